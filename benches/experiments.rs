@@ -1,5 +1,5 @@
-//! A large experiment: 10,000 runs with 10,000 samples each, made up. How long listing and evaluation take, and how
-//! much memory. `cargo bench --bench experiments`
+//! The time and memory that listing and evaluation of a large experiment take: 10,000 synthetic runs with 10,000
+//! samples each. `cargo bench --bench experiments`
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ value = "median('latency_ns.p50_ns', device='a') / median('latency_ns.p50_ns', d
 holds = "value > 0.5 and value < 2"
 "#;
 
-/// One run's files and its line of the index.
+/// Writes one run's files and returns its line of the index.
 fn make_run(
     folder: &Path,
     run: &taut_experiment::PlannedRun,
@@ -54,7 +54,7 @@ fn make_run(
     let variant = &experiment.variants()[run.variant];
     let mut latency = LatencyHistogram::new();
     for _ in 0..SAMPLES {
-        // Log-uniform over two decades and a tail.
+        // The distribution is log-uniform over two decades with a tail.
         latency.record((300.0 * 100_f64.powf(rng.f64().powi(3))) as u64);
     }
     let dir = folder.join("runs").join(&run.id);
@@ -103,7 +103,7 @@ fn make_run(
     }
 }
 
-/// Seconds that a command takes, and the largest memory that it had, MiB.
+/// Returns the time that a command takes, seconds, and its peak memory, MiB.
 fn timed(words: &[&str]) -> (f64, f64) {
     let began = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_taut"))

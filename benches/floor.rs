@@ -1,7 +1,7 @@
-//! What the loop itself costs: ports without a device behind them, 32 packets of 64 bytes per receive call
-//! from each of two. taut's null port and its DPDK port on `net_null` beside testpmd (io) on two `net_null`,
-//! on one core each, interleaved. `cargo bench --bench floor`; with TAUT_BASE=PROGRAM another build of taut takes part, to
-//! see what a change of the loop costs.
+//! The cost of the loop itself: ports without a device, 32 packets of 64 bytes per receive call from each of two.
+//! Compares taut's null port and its DPDK port on `net_null` with testpmd (io) on two `net_null`, on one core each,
+//! interleaved. `cargo bench --bench floor`; TAUT_BASE=PROGRAM adds another build of taut, to show the cost of a change
+//! of the loop.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +21,7 @@ const NAMES: [&str; 4] = [
 ];
 const DEVICES: [&str; 2] = ["net_null0,size=64,copy=0", "net_null1,size=64,copy=0"];
 
-/// Packets per second of `taut forward` between two such ports, and busy cycles per packet.
+/// Returns the packets per second of `taut forward` between two such ports, and its busy cycles per packet.
 fn taut(program: &str, ports: [String; 2], core: usize) -> Option<(f64, f64)> {
     let output = Command::new(program)
         .args(["forward", "--quiet", "--json", "--core", &core.to_string()])
@@ -39,9 +39,9 @@ fn taut(program: &str, ports: [String; 2], core: usize) -> Option<(f64, f64)> {
     ))
 }
 
-/// Packets per second of testpmd, by its own count, from the start of forwarding to the line that ends it.
+/// Returns the packets per second of testpmd, by its own count, from the start of forwarding to the line that ends it.
 fn testpmd(core: usize) -> Option<f64> {
-    // Its lines must come when they are written, not when a buffer is full.
+    // Its lines must arrive when they are written, not when a buffer is full.
     let testpmd = Testpmd {
         cpu: core,
         memory: Memory::Usual,
@@ -66,7 +66,7 @@ fn testpmd(core: usize) -> Option<f64> {
     std::thread::sleep(Duration::from_secs_f64(SECONDS));
     let seconds = begun.elapsed().as_secs_f64();
     child.stdin.take()?.write_all(b"\n").ok()?;
-    // The last such line sums both ports up.
+    // The last such line sums up both ports.
     let packets = lines
         .map_while(Result::ok)
         .filter_map(|line| {

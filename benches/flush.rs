@@ -12,15 +12,15 @@ use taut_sys::Clock;
 use taut_traffic::{Instrument, Sampled, Stream, Summaries, Trial, ping_pong, sampler_of_all};
 use taut_wire::UdpFlow;
 
-/// Of `idle` and `each`, which are compared closely; the others are measured in every fourth.
+/// Repetitions of `idle` and `each`, which are compared closely; the others are measured in every fourth.
 const REPETITIONS: usize = 60;
 const DURATION: Duration = Duration::from_millis(500);
 const RATE_PPS: f64 = 100_000.0;
-/// 10 ms. A machine that is taken away for milliseconds spoils the 99th percentile of a whole repetition,
-/// but not that of the typical slice.
+/// Packets of a slice of 10 ms. A preemption for milliseconds spoils the 99th percentile of a whole repetition, but not
+/// that of the typical slice.
 const SLICE_PACKETS: usize = 1_000;
 
-/// What one repetition gives.
+/// The results of one repetition.
 struct Measured {
     whole: Summary,
     slice_p99_ns: f64,

@@ -1,6 +1,6 @@
-//! What the mobile gateway costs per packet: a worker that relays GTP-U with 1, 400 and 1,000,000 bearers, found by
-//! hash or by linear search, beside one that forwards at layer 2; frames of 128 bytes in tunnels drawn uniformly,
-//! over a port that copies each from a template and forgets what is sent. `cargo bench --bench gtpu`
+//! The cost of the mobile gateway per packet. A worker that relays GTP-U with 1, 400 and 1,000,000 bearers, found by
+//! hash or by linear search, is compared with one that forwards at layer 2. Frames have 128 bytes and tunnels drawn
+//! uniformly. The port copies each frame from a template and discards sent ones. `cargo bench --bench gtpu`
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -13,14 +13,14 @@ use taut_port::{Batch, Link, PoolHandle, Port, PortCounters};
 use taut_sys::Clock;
 use taut_wire::{Protocol, Tunnel, UdpFlow};
 
-/// Many short ones, as this decides about differences of a few percent on machines that others use as well.
+/// Many short repetitions show differences of a few percent even on shared machines.
 const REPETITIONS: usize = 60;
 const DURATION: Duration = Duration::from_millis(100);
 const FRAME_SIZE_BYTES: usize = 128;
-/// Ethernet, IPv4 and UDP headers, then 4 bytes of GTP-U.
+/// Offset of the tunnel identifier: Ethernet, IPv4 and UDP headers, then 4 bytes of GTP-U.
 const TEID_AT: usize = 14 + 20 + 8 + 4;
 
-/// Brings as many frames as are asked for, each in a tunnel drawn from 1 to `tunnels`.
+/// A port that delivers as many frames as are requested, each in a tunnel drawn from 1 to `tunnels`.
 struct Tunnels {
     pool: PoolHandle,
     template: Vec<u8>,
@@ -53,7 +53,7 @@ impl Port for Tunnels {
         let n = self.pool.fill(batch, 32, self.template.len() as u16);
         for packet in batch.packets_mut() {
             packet.bytes_mut().copy_from_slice(&self.template);
-            // xorshift64: cheap, and the same for all that are compared.
+            // xorshift64 is cheap, and the same for all contenders.
             self.state ^= self.state << 13;
             self.state ^= self.state >> 7;
             self.state ^= self.state << 17;
@@ -80,7 +80,7 @@ impl Port for Tunnels {
     }
 }
 
-/// What is compared: a function's name, its settings, and how many tunnels packets come in.
+/// A contender: a function's name, its settings, and the number of tunnels.
 struct Contender {
     name: &'static str,
     function: &'static str,
@@ -94,7 +94,7 @@ fn main() {
         let file = folder.path().join(format!("{tunnels}.csv"));
         let mut out = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
         for teid in 1..=tunnels {
-            // As many peers as a gateway has base stations.
+            // There are as many peers as a gateway has base stations.
             let (a, b) = (teid % 8, teid / 8 % 250 + 1);
             writeln!(out, "{teid},relay,{teid},198.18.{a}.{b}").unwrap();
         }
@@ -187,7 +187,7 @@ impl Contender {
     }
 }
 
-/// Packets a second that a worker passes on now.
+/// Returns the current packet rate of a worker, per second.
 fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
     let counters = worker.counters();
     let stop = Arc::new(AtomicBool::new(false));
@@ -198,7 +198,7 @@ fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
             stop.store(true, Ordering::Relaxed);
         })
     };
-    // Ports count on, the worker begins anew.
+    // The counters continue, while the worker starts again.
     let before = counters.read().tx_packets;
     worker.run(&stop);
     stopper.join().unwrap();

@@ -1,6 +1,6 @@
-//! What rules of PFCP sessions cost per packet in the gateway: uplink frames of 128 bytes out of a tunnel whose packets
-//! have a bearer only, are counted by a usage rule, or are sorted by 1 and 16 filters. The gateway alone, without ports.
-//! `cargo bench --bench gtpu_rules`
+//! The cost of PFCP session rules per packet in the gateway. Uplink frames of 128 bytes arrive in a tunnel with a
+//! bearer only, with a usage rule, or with 1 and 16 filters. The gateway runs alone, without ports. `cargo bench
+//! --bench gtpu_rules`
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -38,7 +38,8 @@ fn smf() -> SocketAddr {
 }
 
 impl Contender {
-    /// A gateway with one session: of `filters` rules with a filter that takes nothing, and one for all packets.
+    /// Creates a gateway with one session: `filters` rules with filters that match nothing, and one rule for all
+    /// packets.
     fn new(name: &'static str, filters: u8, is_counted: bool) -> Self {
         let settings = "address = \"192.0.2.1\"\npfcp = { address = \"192.0.2.2\", peers = [\"192.0.2.100\"] }";
         let mut gateway = Detached::new(settings.parse().unwrap()).unwrap();
@@ -91,7 +92,7 @@ impl Contender {
         Self { name, gateway }
     }
 
-    /// Cycles per packet now.
+    /// Returns the current cycles per packet.
     fn cycles(&mut self, pool: &PoolHandle, frame: &[u8]) -> f64 {
         let mut spent = 0;
         for _ in 0..BATCHES {

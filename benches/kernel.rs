@@ -1,12 +1,12 @@
-//! Saturation throughput over veth, one direction, 64-byte frames, the same generator for all, interleaved:
-//! `taut forward --in-kernel` beside `xdp-bench redirect`, and taut's AF_XDP and AF_PACKET ports beside
-//! testpmd (io) on DPDK's drivers for the same sockets. Needs root. `cargo bench --bench kernel`
+//! Saturation throughput over veth, one direction, 64-byte frames, the same generator for all, interleaved. Compares
+//! `taut forward --in-kernel` with `xdp-bench redirect`, and taut's AF_XDP and AF_PACKET ports with testpmd (io) on
+//! DPDK's drivers for the same sockets. Needs root. `cargo bench --bench kernel`
 //!
-//! Of what runs in the kernel, the processor time per packet is taken as well, which other programs on the
-//! machine disturb less: of the sending thread (generator and forwarder), or of the kernel's threads.
+//! For programs in the kernel, the processor time per packet is measured as well, as other programs disturb it less. It
+//! is that of the sending thread (generator and forwarder), or of the kernel's threads.
 //!
-//! `XDP_BENCH` names another xdp-bench than the one on the path: that of xdp-tools 1.5 and older does not
-//! load on Linux 6.17 and later, which has fewer trace points.
+//! `XDP_BENCH` names another xdp-bench than the one on the path. That of xdp-tools 1.5 and older does not load on Linux
+//! 6.17 and later, which has fewer trace points.
 #![allow(clippy::unwrap_used)]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -22,14 +22,14 @@ use taut_sys::{Clock, ticks};
 const REPETITIONS: usize = 9;
 const DURATION: Duration = Duration::from_millis(500);
 
-/// Where the kernel does its part.
+/// The thread that runs the kernel's part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
-    /// On the generator's core, all of it.
+    /// The generator's core runs all of it.
     Sender,
-    /// Receive packet steering to the device's core.
+    /// Receive packet steering moves it to the device's core.
     Steered,
-    /// A kernel thread on the device's core.
+    /// A kernel thread on the device's core runs it.
     Thread,
 }
 
@@ -47,7 +47,7 @@ struct Forwarder {
     place: Where,
 }
 
-/// Number of ours, number of theirs.
+/// The pairs to compare: an index of ours, then one of the peers.
 const RATIOS: [(usize, usize); 7] = [(0, 2), (1, 2), (3, 5), (4, 5), (6, 7), (8, 9), (10, 9)];
 
 const FORWARDERS: [Forwarder; 11] = [
@@ -157,7 +157,7 @@ impl Forwarder {
             }
             Program::Testpmd { device } => {
                 let mut command = testbed.command_in_device("stdbuf");
-                // As many frames as taut's rings have.
+                // The ring has as many frames as taut's.
                 let ring = match device {
                     "net_af_packet" => ",blocksz=4096,framesz=2048,framecnt=2048",
                     _ => "",
@@ -180,10 +180,10 @@ impl Forwarder {
         }
     }
 
-    /// What it writes on standard output once it forwards.
+    /// Returns the text that the program prints once it forwards.
     fn ready(&self) -> &'static str {
         match self.program {
-            // Its first report.
+            // The first report.
             Program::XdpBench => "rx/s",
             Program::Testpmd { .. } => "packet forwarding packets/burst",
             _ => "forwarding",
@@ -218,7 +218,7 @@ impl Forwarder {
         Ok(flood)
     }
 
-    /// The processor time in ns that its packets have cost so far, where that can be told.
+    /// Returns the processor time in ns that the program's packets have cost so far, if it is known.
     fn cpu_clock(&self) -> fn() -> Option<f64> {
         match (self.program, self.place) {
             (Program::TautInKernel { .. } | Program::XdpBench, Where::Sender) => || {
@@ -231,7 +231,7 @@ impl Forwarder {
     }
 }
 
-/// Time of the kernel threads that receive for the device's interfaces.
+/// Returns the time of the kernel threads that receive for the device's interfaces.
 fn kernel_threads_ns() -> Option<f64> {
     let mut sum = None;
     for process in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -245,14 +245,14 @@ fn kernel_threads_ns() -> Option<f64> {
     sum
 }
 
-/// What a trial found.
+/// The result of a trial.
 struct Flood {
     packets_per_second: f64,
     cpu_ns_per_packet: Option<f64>,
 }
 
-/// Sends as fast as it can from one port and counts what comes back at the other, after a tenth of the
-/// time. Frames are not looked at: the generator must not be what limits.
+/// Sends as fast as possible from one port and counts what returns at the other, after a tenth of the time. Frames are
+/// not parsed: the generator must not be the bottleneck.
 fn flood(
     specs: &[PortSpec; 2],
     clock: &Clock,
@@ -291,7 +291,7 @@ fn main() {
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(REPETITIONS);
-    // Only those whose name contains the first argument; cargo's own begin with a dash.
+    // The first argument selects the pairs with it in their names; arguments of cargo begin with a dash.
     let only = std::env::args()
         .skip(1)
         .find(|a| !a.starts_with('-'))
@@ -339,7 +339,7 @@ fn main() {
         }
     }
     for (ours, theirs) in RATIOS {
-        // Pairs of one repetition; more than 1 is faster, or cheaper.
+        // The ratio compares both programs of one repetition; more than 1 is faster, or cheaper.
         let ratio = |value: fn(&Flood) -> Option<f64>, what: &str| {
             let (over, under): (Vec<f64>, Vec<f64>) = floods[ours]
                 .iter()

@@ -1,11 +1,10 @@
-//! How many packets programs that record write into their files, beside each other: `taut capture`, tcpdump, dumpcap,
-//! netsniff-ng, stenotype, and Zeek's Time Machine where it is built. Frames of 64 bytes over the same veth and packet
-//! sockets, a second at each rate, in turns. Needs root. `cargo bench --bench recorders`; an argument asks for those
-//! with that part of the name.
+//! The rates at which programs that record packets write them to files without loss, compared with each other. The
+//! programs are `taut capture`, tcpdump, dumpcap, netsniff-ng, stenotype, and Zeek's Time Machine if it is built.
+//! Frames of 64 bytes pass over the same veth and packet sockets, a second at each rate, interleaved. Needs root.
+//! `cargo bench --bench recorders`; an argument selects the programs with that text in their names.
 //!
-//! What is in the files is counted, not what a program says: each frame has a mark that is looked for in all that it
-//! has written, whatever the form of its files. A rate is one without loss if every frame that the interface took is
-//! there.
+//! The files' contents are counted, not the programs' statistics. Each frame has a mark, which is searched in all bytes
+//! written, whatever the file format. A rate is loss-free if every frame that the interface accepted is there.
 #![allow(clippy::unwrap_used)]
 
 #[path = "peers/recorder/mod.rs"]
@@ -19,16 +18,16 @@ use taut_host::{CorePlan, DeviceProcess, Testbed};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_wire::UdpFlow;
 
-/// Packets a second; the last one is as fast as one core sends.
+/// Packets per second; the last rate is as fast as one core sends.
 const RATES: [u64; 5] = [125_000, 250_000, 500_000, 1_000_000, u64::MAX];
 const DURATION: Duration = Duration::from_secs(1);
 const REPETITIONS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 const FRAME_BYTES: usize = 60;
-/// Last bytes of each frame.
+/// The last bytes of each frame.
 const MARK: [u8; 16] = *b"taut-recorders:)";
 
-/// Frames that were sent, and those of them that are in the files.
+/// The number of frames sent, and of those in the files.
 struct Trial {
     sent: u64,
     written: u64,
@@ -44,7 +43,7 @@ fn measure(recorder: &Recorder, rate: u64, cores: &CorePlan) -> Result<Trial, St
     let command = (recorder.command)(&testbed, DEVICE_INTERFACES[0], &files);
     let process = DeviceProcess::start("recorder", command, cores.device, folder.path());
     let mut process = process.map_err(|e| text(&e))?;
-    // It has begun once there is a packet socket.
+    // The program has started once it has a packet socket.
     let begun = Instant::now();
     while !has_socket(process.id()) {
         process.check().map_err(|e| text(&e))?;
@@ -53,7 +52,7 @@ fn measure(recorder: &Recorder, rate: u64, cores: &CorePlan) -> Result<Trial, St
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    // And is ready a little later: none of them says when.
+    // It is ready a little later; no program reports when.
     std::thread::sleep(Duration::from_millis(500));
     let inside = testbed.enter_generator().map_err(|e| text(&e))?;
     let (sent, seconds) = send(rate).map_err(|e| text(&e))?;
@@ -68,13 +67,13 @@ fn measure(recorder: &Recorder, rate: u64, cores: &CorePlan) -> Result<Trial, St
     })
 }
 
-/// Whether a process, or one that it has become, has a packet socket in its network namespace.
+/// Reports whether a process, or its successor after exec, has a packet socket in its network namespace.
 fn has_socket(process: u32) -> bool {
     let sockets = std::fs::read_to_string(format!("/proc/{process}/net/packet"));
     sockets.is_ok_and(|text| text.lines().count() > 1)
 }
 
-/// Sends frames with the mark; how many the interface took, and the time that it took.
+/// Sends frames with the mark; returns how many the interface accepted, and the time that took.
 fn send(rate: u64) -> Result<(u64, f64), taut_port::PortError> {
     let spec = format!("af_packet:{}", GENERATOR_INTERFACES[0]);
     let specs = [PortSpec::parse(&spec).unwrap()];
@@ -102,17 +101,17 @@ fn send(rate: u64) -> Result<(u64, f64), taut_port::PortError> {
     }
 }
 
-/// A datagram with the mark behind its headers.
+/// Builds a datagram with the mark after its headers.
 fn marked_frame() -> Vec<u8> {
     let flow = UdpFlow::default();
-    // With a check sequence, which is not there.
+    // The length includes a check sequence, which is absent here.
     let mut frame = flow.frame(FRAME_BYTES + 4).unwrap();
     let at = frame.len() - MARK.len();
     frame[at..].copy_from_slice(&MARK);
     frame
 }
 
-/// The marks in all files once no more are added.
+/// Counts the marks in all files once the number is stable.
 fn settled(folder: &Path) -> u64 {
     let mut bytes = 0;
     let begun = Instant::now();
@@ -126,7 +125,7 @@ fn settled(folder: &Path) -> u64 {
     }
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
@@ -162,7 +161,7 @@ fn marks(folder: &Path) -> u64 {
 }
 
 fn main() {
-    // Cargo's own begin with a dash.
+    // Arguments of cargo begin with a dash.
     let only = std::env::args().skip(1).find(|it| !it.starts_with('-'));
     let only = only.unwrap_or_default();
     let cores = taut_host::choose_cores();

@@ -1,6 +1,5 @@
-//! Where the time of a round trip through the memif forwarder goes, stage by stage: one packet at a time,
-//! generator and forwarder as two threads of one process whose stamps share the time-stamp counter.
-//! `cargo bench --bench stages`
+//! The time of each stage of a round trip through the memif forwarder, one packet at a time. Generator and forwarder
+//! are two threads of one process whose timestamps share the time-stamp counter. `cargo bench --bench stages`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,7 @@ use taut_traffic::{Stream, ping_pong};
 use taut_wire::{Received, StampLayout, UdpFlow, classify};
 
 const PACKETS: usize = 200_000;
-/// Between two packets: 100 kpkt/s, as in the reference.
+/// Time between two packets: 100 kpkt/s, as in the reference.
 const GAP_NS: f64 = 10_000.0;
 
 fn main() {
@@ -69,7 +68,7 @@ impl Ports {
     }
 }
 
-/// The generator's four moments of a packet.
+/// The generator's four timestamps of a packet.
 struct Sent {
     stamped: u64,
     handed_over: u64,
@@ -115,7 +114,7 @@ fn generate(ports: &mut Ports, clock: &Clock) -> Vec<Sent> {
     sent
 }
 
-/// When the forwarder saw each packet and when it had handed it on.
+/// Returns when the forwarder received each packet and when it had sent it.
 fn forward(ports: &mut Ports, done: &AtomicBool) -> Vec<(u64, u64)> {
     let mut forwarded = Vec::with_capacity(PACKETS);
     let mut batch = Batch::new();

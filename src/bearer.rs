@@ -1,4 +1,4 @@
-//! `taut bearer`: asks a running gateway (`taut forward` with the function `gtpu`) through its control socket.
+//! `taut bearer`: queries a running gateway (`taut forward` with the function `gtpu`) through its control socket.
 
 use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
@@ -26,7 +26,7 @@ use taut_traffic::Rate;
 A bearer is a line of CSV: match,action,teid,remote,qfi,local; fields at its end may be left out. `match` is the TEID
 that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop, hold or block.")]
 pub struct Arguments {
-    /// The gateway's control socket: `control` among its settings
+    /// Control socket of the gateway, its setting `control`
     #[arg(long, value_name = "SOCKET", global = true)]
     control: Option<PathBuf>,
     /// Print JSON
@@ -40,16 +40,16 @@ pub struct Arguments {
 enum Command {
     /// Add bearers, all or none
     Add {
-        /// Lines of CSV
+        /// Bearers, each a line of CSV
         #[arg(required = true, value_name = "BEARER")]
         bearers: Vec<String>,
-        /// Change those that are there already
+        /// Change existing bearers instead of rejecting them
         #[arg(long)]
         replace: bool,
     },
     /// Remove bearers, all or none
     Remove {
-        /// What they match: TEIDs or users' addresses
+        /// TEIDs or users' addresses of the bearers
         #[arg(required = true, value_name = "MATCH")]
         matches: Vec<String>,
     },
@@ -57,25 +57,25 @@ enum Command {
     List,
     /// Add the bearers of a CSV file, all or none
     Load {
-        /// The file
+        /// CSV file of bearers
         file: PathBuf,
-        /// Change those that are there already
+        /// Change existing bearers instead of rejecting them
         #[arg(long)]
         replace: bool,
     },
-    /// How many bearers there are, and what became of packets
+    /// Print the number of bearers, and the outcomes of packets
     Status,
-    /// Put the bearers of a CSV file anew, over and over, at a rate: the signalling of many users, for measurements
+    /// Replace the bearers of a CSV file repeatedly at a rate: the signalling of many users, for measurements
     Churn {
-        /// The file
+        /// CSV file of bearers
         file: PathBuf,
-        /// Changes a second
+        /// Changes per second
         #[arg(long, value_name = "N", value_parser = changes_per_second)]
         rate: f64,
-        /// How long; ends with the gateway in any case
+        /// Seconds to run; ends with the gateway in any case
         #[arg(long, default_value = "10", value_parser = quantity::seconds)]
         seconds: f64,
-        /// How many seconds to wait for the gateway
+        /// Seconds to wait for the gateway
         #[arg(long, default_value = "0", value_parser = quantity::seconds)]
         wait: f64,
     },
@@ -173,7 +173,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What to ask, and the file that goes with it.
+/// Returns the request, and the file that belongs to it.
 fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     Ok(match command {
         Command::Add { bearers, replace } => {
@@ -192,7 +192,7 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
             (Request::Remove { matches }, Vec::new())
         }
         Command::List => (Request::List {}, Vec::new()),
-        // Which asks for itself.
+        // This command sends its own requests.
         Command::Status | Command::Churn { .. } => (Request::Status {}, Vec::new()),
         Command::Load { file, replace } => {
             let text = read_file(file, "bearers", MOST_FILE_BYTES)?;
@@ -202,7 +202,7 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     })
 }
 
-/// Says that a bearer is that of a whole network where its line names an address in it: users of IPv6 have a /64 each.
+/// Notes that a bearer covers a complete network if its line names an address in it: IPv6 users have a /64 each.
 fn of_network(line: &str) -> Option<String> {
     let user: Ipv6Addr = line.split(',').next()?.trim().parse().ok()?;
     let network = Ipv6Addr::from_bits(user.to_bits() >> 64 << 64);
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bearer_of_an_address_of_ipv6_is_said_to_be_that_of_its_network() {
+    fn an_ipv6_bearer_is_reported_with_its_64_bit_prefix() {
         let said = of_network("2001:db8::9,encapsulate,0x20,192.0.2.9");
         let want = "2001:db8::9: a user has a /64, so this is the bearer of 2001:db8::/64";
         assert_eq!(said.as_deref(), Some(want));

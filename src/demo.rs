@@ -16,7 +16,7 @@ use taut_lab::comparison::{Whole, fresh_folder};
 use taut_lab::device::{self, Choice, Device};
 use taut_results::{Completion, LeftOut, Mode, Settings, refuse_results};
 
-/// The reference experiment that this is.
+/// The name of the reference experiment.
 const NAME: &str = "demo";
 
 #[derive(clap::Args)]
@@ -37,28 +37,28 @@ take turns in each repetition. Ends with a table, report.html and the figures as
 pub struct Arguments {
     #[command(flatten)]
     load: Load,
-    /// Results folder (default: a new one under ./results)
+    /// Results folder, which must not hold an experiment yet (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed of the order in which devices take turns
+    /// Seed of the order in which devices are interleaved
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Repetitions (default: 6, the fewest with a 95 % interval; --quick 2; --full 10)
+    /// Repetitions of all devices, 1 to 1000 (default: 6, the fewest with a 95 % interval; --quick 2; --full 10)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Devices to measure: ids of --list-devices separated by commas, also with options as in taut generate --device, or
-    /// `all`
+    /// Devices, in the order of the report: ids of --list-devices, also with options as in `taut generate --device`,
+    /// or `all` (default: those with `by_default` in --list-devices --json)
     #[arg(long, value_name = "IDS", value_parser = Choice::parse)]
     devices: Option<Choice>,
-    /// Say which devices there are, whether this machine can have them, and why not where not
+    /// List the devices, whether this machine can run them, and what is missing; measure nothing
     #[arg(long, conflicts_with_all = ["quick", "full", "out", "seed", "devices", "rate", "seconds", "repetitions"])]
     list_devices: bool,
-    /// Print the summary as JSON instead of the table
+    /// Print summary.json instead of the table; with --list-devices the list
     #[arg(long)]
     json: bool,
 }
 
-/// What is to be run.
+/// The experiment to run.
 struct Asked {
     experiment: Experiment,
     changes: Changes,
@@ -68,7 +68,7 @@ struct Asked {
 }
 
 impl Arguments {
-    /// The experiment with what the options change of it.
+    /// Returns the experiment with the changes of the options.
     fn asked(&self) -> Result<Asked, Failure> {
         let of_one = self.load.settings(self.seed)?;
         let usual = usual_devices()?;
@@ -106,7 +106,7 @@ impl Arguments {
         }
         if of_one.mode != Mode::Default || self.load.seconds.is_some() {
             set("seconds", of_one.cbr_seconds.to_string());
-            // Time for trials that are repeated and devices that take long to come up, besides the usual limit.
+            // The timeout includes repeated trials and devices that start slowly, in addition to the usual limit.
             let seconds = 120.0 + 2.0 * of_one.cbr_seconds + 100.0 * of_one.trial_seconds;
             changes.limit = Some(format!("{seconds:.0}s"));
         }
@@ -125,7 +125,7 @@ impl Arguments {
     }
 }
 
-/// Ids of the devices that are measured unless others are asked for.
+/// Returns the IDs of the devices that are measured by default.
 fn usual_devices() -> Result<Vec<String>, Failure> {
     let experiment = taut_experiment::open(NAME, &Changes::default())?;
     let ids = experiment.variants().iter();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn each_run_is_a_command_that_asks_of_the_device_what_the_demo_says() {
+    fn each_run_is_a_command_with_the_settings_requested() {
         for words in [
             &[][..],
             &["--quick"],
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_goes_before_what_is_usual() {
+    fn explicit_options_override_the_defaults() {
         let usual = usual_devices().unwrap();
         assert!(usual.len() > 10, "{usual:?}");
         let plan = |words: &[&str]| {
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(schedule.repetitions, asked.settings.repetitions);
             assert_eq!(schedule.seed, asked.settings.seed);
             let limit = taut_settings::duration(&schedule.limit).unwrap();
-            // Searches of a minute and more are not cut short.
+            // Searches of a minute and more are not interrupted.
             assert!(limit > Duration::from_secs_f64(asked.settings.cbr_seconds + 100.0));
             let runs = asked.experiment.plan().len();
             (runs, asked.settings.cbr_seconds, limit.as_secs())
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_measure_is_refused() {
+    fn rates_and_durations_that_cannot_be_measured_are_refused() {
         let refused = asked(&["--rate", "10M", "--seconds", "60"]);
         assert!(matches!(refused, Err(Failure::Input(why)) if why.contains("--seconds")));
         for wrong in ["0", "-1", "1e9", "x"] {

@@ -1,4 +1,4 @@
-//! `taut doctor`: one screen about this machine, with the command that mends what is missing.
+//! `taut doctor`: a screen about this machine, with the commands that fix what is missing.
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Whether ports of a kind can be had, as `taut ports` asks.
+/// Reports whether ports of a kind are available, as `taut ports` does.
 fn port(backend: &Backend, give_rights: &str) -> Check {
     let name = format!("port {}", backend.name);
     match (backend.probe)() {

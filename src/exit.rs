@@ -1,4 +1,4 @@
-//! How a command ends: one line that says what to do, and an exit code that says what kind of end it is.
+//! The end of a command: a line that says what to do, and an exit code.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,10 +11,10 @@ use taut_results::ResultsError;
 use taut_tap::InlineError;
 use taut_traffic::TrialError;
 
-/// Why a command did not do what it was asked.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was measured failed its stated limit: exit code 1.
+    /// A measured value violates its stated limit: exit code 1.
     Limit(String),
     /// The input is wrong: exit code 2.
     Input(String),
@@ -25,8 +25,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What came of a file: one that is named and is not there, or is something else, is the caller's mistake, the rest is
-    /// the machine's.
+    /// Classifies an error about a file. A missing file, or one of the wrong type, is the caller's error; all others
+    /// are the machine's.
     pub fn of_file(error: &std::io::Error, text: String) -> Self {
         use std::io::ErrorKind;
         match error.kind() {
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// A port that could do no more.
+    /// Describes the failure of a port.
     pub fn of_port(port: &impl std::fmt::Display, breakdown: &Breakdown) -> Self {
         let text = format!("{port}: {}", breakdown.why);
         if breakdown.is_machines {
@@ -48,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// Threads beside the workers that have died in this process; none if all live.
+    /// Returns the threads beside the workers that have died in this process; `None` if all live.
     pub fn of_dead_threads() -> Option<Self> {
         let dead = taut_sys::dead_threads();
         let first = dead.first()?;
@@ -58,7 +58,7 @@ impl Failure {
         )))
     }
 
-    /// The line.
+    /// Returns the line.
     pub fn into_text(self) -> String {
         match self {
             Self::Limit(text)
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// Prints the line and gives the code.
+    /// Prints the line and returns the code.
     pub fn report(self) -> ExitCode {
         let (text, code) = match self {
             Self::Limit(text) => (text, 1),
@@ -81,12 +81,12 @@ impl Failure {
     }
 }
 
-/// The flag that Ctrl-C and its kin set.
+/// Returns the flag that Ctrl-C and similar signals set.
 pub fn stop_flag() -> Result<&'static AtomicBool, Failure> {
     taut_host::stop_flag().map_err(|e| Failure::Missing(format!("cannot watch for Ctrl-C: {e}")))
 }
 
-/// The file of this program, to be started again as a device.
+/// Returns the path of this program, which is started again as a device.
 pub fn own_program() -> Result<PathBuf, Failure> {
     std::env::current_exe()
         .map_err(|e| Failure::Missing(format!("cannot find this program's own file: {e}")))

@@ -31,7 +31,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Run all reference experiments, and hold what was published against what comes out
+    /// Run all reference experiments, and compare published figures with the results
     #[command(after_help = "Examples:
   taut experiment replicate-all --quick
   taut experiment replicate-all --out results/replication lange-fig3 lange-fig4
@@ -41,31 +41,31 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
     ReplicateAll {
         /// Names of reference experiments (default: all)
         names: Vec<String>,
-        /// Folder of the results (default: results/replication)
+        /// Folder of the results
         #[arg(long, value_name = "DIR", default_value = "results/replication")]
         out: PathBuf,
-        /// One repetition of each, to see that it works
+        /// Run one repetition of each, to check that it works
         #[arg(long)]
         quick: bool,
-        /// Run nothing: make the report of what is there
+        /// Run nothing, and write the pages from the results that exist; not with --quick
         #[arg(long, conflicts_with = "quick")]
         report_only: bool,
         /// Print replication.json at the end
         #[arg(long)]
         json: bool,
     },
-    /// Write an experiment file to begin with
+    /// Write an experiment file to start from
     New {
-        /// The file
+        /// Experiment file to write
         file: PathBuf,
     },
     /// Show the plan of an experiment, and what is missing to run it
     Check {
-        /// Experiment file, name of a reference experiment, or published archive
+        /// Experiment file, name of a reference experiment, results folder, published folder or archive
         experiment: String,
         #[command(flatten)]
         changes: ChangeArguments,
-        /// Do not reach for nodes on other machines
+        /// Do not connect to nodes on other machines
         #[arg(long)]
         offline: bool,
         /// Print the plan as JSON
@@ -74,7 +74,7 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
     },
     /// Run an experiment
     Run {
-        /// Experiment file, name of a reference experiment, or published archive
+        /// Experiment file, name of a reference experiment, results folder, published folder or archive
         experiment: String,
         /// Results folder (default: a new one under ./results)
         #[arg(long, value_name = "DIR")]
@@ -85,9 +85,9 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
         #[arg(long)]
         json: bool,
     },
-    /// Make the runs that are missing in a results folder
+    /// Make the missing runs of a results folder
     Resume {
-        /// The results folder
+        /// Results folder
         folder: PathBuf,
         /// Print the result as JSON
         #[arg(long)]
@@ -95,10 +95,10 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
     },
     /// List results folders, newest last; or the reference experiments
     List {
-        /// Where results folders are
+        /// Folder with the results folders
         #[arg(default_value = "results")]
         results: PathBuf,
-        /// List the reference experiments instead
+        /// List the reference experiments instead, and their former names, which still work
         #[arg(long)]
         reference: bool,
         /// Print as JSON
@@ -107,7 +107,7 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
     },
     /// Evaluate a results folder: verdicts, tables, figures and report
     Show {
-        /// The results folder
+        /// Results folder
         folder: PathBuf,
         /// List each run
         #[arg(long)]
@@ -119,19 +119,20 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
         #[arg(long)]
         json: bool,
     },
-    /// Hold two results folders against each other: what differs, by how much, how surely
+    /// Compare two results folders: what differs, by how much, with which confidence
     Compare {
-        /// Results folder, published folder or archive: what B is compared to
+        /// Results folder, published folder or archive: the reference of the comparison
         a: PathBuf,
-        /// The other one
+        /// Results folder, published folder or archive that is compared with A
         b: PathBuf,
-        /// Fail if a metric is worse by more than a share: 'latency_ns.p99_ns 10%', or 'score -5%' where less is worse
+        /// Exit with code 1 if a metric is worse by more than this: 'latency_ns.p99_ns 10%', or 'score -5%' where
+        /// less is worse; may be repeated
         #[arg(long, value_name = "LIMIT")]
         worse: Vec<Limit>,
         /// Compare all metrics, not only those that the experiment file names
         #[arg(long)]
         all: bool,
-        /// Folder for comparison.html and comparison.json
+        /// Write comparison.html and comparison.json to this folder
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// Print the comparison as JSON
@@ -140,18 +141,18 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
     },
     /// Write a folder and an archive that others can read in a browser and run again
     Publish {
-        /// The results folder
+        /// Results folder
         folder: PathBuf,
-        /// The folder to write, its archive beside it (default: the experiment's name)
+        /// Folder to write, with its archive next to it (default: the experiment's name)
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
-        /// Publish though runs are missing; every page says so
+        /// Publish although runs are missing; every page says so
         #[arg(long)]
         partial: bool,
-        /// Replace names of machines and people, IP and MAC addresses
+        /// Replace names of machines and people, and IP and MAC addresses
         #[arg(long)]
         pseudonyms: bool,
-        /// With --pseudonyms: keep files that are no text, in which nothing is replaced
+        /// With --pseudonyms: keep binary files, in which nothing is replaced
         #[arg(long, requires = "pseudonyms")]
         keep_captures: bool,
         /// Licence of the results: an SPDX name such as CC-BY-4.0, or an address
@@ -161,9 +162,9 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
         #[arg(long)]
         json: bool,
     },
-    /// Remove what interrupted and failed runs have left
+    /// Remove what interrupted and failed runs left behind
     Clean {
-        /// The results folder
+        /// Results folder
         folder: PathBuf,
     },
     /// Print the JSON schema of experiment files
@@ -172,10 +173,11 @@ DIR/index.html, beside it replication.md and replication.json; NAME.log has what
 
 #[derive(clap::Args)]
 struct ChangeArguments {
-    /// Give a variable another value, a loop variable one value or a list: seconds=10, 'device=["memif-idle"]'
+    /// Set a variable to another value, a loop variable to a value or a list: seconds=10, 'device=["memif-idle"]';
+    /// may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// Runs of each combination
+    /// Runs of each combination (default: as in the file)
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
 }
@@ -303,7 +305,7 @@ fn new(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a reference experiment is called now; a name that it had before is told about.
+/// Returns the current name of a reference experiment, and prints a note about a former one.
 fn name_now(what: &str) -> &str {
     match taut_experiment::renamed(what) {
         Some((now, line)) => {
@@ -314,7 +316,7 @@ fn name_now(what: &str) -> &str {
     }
 }
 
-/// The experiment that is called so, and the results that it came with: those are to be replicated.
+/// Returns the experiment of that name, and the results that it came with, which are to be replicated.
 fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Results>), Failure> {
     match Results::open(what)? {
         Some(results) if *changes == Changes::default() => {
@@ -395,7 +397,7 @@ fn start(what: &str, out: Option<&Path>, changes: &Changes, json: bool) -> Resul
     let folder = Folder::begin(&dir, &experiment, &name, &command_line, &changes)?;
     if let Some(results) = results {
         results.keep_in(&folder)?;
-        // What was unpacked is gone soon; the files are beside this one too.
+        // The unpacked files are deleted soon; this folder has them as well.
         experiment = folder.experiment()?;
     }
     go_on(experiment, folder, json)
@@ -420,7 +422,7 @@ fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
     go_on(experiment, folder, json)
 }
 
-/// Makes the missing runs and shows what came of them.
+/// Performs the missing runs and shows their results.
 fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let request = Request {
@@ -433,7 +435,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     let ended = taut_experiment::run(&request, &mut bar, stop);
     bar.clear();
     if ended.is_err() {
-        // Nothing was begun: nothing to resume, and the name is free again.
+        // Nothing was started, so there is nothing to resume and the name is free again.
         request.folder.forget_if_empty();
     }
     let state = ended?;
@@ -452,7 +454,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     }
 }
 
-/// Runs reference experiments, those with the fewest runs first, and writes what they say of what was published.
+/// Runs reference experiments, those with the fewest runs first, and writes the comparison with published results.
 fn replicate_all(
     names: &[String],
     out: &Path,
@@ -513,7 +515,7 @@ fn replicate_all(
             .stdin(std::process::Stdio::null())
             .stderr(said.try_clone().map_err(cannot)?)
             .stdout(said);
-        // What went wrong stands in the report.
+        // Errors are in the report.
         let ended = command.status().map_err(cannot)?;
         let seconds = begun.elapsed().as_secs_f64();
         let how = if ended.success() { "done" } else { "not whole" };
@@ -576,7 +578,7 @@ fn word(completion: Completion) -> &'static str {
     }
 }
 
-/// Evaluates a folder and prints what came of it.
+/// Evaluates a folder and prints the result.
 pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Failure> {
     let folder = Folder::open(dir)?;
     if verify {
@@ -675,7 +677,7 @@ fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// Results that are there, in a folder or an archive.
+/// Opens existing results, in a folder or an archive.
 fn results_at(path: &Path) -> Result<Results, Failure> {
     Results::open(&path.display().to_string())?.ok_or_else(|| {
         let what = match path.exists() {
@@ -746,7 +748,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// A licence by its SPDX name, in whatever case, or by an address.
+/// Parses a licence: its SPDX name, in any case, or an address.
 fn license(text: &str) -> Result<String, String> {
     if text.starts_with("https://") || text.starts_with("http://") {
         return Ok(text.to_owned());

@@ -1,4 +1,4 @@
-//! `taut generate`: makes traffic and measures what comes back.
+//! `taut generate`: sends traffic and measures what comes back.
 
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
@@ -23,7 +23,7 @@ use taut_traffic::{
 };
 use taut_wire::UdpFlow;
 
-/// What is sent where nothing else says how much.
+/// The rate if none is given.
 const DEFAULT_RATE: Rate = Rate::Packets(100e3);
 
 #[derive(clap::Args)]
@@ -41,42 +41,43 @@ The first port sends, the last one receives (one port does both). Every packet c
 latency is the round trip from the stamp to the arrival. Ends with code 1 if the rate could not be
 offered or more was lost than --max-loss allows.")]
 pub struct Arguments {
-    /// Traffic file (TOML) with streams; or make one stream with the options below
+    /// Traffic file (TOML) with streams; not with --size, --pattern or --set
     #[arg(conflicts_with_all = ["size", "pattern", "set"])]
     traffic: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
-    /// Rate: packets per second (100k, 1.5M), bits (1Gbit/s, '1Gbit/s L1') or of a line ('50% of 10G');
-    /// max: as many as the port takes, without stamps, counted and not measured
-    /// [default: 100k, or that of the trace]
+    /// Packets/s (100k), bits/s (1Gbit/s, '1Gbit/s L1'), part of a line ('50% of 10G'), or max: as many as the port
+    /// takes, not measured (default: 100k, or that of the trace)
     #[arg(long)]
     rate: Option<Offer>,
-    /// Frame size in bytes, check sequence included: 64, a mix (64:7,594:4,1518:1), a range (64-1518), imix,
-    /// trace [default: 64]
+    /// Frame size in bytes, frame check sequence included: 64, a mix (64:7,594:4,1518:1), a range (64-1518), imix,
+    /// trace (default: 64)
     #[arg(long)]
     size: Option<String>,
     /// Spacing: constant, poisson, burst(N, GAP), on-off(ON, OFF), ramp(FROM%, TO%), steps(A%, B%, ...),
     /// trace(FILE), 'trace(FILE, 2x)'
     #[arg(long, default_value = "constant")]
     pattern: String,
-    /// Set a field, also to a range: dst_port=1024-2048, 'src_ip=10.0.0.1-10.0.9.9 random', vlan=5
+    /// Set a field of the stream, also to a range: dst_port=1024-2048, 'src_ip=10.0.0.1-10.0.9.9 random', vlan=5; may
+    /// be repeated
     #[arg(long, value_name = "FIELD=VALUES")]
     set: Vec<String>,
-    /// What holds the gaps: software (packets are handed over when due), fill (filler frames on a full line), nic
-    /// (the card's rate limiter)
+    /// Pacing that keeps the gaps: software (packets are sent when due), fill (filler frames on a full line), nic (the NIC's
+    /// rate limiter)
     #[arg(long, value_enum, default_value = "software")]
     pacing: PacingKind,
-    /// Speed of the line that the first port sends on: 1Gbit/s; more than that is refused
+    /// Speed of the line of the first port, such as 1Gbit/s; streams of a higher rate, preambles and gaps included,
+    /// are exit code 2
     #[arg(long, value_name = "RATE")]
     line: Option<Rate>,
-    /// How many seconds to send
+    /// Seconds to send
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     seconds: f64,
-    /// Core to run on
+    /// CPU to run on (default: the scheduler's choice; with --device that of `taut demo`)
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
-    /// Cores to send on together, such as 2,3: a worker on each, with its part of each port, as with 'workers' of a
-    /// chain; without stamps, counted and not measured
+    /// CPUs to send on, such as 2,3, with one worker each; packets are counted and not measured; not with --core,
+    /// --max-loss or --device-interruptions
     #[arg(
         long,
         value_name = "CPUS",
@@ -84,54 +85,57 @@ pub struct Arguments {
         conflicts_with_all = ["core", "max_loss", "device_interruptions"]
     )]
     cores: Vec<usize>,
-    /// How many seconds to wait for the other side of the ports
+    /// Seconds to wait for the peers of the ports (with --device 5), and for each gateway; then exit code 3
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
-    /// How long to send before the measurement, so that caches, rings and peers are as they will stay
+    /// Seconds to send at the same rate before the measurement, not counted, to fill caches and rings
     #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = quantity::seconds)]
     warm_up: f64,
-    /// Share of packets that may be lost or refused before the command ends with code 1: 0.001 or 0.1%
+    /// Exit with code 1 above this fraction of lost or refused packets, 0 to 1: 0.001 or 0.1%; 1 where none should
+    /// come back (default: less than all)
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     max_loss: Option<f64>,
-    /// Say which share of the packets came back within this time, such as 1ms; lost and refused ones did not
+    /// Report the fraction of packets that came back within this time, such as 1ms; lost and refused packets did not
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     budget: Option<Duration>,
-    /// Seed of the arrivals of random patterns (poisson): equal seeds give equal arrivals (default: drawn, and stated in
-    /// the results)
+    /// Seed of the intended send times of random patterns (poisson): equal seeds give equal times (default: drawn,
+    /// and stated in the results)
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// A command that prints the joules counted so far by a meter, asked before and after; otherwise the processor's own
-    /// counters (RAPL) are read, where it has them
+    /// Command that prints the joules counted by an external meter, run before and after (default: RAPL counters of
+    /// the processor, where it has them)
     #[arg(long, value_name = "COMMAND")]
     meter: Option<String>,
-    /// Print one JSON object a second, and one at the end
+    /// Print one JSON object per second, and one at the end
     #[arg(long)]
     json: bool,
-    /// Write every packet's sample, the latency histogram and the summary into this folder
+    /// Write samples of every packet, histogram, summary and a report to this folder; exit code 2 if it has them
+    /// already
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// How samples are written into the folder
+    /// Format of the samples in the folder of --out
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
-    /// Write the N slowest packets and those around them to worst.pcapng in the folder
+    /// Write the N slowest packets, 1 to 1000, and those around them to worst.pcapng; with --out
     #[arg(long, value_name = "N", requires = "out", value_parser = clap::value_parser!(u16).range(1..=1000))]
     worst: Option<u16>,
-    /// Watch the packets on the device's wires too: latency of the device only, beside the generator's
+    /// Watch the packets on the device's veth links too: latency of the device alone, `inside` in the JSON
     #[arg(long)]
     tap: bool,
-    /// Show a dashboard while it runs (q ends it); plain lines where there is no terminal
+    /// Show a dashboard, which q ends, or plain lines without a terminal; not with --json
     #[arg(long, conflicts_with = "json")]
     live: bool,
-    /// File in which the `taut forward` behind the ports notes when its core was taken away (its --interruptions), to
-    /// tell what the slowest packets waited for; a --device of ours needs none
+    /// File of `taut forward --interruptions` behind --port, to find what the slowest packets waited for; not needed
+    /// for a --device of taut's own
     #[arg(long, value_name = "FILE", requires = "port")]
     device_interruptions: Option<PathBuf>,
-    /// Give out what is measured as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    /// Serve the measurements as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free
+    /// port and prints it
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
 }
 
-/// What holds the gaps between packets.
+/// The method of pacing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum PacingKind {
     Software,
@@ -255,7 +259,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .map_err(|missed| Failure::Limit(missed.to_string()))
 }
 
-/// Connects the traffic with the device, as far as the arguments say where and how.
+/// Connects the traffic with the device, as far as the arguments describe it.
 fn setup(
     arguments: &Arguments,
     device: DeviceUnderTest,
@@ -320,7 +324,7 @@ fn flood(
     verdict.map_err(|missed| Failure::Limit(missed.to_string()))
 }
 
-/// Checks what workers on `cores` can send together.
+/// Checks that the workers on `cores` can send together.
 fn check_together(
     cores: &[usize],
     device: &DeviceUnderTest,
@@ -342,7 +346,7 @@ fn check_together(
     Ok(())
 }
 
-/// What the loop keeps of each stream, and what can be seen of it meanwhile.
+/// Creates the recorder of each stream, and its view for readers during the run.
 fn records(
     arguments: &Arguments,
     names: &[String],
@@ -369,7 +373,7 @@ fn records(
         .unzip()
 }
 
-/// The streams of the file or of the options; what they do not say is as in `flow`.
+/// Reads the streams of the file or of the options; unset fields are taken from `flow`.
 fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     if let Some(path) = &arguments.traffic {
         return Traffic::load(path, flow).map_err(|e| Failure::Input(e.to_string()));
@@ -388,13 +392,14 @@ fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     }
     let sets = |key| settings.iter().any(|(name, _)| *name == key);
     if arguments.rate.is_some() && !sets("rate") && !sets("share") {
-        // So that a trace, too, is sent at the rate asked for, not at its own.
+        // A trace is sent at the requested rate as well, not at its own.
         settings.push(("share", "1"));
     }
     Traffic::of_settings_over(flow, &settings).map_err(Failure::Input)
 }
 
-/// What holds the gaps; for a network card to do it, its port is told the rate. Refuses more than the line takes.
+/// Returns the pacing. For pacing by the network card, it sets the rate at the port. Rates above the line rate are
+/// refused.
 fn pacing(
     arguments: &Arguments,
     traffic: &Traffic,

@@ -19,6 +19,8 @@ mod model;
 mod node;
 mod ports;
 mod probe;
+#[cfg(test)]
+mod reference;
 mod report;
 mod route;
 mod samples;
@@ -60,60 +62,59 @@ enum Command {
     Bearer(bearer::Arguments),
     /// List, show, add and delete routes of a running router (function route)
     Route(route::Arguments),
-    /// Check rule files, and ask a running inspection (function ips): rules by cost, reload
+    /// Check rule files, and query or reload a running inspection (function ips)
     Ips(ips::Arguments),
-    /// Keep the packets of the last seconds in memory, and write what a trigger is about, also from before it fired
+    /// Keep the packets of the last seconds in memory, and write those around a trigger, also from before it fired
     Capture(Box<capture::Arguments>),
-    /// Make traffic at a constant rate and measure what comes back
+    /// Generate traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
-    /// Measure a device after RFC 2544 or as taut demo does (comparison), what input and output of a packet cost (io), packet
-    /// generators (generator), or functions side by side (functions)
+    /// Measure a device by RFC 2544 or as taut demo does, and what I/O, functions, generators and switches cost
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
-    /// Make and measure traffic with a Lua script
+    /// Generate and measure traffic with a Lua script
     Script(script::Arguments),
-    /// Round trips between ordinary sockets, and the highest rate without loss: what an application sees of a path
+    /// Measure round trips between ordinary sockets, and the highest rate without loss, as an application sees a path
     Probe(probe::Arguments),
-    /// Close a control loop over a network: run plant and controller, and search what they bear
+    /// Close a control loop over a network: run plant and controller, and search the limits that they survive
     Control(control::Arguments),
-    /// See packets enter and leave a device, and what the device alone takes
+    /// Watch packets enter and leave a device, and measure the time inside the device alone
     Tap(tap::Arguments),
-    /// Predict rate, latency and overload from a few measurements, and say how sure that is
+    /// Predict rate, latency and overload from a few measurements, with the error of the prediction
     Model(model::Arguments),
-    /// See and change the settings of this machine that matter for latency, and listen to its noise
+    /// Show and change the settings of this machine that matter for latency, and measure its noise
     Tune(tune::Arguments),
-    /// Say which ports this machine can have, and why not where not
+    /// Print which ports this machine supports, and what the others lack
     Ports(ports::Arguments),
     /// Show results folders in a browser: list, reports, comparisons, files
     Serve(serve::Arguments),
-    /// Look at this machine on one screen: what works, what is missing, and the command that mends it
+    /// Show what works on this machine, what is missing, and the command that fixes it
     Doctor(doctor::Arguments),
-    /// Make the report and figures of a results folder again
+    /// Write the report and figures of a results folder again
     Report(report::Arguments),
-    /// What an experiment runs on its nodes
+    /// Run the node's part of an experiment
     #[command(hide = true)]
     Node(node::Arguments),
     /// Run a chain file in a virtual machine
     Vm(vm::Arguments),
-    /// What runs first in a virtual machine
+    /// Run as the first process of a virtual machine
     #[command(hide = true)]
     Guest,
     /// Print a completion script for a shell
     #[command(after_help = "Example:  taut completions bash > /etc/bash_completion.d/taut")]
     Completions {
-        /// Which shell
+        /// Shell that the script is for
         shell: clap_complete::Shell,
     },
     /// Write man pages into a folder, one for the command and one for each subcommand
     #[command(after_help = "Example:  taut man pages && man -l pages/taut-forward.1")]
     Man {
-        /// The folder; made if it is not there
+        /// Folder to write to; created if it does not exist
         folder: PathBuf,
     },
 }
 
-/// The command line. An option that takes a number is to say what is wrong with -1, not that it looks like an option.
+/// Builds the command line. An option that takes a number reports -1 as an invalid value, not as an option.
 fn command() -> clap::Command {
     fn numbers(command: clap::Command) -> clap::Command {
         command
@@ -172,7 +173,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The script with which a shell completes the command line.
+/// Returns the script with which a shell completes the command line.
 fn completions(shell: clap_complete::Shell) -> String {
     let mut command = command();
     command.build();
@@ -181,7 +182,7 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// A command without what is hidden in it, which only programs write.
+/// Removes the hidden parts of a command, which only programs use.
 fn for_people(command: &clap::Command) -> clap::Command {
     let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let below = command.get_subcommands().filter(|it| !it.is_hide_set());
@@ -198,7 +199,7 @@ fn for_people(command: &clap::Command) -> clap::Command {
     shown
 }
 
-/// An argument without what it says of others, of which some are hidden.
+/// Removes an argument's relations to others, of which some are hidden.
 fn alone(argument: &clap::Arg) -> clap::Arg {
     let mut alone = clap::Arg::new(argument.get_id().clone())
         .action(argument.get_action().clone())
@@ -233,12 +234,12 @@ fn write_man_pages(folder: &Path) -> Result<(), Failure> {
         .map_err(|e| Failure::of_file(&e, format!("{}: {e}", folder.display())))
 }
 
-/// Writes the page of a command, and those of what is below it.
+/// Writes the manual pages of a command and of its subcommands.
 fn write_man_page(command: &clap::Command, folder: &Path) -> std::io::Result<()> {
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         write_man_page(below, folder)?;
     }
-    // Pages show names alone.
+    // The pages show names alone.
     let shown = command.clone().mut_args(|argument| {
         let name = argument.get_value_names().and_then(|names| names.first());
         let several = argument
@@ -266,7 +267,7 @@ mod tests {
     use clap::error::ErrorKind;
     use std::any::TypeId;
 
-    /// What no option that takes a number, a time or a rate may take.
+    /// The options with a number, a time or a rate have to refuse these values.
     const NO_NUMBERS: [&str; 8] = [
         "NaN",
         "inf",
@@ -278,7 +279,7 @@ mod tests {
         "\u{65e5}\u{672c}",
     ];
 
-    /// The numbers among the options of a command and of those below it: path and option.
+    /// Returns the numeric options of a command and its subcommands: path and option.
     fn numbers(command: &clap::Command, path: &[String]) -> Vec<(Vec<String>, String)> {
         let texts = [TypeId::of::<String>(), TypeId::of::<PathBuf>()];
         let own = command.get_arguments().filter_map(|argument| {
@@ -309,7 +310,7 @@ mod tests {
             for offered in ["detach", "rfc2544", "completions", "version"] {
                 assert!(script.contains(offered), "{shell}: {offered}");
             }
-            // As each shell has a subcommand; the word by itself stands in a text.
+            // The subcommand as each shell's script writes it; the word by itself occurs in texts.
             let guest = [
                 "taut;guest",
                 "taut,guest",
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn man_pages_say_whose_they_are_and_what_a_command_takes() {
+    fn man_pages_name_the_version_and_the_accepted_arguments() {
         let folder = tempfile::tempdir().unwrap();
         write_man_pages(folder.path()).unwrap_or_else(|e| panic!("{}", e.into_text()));
         let names = std::fs::read_dir(folder.path()).unwrap();

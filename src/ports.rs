@@ -1,4 +1,4 @@
-//! `taut ports`: what is possible on this machine, and why not where not.
+//! `taut ports`: the features that this machine supports, and the reasons for missing ones.
 
 use crate::exit::Failure;
 use crate::terminal::print;
@@ -10,7 +10,7 @@ use taut_port::{Backend, backends, copies};
     after_help = "Examples:\n  taut ports\n  taut ports --json | jq '.[] | select(.available) | .name'\n  taut ports --matrix"
 )]
 pub struct Arguments {
-    /// Say how often a frame is copied in user space between any two ports
+    /// Print how often a frame is copied in user space between any two ports
     #[arg(long)]
     matrix: bool,
     /// Print JSON
@@ -25,10 +25,10 @@ struct Row {
     detail: String,
     spec: String,
     summary: &'static str,
-    /// Of arrival, beside the software's own.
+    /// Sources of receive timestamps, in addition to software.
     stamps: &'static str,
     options: Vec<(&'static str, &'static str)>,
-    /// What can hold the gaps of generated traffic.
+    /// The methods that can pace generated traffic.
     pacing: Vec<&'static str>,
 }
 
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who else stamps what a backend's ports receive.
+/// Returns the sources of receive timestamps of a backend's ports, other than software.
 fn stamps(backend: &Backend) -> &'static str {
     let option = backend.options.iter().find(|(key, _)| *key == "stamps");
     match option.map(|(_, meaning)| meaning.split(':').next().unwrap_or_default()) {
@@ -89,14 +89,14 @@ fn stamps(backend: &Backend) -> &'static str {
     }
 }
 
-/// The values of `taut generate --pacing` that make sense on a backend's ports.
+/// Returns the values of `taut generate --pacing` that make sense on a backend's ports.
 fn pacing(backend: &Backend) -> Vec<&'static str> {
     let limits_rate = backend.options.iter().any(|(key, _)| *key == "rate");
     let nic = limits_rate.then_some("nic (where the card's driver limits rates)");
     ["software", "fill"].into_iter().chain(nic).collect()
 }
 
-/// Prints the copies between every two kinds of ports: a row per incoming, a column per outgoing one.
+/// Prints the copies between every two kinds of ports: a row for each ingress kind, a column for each egress kind.
 fn matrix(json: bool) {
     const FIRST_WIDTH: usize = 14;
     const WIDTH: usize = 11;
@@ -105,7 +105,7 @@ fn matrix(json: bool) {
         print::line(serde_json::to_string_pretty(&cells).unwrap_or_default());
         return;
     }
-    // A backend's name, and which of its kinds.
+    // The parts are a backend's name and a kind of it.
     let parts = |kind: &str| {
         let (name, variant) = kind.split_once(',').unwrap_or((kind, ""));
         let variant = variant.split_once('=').map_or(variant, |(_, value)| value);

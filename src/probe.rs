@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use taut_host::{CpuReading, CpuShare, CpuShares};
 use taut_lab::benchmark::Observer;
 use taut_lab::measurement::Versions;
-use taut_lab::probed::{ProbeAccount, ProbeFolder, ProbeReport};
+use taut_lab::probe_results::{ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
     median_interval,
@@ -40,13 +40,13 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Send probes back to where they come from
+    /// Send probes back to their source
     Server(Server),
     /// Send probes to a server and measure their round trips, or the highest rate without loss
     Client(Client),
-    /// Send messages between two sides in virtual time, over a made-up path or a medium
+    /// Send messages between two sides in virtual time, over a simulated path or a medium
     Simulate(simulate::Arguments),
-    /// Say where the time of messages went, from captures at both ends
+    /// Print where the time of messages went, from captures at both ends
     Layers(layers::Arguments),
 }
 
@@ -58,12 +58,12 @@ enum What {
 Answers whoever asks, with as many bytes as were asked with, and nothing but well-formed probes. Ctrl-C ends
 it with a summary.")]
 struct Server {
-    /// Address to listen at [default: all, IPv6 and IPv4, port 8621]
+    /// Address and port to receive probes at (default: port 8621 of all addresses, IPv6 and IPv4)
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
     #[command(flatten)]
     transport: TransportOptions,
-    /// End when standard input closes: for programs that start the server and must not leave it behind
+    /// End when standard input closes, for programs that start taut and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
     /// Print JSON: one object at the start, one at the end
@@ -81,54 +81,54 @@ struct Server {
 Needs `taut probe server` at the other end. Probes are UDP datagrams of ordinary sockets, sent when they are
 due whatever has come back by then. Ends with code 1 if nothing came back.")]
 struct Client {
-    /// Where the server is: host, address, or either with a port
+    /// Host or address of the server, with a port unless that is 8621
     server: String,
-    /// From one probe to the next, such as 5ms
+    /// Time from one probe to the next, such as 5ms
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = quantity::some_time)]
     interval: Duration,
-    /// Payload of a probe in bytes, from 16
+    /// Payload of a probe in bytes, at least 16
     #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(PROBE_BYTES as i64..=MOST_BYTES as i64))]
     size: u16,
-    /// Probes in a repetition
+    /// Probes of a repetition, 1 to 10000000
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     count: u32,
-    /// Repetitions, of whose means there is an interval; with --search-rate, searches [default: 50; 5]
+    /// Repetitions, 1 to 100000; with --search-rate: searches (default: 50; with --search-rate 5)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repetitions: Option<u32>,
-    /// Say which share of the probes came back within this time, such as 350us
+    /// Report the fraction of probes that came back within this time, such as 350us; not with --search-rate
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time, conflicts_with = "search_rate")]
     budget: Option<Duration>,
-    /// Also what the processors of this machine did meanwhile: user, system, softirq, guest, steal, idle
+    /// Report the processor time of this machine during the measurement: user, system, softirq, guest, steal, idle
     #[arg(long)]
     cpu: bool,
-    /// Search for the highest rate at which no probe is lost or overtaken
+    /// Search for the highest rate at which no probe is lost or reordered; not with --interval, --count or --out
     #[arg(long, conflicts_with_all = ["interval", "count", "out"])]
     search_rate: bool,
-    /// With --search-rate: no higher rate is offered, probes per second
+    /// With --search-rate: highest offered rate, probes per second
     #[arg(long, value_name = "PPS", default_value_t = 1e6, value_parser = probes_per_second, requires = "search_rate")]
     max_rate: f64,
     /// With --search-rate: length of each trial in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = quantity::seconds, requires = "search_rate")]
     trial: f64,
-    /// Also where round trips go, by stamps of the kernel: to the interface's queue, to its driver, away, and back to
-    /// the client
+    /// Report stages of the round trip by kernel timestamps: to the interface's queue, to its driver, away, to the
+    /// client; not with --search-rate
     #[arg(long, conflicts_with = "search_rate")]
     stages: bool,
     #[command(flatten)]
     transport: TransportOptions,
-    /// How long to wait for answers after the last probe of a repetition
+    /// Time to wait for replies after the last probe of a repetition
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = quantity::some_time)]
     patience: Duration,
-    /// How many seconds to wait for the server
+    /// Seconds to wait for the server
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Write every probe's sample, the histogram, the summary and a report into this folder
+    /// Write samples of every probe, histogram, summary and a report to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// How samples are written into the folder
+    /// Format of the samples in the folder of --out
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
 }
@@ -148,17 +148,17 @@ impl Client {
     }
 }
 
-/// Repetitions where nothing else is said.
+/// Default number of repetitions.
 const REPETITIONS: u32 = 50;
 const SEARCHES: u32 = 5;
 
 /// The lowest rate that a search tries, probes per second.
 const LOWEST_RATE_PPS: f64 = 100.0;
 
-/// Trials are too short for a line each.
+/// Time between two lines; trials are too short for a line each.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// How close a search comes, as a share of the rate.
+/// Precision of a search, as a fraction of the rate.
 const SEARCH_PRECISION: f64 = 0.05;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -186,7 +186,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
         Some(address) => {
             ProbeServer::bind_over(address, &over).map_err(|e| (address.to_string(), e))
         }
-        // One socket takes both; a machine without IPv6 has the other one.
+        // One socket serves IPv4 and IPv6; a machine without IPv6 uses an IPv4 socket.
         None => ProbeServer::bind_over(([0_u16; 8], DEFAULT_PORT).into(), &over)
             .or_else(|_| ProbeServer::bind_over(([0_u8; 4], DEFAULT_PORT).into(), &over))
             .map_err(|e| (format!("port {DEFAULT_PORT}"), e)),
@@ -230,7 +230,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The address that a person has written.
+/// Parses an address that a person has written.
 fn address_of(text: &str) -> Result<SocketAddr, Failure> {
     if let Some((_, port)) = text.rsplit_once(':')
         && !port.is_empty()
@@ -374,7 +374,7 @@ fn connect(
     )?)
 }
 
-/// What a transport has to say beside messages, in words; none of what goes as it should.
+/// Describes a transport's notice in words; `None` if it is normal.
 fn words_of(notice: Notice) -> Option<String> {
     match notice {
         Notice::Connected(_) | Notice::Left => None,
@@ -402,7 +402,7 @@ fn cpu_time_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What the processors do, if it is asked for.
+/// The CPU counters, if they are requested.
 struct Cpu(Option<CpuReading>);
 
 impl Cpu {
@@ -534,23 +534,23 @@ fn show_cpu(cpu: &CpuShares) {
     }
 }
 
-/// What `--search-rate --json` prints.
+/// The output of `--search-rate --json`.
 #[derive(serde::Serialize)]
 struct RateReport {
     server: SocketAddr,
     size_bytes: usize,
-    /// Mean over the searches that found a rate, and beside it the interval of their median; the median.
+    /// Mean over the searches that found a rate, with its median and the interval of the median.
     rate_pps: Option<Interval>,
     rate_median_pps: Option<Interval>,
     /// The mean in bits of payload per second.
     payload_bit_per_s: Option<f64>,
-    /// Searches whose limit is the client: the path may do more.
+    /// Searches that the client limits: the path may carry more.
     limited_by_client: usize,
     searches: Vec<SearchedRate>,
     cpu: Option<CpuShares>,
 }
 
-/// How often intervals are to cover the median, from six searches on.
+/// Confidence level of the intervals of the median, from six searches on.
 const CONFIDENCE: f64 = 0.95;
 
 fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
@@ -566,7 +566,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
     let size_bytes = usize::from(arguments.size);
     let over = arguments.over()?;
     let repetitions = arguments.repetitions.unwrap_or(SEARCHES);
-    // Refused before the server is asked for.
+    // Invalid settings are refused before the server is contacted.
     let fresh =
         ThroughputSearch::new(settings).map_err(|e| Failure::Input(format!("--trial: {e}")))?;
     let mut session = connect(arguments, server, &over, stop)?;

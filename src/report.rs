@@ -1,4 +1,4 @@
-//! `taut report`: makes the report and the figures again from a results folder.
+//! `taut report`: creates the report and the figures again from a results folder.
 
 use crate::exit::Failure;
 use crate::terminal::print;
@@ -12,9 +12,10 @@ use taut_results::{Completion, Results, has};
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
 pub struct Arguments {
-    /// Results folder, as `taut demo`, `taut bench`, `taut generate --out`, `taut probe client --out`, `taut capture match --out`, `taut control run --out` or `taut experiment` has written it
+    /// Results folder of `taut demo`, `bench` or `experiment`, or of --out of `taut generate`, `probe client`,
+    /// `capture match` or `control run`
     dir: PathBuf,
-    /// Print the summary as JSON instead of the table
+    /// Print summary.json instead of the table
     #[arg(long)]
     json: bool,
 }
@@ -23,8 +24,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     show(&arguments.dir, arguments.json)
 }
 
-/// Writes the report of a results folder and prints what it shows: tables, what is missing, what is wrong, and where the
-/// report is. A limit that was missed is a failure.
+/// Writes the report of a results folder and prints its contents: tables, missing runs, errors, and the path of the
+/// report. A missed limit is a failure.
 pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
     if is_comparison(dir) {
         return show_comparison(&read_comparison(dir)?, json);
@@ -35,7 +36,7 @@ pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
     print(dir, kind_of(dir).show(dir, terminal_width())?, json)
 }
 
-/// Does the same of a comparison whose runs are those of an experiment.
+/// Does the same for a comparison whose runs belong to an experiment.
 pub fn show_comparison(results: &Results, json: bool) -> Result<(), Failure> {
     let shown = report::show_comparison(results, terminal_width())?;
     print(&results.dir, shown, json)

@@ -1,4 +1,4 @@
-//! `taut route`: asks a running router (`taut forward` with the function `route`) through its control socket.
+//! `taut route`: queries a running router (`taut forward` with the function `route`) through its control socket.
 
 use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
@@ -32,7 +32,7 @@ A route is a line as `ip route` prints it: PREFIX via ADDRESS [dev INTERFACE], P
 blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via ADDRESS` each. `table N` puts it into another
 table than the main one.")]
 pub struct Arguments {
-    /// The router's control socket: `control` among its settings; not for `convert`
+    /// Control socket of the router, its setting `control`; not for `convert`
     #[arg(long, value_name = "SOCKET", global = true)]
     control: Option<PathBuf>,
     /// Print JSON
@@ -48,9 +48,9 @@ enum Command {
     List,
     /// Print the route of an address, and the neighbours that it leads to
     Show {
-        /// The address
+        /// Address to look up
         address: IpAddr,
-        /// Number of the table that is looked into
+        /// Number of the routing table to look in
         #[arg(long, value_name = "N", default_value_t = taut_sys::MAIN_TABLE)]
         table: u32,
     },
@@ -59,43 +59,43 @@ enum Command {
         /// Routes, as `ip route` prints them
         #[arg(required = true, value_name = "ROUTE")]
         routes: Vec<String>,
-        /// Change those that are there already
+        /// Change existing routes instead of rejecting them
         #[arg(long)]
         replace: bool,
     },
     /// Delete routes, in order
     Del {
-        /// Their prefixes, as '10.0.0.0/8', or '10.0.0.0/8 table 100'
+        /// Prefixes of the routes, such as '10.0.0.0/8' or '10.0.0.0/8 table 100'
         #[arg(required = true, value_name = "PREFIX")]
         prefixes: Vec<String>,
     },
     /// Add the routes of a file, in order
     Load {
-        /// The file
+        /// File of routes
         file: PathBuf,
-        /// Change those that are there already
+        /// Change existing routes instead of rejecting them
         #[arg(long)]
         replace: bool,
     },
-    /// Print a table that others have written, an MRT dump or what `birdc show route` or `vtysh -c 'show ip route'` print,
-    /// as lines that routers read
+    /// Convert an MRT dump, or what `birdc show route` or `vtysh -c 'show ip route'` print, to lines that routers
+    /// read
     Convert {
-        /// The file; - for standard input
+        /// MRT dump, or output of `birdc show route` or `vtysh -c 'show ip route'`; - for standard input
         file: PathBuf,
-        /// A neighbour in the place of the table's next hops; several share them
+        /// Neighbour that replaces the table's next hops; several share the routes
         #[arg(long, value_name = "ADDRESS")]
         via: Vec<IpAddr>,
     },
-    /// How many routes, neighbours and next hops there are
+    /// Print the numbers of routes, neighbours and next hops
     Status,
-    /// Delete the routes of a file and add them again, over and over, at a rate: for measurements
+    /// Delete the routes of a file and add them again, repeatedly at a rate, for measurements
     Churn {
-        /// The file, whose routes are there
+        /// File of routes that the router has
         file: PathBuf,
-        /// Changes a second
+        /// Changes per second
         #[arg(long, value_name = "N", value_parser = changes_per_second)]
         rate: f64,
-        /// How long
+        /// Seconds to run
         #[arg(long, default_value = "10", value_parser = quantity::seconds)]
         seconds: f64,
     },
@@ -137,7 +137,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let (bytes, replace) = (sent.len() as u64, *replace);
             (Request::Load { bytes, replace }, sent)
         }
-        // Done above.
+        // These commands are handled above.
         Command::Convert { .. } | Command::Status => (Request::Status {}, Vec::new()),
         Command::Churn {
             file,
@@ -178,7 +178,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what the router answered, for people.
+/// Prints the router's reply, for people.
 fn print_answer(command: &Command, routes: usize, answer: Answer) {
     match command {
         Command::Add { .. } | Command::Load { .. } => print::line(format!("{routes} in force")),
@@ -216,7 +216,7 @@ fn print_answer(command: &Command, routes: usize, answer: Answer) {
     }
 }
 
-/// Prints the routes of a table that others have written, and on standard error how many there are.
+/// Prints the routes of another program's table, and their number on standard error.
 fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
     let wrong = |e: ConvertError| Failure::Input(format!("{}: {e}", file.display()));
     let mut input: Box<dyn BufRead> = match file.as_os_str() == "-" {
@@ -231,7 +231,7 @@ fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
         true => writeln!(output, "{}", json!({ "route": line })),
     };
     let converted = route::convert(&mut *input, via, &mut each);
-    // A reader that has seen enough is no fault.
+    // A reader that closes the pipe early is no error.
     let flushed = output.flush();
     let Converted { routes, left_out } = match (converted, flushed) {
         (Err(ConvertError::Read(e)), _) | (_, Err(e)) if e.kind() == ErrorKind::BrokenPipe => {
@@ -269,7 +269,7 @@ fn refused(command: &Command, answer: Answer) -> Failure {
     Failure::Input(format!("{file}{error}{done}"))
 }
 
-/// Deletes routes and adds them again. What is behind its turn is not made up for: the rate that came out is said.
+/// Deletes routes and adds them again. Missed intervals are not made up for; the achieved rate is printed.
 fn churn(
     router: &mut Conversation,
     arguments: &Arguments,

@@ -1,8 +1,8 @@
-//! `--samples`: how the packets of a measurement are written.
+//! `--samples`: the file format of a measurement's packets.
 
 use taut_results::PacketFormat;
 
-/// How samples are written.
+/// The file format of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Samples {
     Parquet,
@@ -11,7 +11,7 @@ pub enum Samples {
 }
 
 impl Samples {
-    /// The files' format; none where none are written.
+    /// Returns the files' format; `None` if no files are written.
     pub fn format(self) -> Option<PacketFormat> {
         match self {
             Self::Parquet => Some(PacketFormat::Parquet),

@@ -21,30 +21,30 @@ through the ports given here, unless --trust is. Ctrl-C ends traffic and lets th
 what has not ended a second later is ended, and two seconds later the process. Exit code 2: the script failed (file, line and call are said)."
 )]
 pub struct Arguments {
-    /// The script
+    /// Lua script
     file: PathBuf,
-    /// A port that the script finds as taut.port(1), taut.port(2) and so on
+    /// Port that the script finds as taut.port(1), taut.port(2) and so on; may be repeated
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// Let the script reach files, programs and memory (io, os, require, ffi)
+    /// Allow the script files, programs and memory (io, os, require, ffi)
     #[arg(long)]
     trust: bool,
-    /// Seconds after which the script is ended
+    /// Seconds after which the script is ended (default: never)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     limit_seconds: Option<f64>,
-    /// Megabytes that each state of the script may hold
+    /// Memory limit of each state of the script, 8 to 1000000 MB
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
     memory: u32,
-    /// Core of the script's main state; taut.task names those of tasks
+    /// CPU of the script's main state; taut.task names those of tasks
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
-    /// How many seconds to wait for the other side of the ports
+    /// Seconds to wait for the peers of the ports
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
     /// Print one JSON object with the script's counters and histograms at the end
     #[arg(long)]
     json: bool,
-    /// What the script finds in taut.args
+    /// Arguments of the script, in taut.args
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -74,7 +74,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let ended = script.run(stop);
     let counted = &ended.counted;
-    // What was counted is said also where the script did not come to its end.
+    // The counters are printed even if the script failed.
     if ended.outcome.is_ok() || !(counted.counters.is_empty() && counted.histograms.is_empty()) {
         report(counted, arguments.json);
     }
@@ -88,7 +88,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     })
 }
 
-/// What the script counted, over all its tasks.
+/// Prints the script's counters, summed over all its tasks.
 fn report(ended: &Counted, json: bool) {
     if json {
         let histograms: serde_json::Map<_, _> = ended

@@ -1,5 +1,5 @@
-//! `taut tap`: sees each packet enter and leave a device, from the wires or in line, and says what the device
-//! itself took.
+//! `taut tap`: records each packet that enters and leaves a device, from the wires or in line, and reports the latency
+//! of the device alone.
 
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
@@ -30,39 +30,39 @@ a core of its own, beside the generator's and the device's. Its relays add to th
 not to what it says of the device.
 Ends with code 1 if no measurement packet entered.")]
 pub struct Arguments {
-    /// Interfaces of the device to watch: one or two
+    /// Interfaces of the device to watch, one or two; not with --port
     #[arg(value_name = "INTERFACE", required_unless_present = "port", conflicts_with = "port", num_args = 1..=2)]
     interfaces: Vec<String>,
-    /// Stand in line: the generator's port and the device's of side A, then of side B
+    /// Stand in line: the generator's port and the device's of side A, then those of side B
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// Core to relay on
+    /// CPU to relay on; with --port
     #[arg(long, value_name = "CPU", conflicts_with = "interfaces")]
     core: Option<usize>,
-    /// End after this time (default: at Ctrl-C)
+    /// End after this many seconds (default: at Ctrl-C)
     #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Write every packet's sample, the latency histograms and the summary into this folder
+    /// Write samples of every packet, latency histograms and the summary to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// How samples are written into the folder
+    /// Format of the samples in the folder of --out
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
 }
 
-/// How often sightings are taken out of the kernel's ring.
+/// Time between two reads of the kernel's ring.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sightings that the ring has room for: a pause at 2 million packets a second.
 const RING: f64 = 4e5;
 
-/// CPUs without which generator, device and a tap in line have none of their own.
+/// The number of CPUs needed for generator, device and in-line tap to have their own.
 const CPUS_IN_LINE: usize = 3;
 
-/// The sides of a device behind a tap in line.
+/// The sides of a device behind an in-line tap.
 const SIDES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     collect(arguments, tap, sides, "in line, relaying", stop)
 }
 
-/// Collects what `tap` sees until it is over, and reports it.
+/// Collects the sightings of `tap` until the end, and reports them.
 fn collect(
     arguments: &Arguments,
     tap: impl Sightings,
@@ -128,7 +128,7 @@ fn collect(
     Ok(())
 }
 
-/// Until the time is over or somebody stops it, and then as long as packets inside may take.
+/// Waits until the time is over or the user stops it, and then as long as packets inside may take.
 fn watch(tapped: &mut Tapped<impl Sightings>, seconds: Option<f64>, stop: &AtomicBool) {
     let begun = Instant::now();
     let is_over = || {

@@ -1,26 +1,26 @@
-//! What is measured: a device behind ports, or one that taut sets up and takes down. `taut generate` and `taut bench`.
+//! The target of a measurement: a device behind ports, or one that taut starts and stops. `taut generate` and `taut
+//! bench` use it.
 
 use crate::exit::Failure;
 use taut_lab::device::{Device, DeviceUnderTest, UnknownDevice};
 use taut_port::PortSpec;
 
-/// How it is named on the command line.
+/// The target on the command line.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct Target {
-    /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them), once or twice: the first sends,
-    /// the last receives
+    /// Port, such as memif:/run/a.sock or af_packet:eth0 (see `taut ports`), once or twice: the first sends, the last
+    /// receives; instead of --device
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// A device that taut sets up and takes down: an id of `taut demo --list-devices`, or memif, af_packet, af_xdp or xdp,
-    /// with options behind it: 'memif,flush=full(32, 50us),burst=64', 'af_packet,wait=sleep(50us)', 'af_xdp,function=mac-swap',
-    /// memif,chain=FILE
+    /// Device that taut sets up and removes: an id of `taut demo --list-devices`, also with options:
+    /// 'memif,flush=full(32, 50us)'; instead of --port
     #[arg(long, value_name = "ID")]
     device: Option<String>,
 }
 
 impl Target {
-    /// The device, if there is such a one and this machine can have it.
+    /// Returns the device, if it exists and this machine supports it.
     pub fn device_under_test(&self) -> Result<DeviceUnderTest, Failure> {
         match &self.device {
             Some(id) => Ok(DeviceUnderTest::Made(Box::new(Device::named(id)?))),

@@ -1,4 +1,4 @@
-//! Options of what carries messages, for the commands that send any.
+//! Options of the transport of messages, for the commands that send any.
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
@@ -11,16 +11,16 @@ use taut_traffic::probe::Over;
 use taut_transport::parity::MOST_PARITY_PAYLOAD_BYTES;
 use taut_transport::{Coding, Master, Settings};
 
-/// Messages that a repair combines.
+/// Number of messages that a repair combines.
 const REPAIRED: usize = 8;
-/// Parities for each message where nothing else is said.
+/// Parities for each message by default.
 const PARITIES: f64 = 0.25;
-/// Messages that have a parity in common at most.
+/// The largest number of messages that share a parity.
 const MOST_WITH_PARITY: f64 = 16.0;
-/// Target delay where none is given.
+/// The default target delay.
 const TARGET: Duration = Duration::from_millis(10);
 
-/// Redundancy, as people write it.
+/// Redundancy in the form of the option.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Redundancy {
     Off,
@@ -41,30 +41,30 @@ fn redundancy(text: &str) -> Result<Redundancy, String> {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransportOptions {
-    /// What carries messages: udp, fec (udp with parity), tcp, or deadline (in time and in order, or not at all)
-    /// [default: udp; in virtual time deadline]
+    /// Transport of messages, the same on both sides: udp, fec (udp with parity), tcp, deadline (in time and in
+    /// order, or not at all) (default: udp; in virtual time deadline)
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
-    /// With --transport deadline: how long a message may take from one side to the other [default: 10ms]
+    /// With deadline: time in one direction after which a message counts as lost (default: 10ms)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     target: Option<Duration>,
-    /// With --transport deadline: a message is delivered when so much of its time is left at most [default: the target]
+    /// With deadline: a message is delivered when no more than this is left of its time (default: the target)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     window: Option<Duration>,
-    /// With --transport deadline: repairs sent beforehand: off, auto (by the share that is lost), or a number for each
-    /// message; with --transport fec: parities for each message [default: 0.25]
+    /// With deadline: repair packets sent in advance, off, auto (by the loss ratio) or a number per message; with
+    /// fec: parities per message (default: auto; fec 0.25)
     #[arg(long, value_name = "SHARE", value_parser = redundancy)]
     redundancy: Option<Redundancy>,
-    /// With --transport deadline: packets after which the receiver answers [default: 8]
+    /// With deadline: packets after which the receiver sends feedback (default: 8)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     feedback_every: Option<u32>,
-    /// With --transport deadline: file with the key that both sides share: 32 or 64 hexadecimal digits
+    /// With deadline: file with the key that both sides share, 32 or 64 hexadecimal digits (default: none)
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
 
 impl TransportOptions {
-    /// The same as words, for processes that are to use it too.
+    /// Returns the same options as words, for processes that use them too.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: Option<String>| {
@@ -96,8 +96,8 @@ impl TransportOptions {
         words
     }
 
-    /// As [`TransportOptions::over`], where a target delay means something to every transport, and deadline is meant where nothing
-    /// is said.
+    /// Returns the transport like [`TransportOptions::over`]. Here a target delay applies to every transport, and the
+    /// default is deadline.
     pub fn over_any(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let mut options = self.clone();
         let transport = options.transport.replace(Transport::Deadline);
@@ -106,7 +106,7 @@ impl TransportOptions {
         Ok(over)
     }
 
-    /// Groups of messages with one parity each.
+    /// Returns groups of messages with one parity each.
     fn parity(&self, payload_bytes: usize) -> Result<Coding, Failure> {
         let wrong = |text: String| Err(Failure::Input(text));
         if payload_bytes > MOST_PARITY_PAYLOAD_BYTES {
@@ -137,7 +137,7 @@ impl TransportOptions {
         })
     }
 
-    /// What they ask for, with messages as long as fit into a datagram with everything around them.
+    /// Returns the transport, for the longest messages that fit into a datagram with all headers.
     pub fn over_longest(&self) -> Result<Over, Failure> {
         let mut over = self.over(1)?;
         let deadline = &mut over.deadline;
@@ -147,7 +147,7 @@ impl TransportOptions {
         Ok(over)
     }
 
-    /// What they ask for, with messages of up to so many bytes.
+    /// Returns the transport, for messages of up to `payload_bytes` bytes.
     pub fn over(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let transport = self.transport.unwrap_or_default();
         if transport != Transport::Deadline {

@@ -1,8 +1,8 @@
-//! `taut --version`: what this build has, and which instructions it takes on this processor.
+//! `taut --version`: the features of this build, and the instructions that it uses on this processor.
 
 use taut_cipher::CounterMode;
 
-/// The version, then a line for each thing that differs between builds or machines; `taut -V` says the version alone.
+/// Returns the version, then a line for each difference between builds or machines; `taut -V` prints the version alone.
 pub fn long() -> String {
     let dpdk = match taut_port::dpdk::BUILT_WITH {
         Some(version) => {
@@ -20,7 +20,7 @@ pub fn long() -> String {
     } else {
         "with the libraries of this system"
     };
-    // Which key it is does not matter.
+    // The choice of key does not matter.
     let cipher = CounterMode::new(&[0; 16]);
     format!(
         "{}\ndpdk             {dpdk}\nxdp              {xdp}\nlinked           {linked}\n\

@@ -1,4 +1,4 @@
-//! `taut vm`: runs a chain file in a virtual machine whose network cards are vhost-user sockets.
+//! `taut vm`: runs a chain file in a virtual machine with vhost-user sockets as network cards.
 
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use taut_deploy::vm::{Accelerator, Control, Machine, MachineSpec};
 use taut_engine::Chain;
 
-/// How long a machine may take to end once it is told to.
+/// The timeout of a machine's end after it is told to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often signals are looked for.
+/// The interval at which signals are checked.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -31,19 +31,19 @@ vhost-user ports has connected to all of them. Ctrl-C ends it.")]
 pub struct Arguments {
     /// Chain file (TOML), as seen inside the machine
     chain: PathBuf,
-    /// vhost-user socket of a network card, the first one eth0
+    /// vhost-user socket of a network card, once for each card; the first is eth0 in the machine
     #[arg(long, required = true, value_name = "SOCKET")]
     card: Vec<PathBuf>,
-    /// By software, even where the processor could: tens of times slower
+    /// Emulate the processor in software, even where it has virtualisation: tens of times slower
     #[arg(long)]
     emulate: bool,
-    /// Stop after this many seconds of forwarding
+    /// Stop after this many seconds of forwarding (default: at Ctrl-C)
     #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
     /// Print JSON: one object at the start, one a second, one at the end
     #[arg(long)]
     json: bool,
-    /// No counters until the summary at the end
+    /// Print no counters until the summary at the end
     #[arg(long)]
     quiet: bool,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// For `taut forward` inside.
+/// Returns the arguments of `taut forward` inside.
 fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     let mut inner = Vec::new();
     if arguments.json {
@@ -111,7 +111,7 @@ fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     inner
 }
 
-/// Passes standard input on to `control`, if there is one. Returns at a signal or, if it counts, at the end of standard
+/// Copies standard input to `control`, if there is one. Returns at a signal or, if requested, at the end of standard
 /// input.
 fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: bool) {
     let stdin = std::io::stdin();
@@ -128,7 +128,7 @@ fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: 
                 (Ok(0) | Err(_), _) if ends => return,
                 (Ok(0) | Err(_), _) => open = false,
                 (Ok(length), Some(control)) => {
-                    // A machine that is gone is heard of by its end.
+                    // A failed write is ignored: the end of the machine is detected separately.
                     let _ = control.write(&bytes[..length]);
                 }
                 (Ok(_), None) => {}
@@ -137,13 +137,13 @@ fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: 
     }
 }
 
-/// Ends the machine, and this process with it if the machine does not heed.
+/// Ends the machine, and this process with it if the machine does not react.
 fn end(control: &Control, seen: &AtomicBool) {
     control.close();
     let deadline = Instant::now() + PATIENCE;
     while seen.load(Ordering::Relaxed) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // It has not booted, or hangs. The emulator dies with this process.
+    // The machine has not booted, or hangs. The emulator dies with this process.
     std::process::exit(130);
 }

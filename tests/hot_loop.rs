@@ -1,4 +1,4 @@
-//! The loops that packets pass through allocate nothing and make no system calls of their own.
+//! The loops that packets pass through allocate no memory and make no system calls of their own.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 mod support;
@@ -19,12 +19,12 @@ use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, 
 use taut_wire::{Protocol, StampLayout, Tunnel, UdpFlow};
 
 thread_local! {
-    /// Allocations of this thread. Without a destructor and made at compile time, so that counting
-    /// does not itself allocate.
+    /// Number of allocations of this thread. It has no destructor and is initialised at compile time, so that counting
+    /// does not allocate.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting by thread.
+/// The system's allocator with a counter for each thread.
 struct Counting;
 
 // SAFETY: every call is passed on as it is to the system's allocator, which keeps the contract.
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn count() {
-    // A thread that is being torn down has no counter any more.
+    // A thread that is ending has no counter any more.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
@@ -75,7 +75,7 @@ fn allocations_are_counted_on_the_thread_that_makes_them() {
     let after_other = allocations();
     drop(std::hint::black_box(vec![1_u8; 100]));
     assert!(allocations() > after_other);
-    // Starting a thread allocates here; the vector over there does not count.
+    // Starting a thread allocates here; the vector in the other thread does not count.
     assert!(after_other - before < 20);
 }
 
@@ -105,7 +105,7 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
                     .collect();
                 let functions = vec![taut_function::build("mac-swap", Default::default()).unwrap()];
                 let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
-                // The one thing that a link's change may cost; from the last change on, the loop is bare.
+                // A link change may cost this allocation; after the last change the loop has none.
                 let mark = std::rc::Rc::new(Cell::new(None));
                 let on_change = std::rc::Rc::clone(&mark);
                 let mut up = 0;
@@ -125,9 +125,9 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
             let specs = specs(&sockets.ports("server", ""));
             let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
             instrument.wait_for_links(PATIENCE, &stop).unwrap();
-            // The worker looks at its links ten times a second.
+            // The worker checks its links ten times a second.
             instrument.run(WARM_UP, &mut Summaries::new(&clock), &stop);
-            // What a trial sets up before its first packet, whatever its length.
+            // Every trial has the same setup before its first packet, whatever its length.
             let short = Trial {
                 rate_pps: 100.0,
                 duration: Duration::from_millis(20),
@@ -152,7 +152,7 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
     }
 }
 
-/// Always has packets to give, and takes as many as it is told in a call.
+/// A port that always has packets, and accepts a set number in each call.
 struct Endless {
     pool: PoolHandle,
     layout: StampLayout,
@@ -178,7 +178,7 @@ impl Endless {
     }
 }
 
-/// Sends every third packet back, gives some a priority, and copies of some to both ports.
+/// A function that returns every third packet, gives some a priority, and copies some to both ports.
 struct Everywhere;
 
 impl Function for Everywhere {
@@ -284,7 +284,7 @@ fn a_tap_in_line_allocates_nothing_for_packets() {
         reader.take(&clock, |_| seen += 1);
         (seen, allocated)
     };
-    // What it sets up and reports, whatever passes.
+    // The setup and the report allocate the same, however many packets pass.
     let (_, least) = run(Duration::ZERO);
     let (seen, allocated) = run(Duration::from_millis(300));
     assert!(seen > 10_000, "{seen}");
@@ -314,7 +314,7 @@ fn files_and_pairs_allocate_nothing_for_packets() {
     let read = format!("pcap:{},repeat=0", file("in.pcap"));
     let pair = || "pair:hot-loop".to_string();
     let ([mut source, mut near], _) = open([read, pair()]);
-    // Not a file: it would fill the disk.
+    // The port is not a file, which would fill the disk.
     let ([mut far, mut sink], _) = open([pair(), "pcap:/dev/null,role=write".to_string()]);
     let mut arrived = Batch::new();
     let mut pass_on = |packets: u64| {
@@ -328,7 +328,7 @@ fn files_and_pairs_allocate_nothing_for_packets() {
             assert!(start.elapsed() < PATIENCE);
         }
     };
-    // Every block of either side has been in use then.
+    // Every block of either side has been in use by then.
     pass_on(300_000);
     let before = allocations();
     pass_on(1_000_000);
@@ -380,7 +380,7 @@ fn an_inspection_allocates_nothing_for_packets() {
     let rules = folder.path().join("rules");
     let seen = "alert udp any any -> any 53 (msg:\"seen\"; sid:1;)\n";
     std::fs::write(&rules, taut_inspect::sample::rules() + seen).unwrap();
-    // Alerts come faster than they are written. Segments are changed, and their checksums are not.
+    // Alerts arrive faster than they are written. Segments are changed without their checksums.
     let settings = format!(
         "rules = [\"{}\"]\nevents = \"{1}/eve.json\"\nalerts = \"{1}/alerts.pcapng\"\nalerts_size = \"64 kB\"\n\
          max_time = \"1s\"\ninner = true\nchecksums = \"ignore\"\n",
@@ -413,7 +413,7 @@ fn an_inspection_allocates_nothing_for_packets() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();
     let mut sequence = 1u32;
-    // Allocations while packets were inspected.
+    // The number of allocations while packets were inspected.
     let counted = Cell::new(0);
     let mut pass = |rounds: usize| {
         for _ in 0..rounds {
@@ -436,7 +436,7 @@ fn an_inspection_allocates_nothing_for_packets() {
             }
         }
     };
-    // Expressions make their memory when they are first asked.
+    // Expressions allocate their memory at the first use.
     pass(100);
     counted.set(0);
     pass(10_000);
@@ -447,7 +447,7 @@ fn an_inspection_allocates_nothing_for_packets() {
 
 #[test]
 fn a_recording_allocates_nothing_for_packets() {
-    // Small buckets, so that many are claimed.
+    // The buckets are small, so that many are used.
     let settings = "ring = \"1 MB\"\nbucket = \"64 kB\"";
     let mut record = taut_function::build("record", settings.parse().unwrap()).unwrap();
     record.prepare().unwrap();
@@ -497,7 +497,7 @@ fn functions_of_users_allocate_nothing_for_packets() {
             }
         };
         pass(1000);
-        // Lua compiles what it sees often, and when it does is left to chance: then all packets that follow take nothing.
+        // Lua compiles frequent code at a random time; all packets after that allocate nothing.
         let mut rounds = 1000;
         let least = (0..5).map(|_| {
             let before = allocations();
@@ -533,7 +533,7 @@ fn the_worker_makes_no_system_call_for_packets() {
         "forward".to_string(),
         "--quiet".to_string(),
         "--json".to_string(),
-        // Threads beside the worker read what it keeps.
+        // Threads beside the worker read the stored packets.
         "--function".to_string(),
         "record(ring=64 MB)".to_string(),
     ];
@@ -552,7 +552,7 @@ fn the_worker_makes_no_system_call_for_packets() {
         rate_pps,
         duration: Duration::from_millis(500),
     };
-    // Until it has said that its links are up.
+    // This run gives the worker time to report that its links are up.
     instrument.run(trial(100e3), &mut Summaries::new(&clock), &stop);
     let trace = support::scratch();
     let calls = trace.path().join("calls");
@@ -578,7 +578,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     strace.interrupt();
     let calls = std::fs::read_to_string(&calls).unwrap();
     assert!(tally.received > 10_000, "{tally:?}");
-    // Links are looked at in memory too: what is left is for what an operating system may interrupt.
+    // Links are checked in memory too: the remaining calls are for interruptions by the operating system.
     assert!(
         calls.lines().count() < 20,
         "{} packets:\n{calls}",
@@ -587,7 +587,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     forward.interrupt().success();
 }
 
-/// The number of the thread of process `pid` that has this name.
+/// Returns the number of the thread of process `pid` with this name.
 fn thread_named(pid: u32, name: &str) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()

@@ -1,10 +1,10 @@
-//! End to end, what waits for other programs more than it computes: `./run test` runs it beside everything else. Nothing in it
-//! measures, and the names of what a test makes are its own.
+//! End-to-end tests that wait for other programs more than they compute: `./run test` runs them in parallel with
+//! everything else. None of them measures, and every test uses unique names.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-/// A part of the tests' names, by which the others are run without these.
+/// A part of the tests' names, which selects the others without these.
 mod parallel {
     mod bad_input;
     mod capture;

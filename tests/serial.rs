@@ -1,5 +1,5 @@
-//! End to end, against programs not written here. One program of many tests, which is linked once; those that measure
-//! take turns.
+//! End-to-end tests with third-party programs. All tests are in one program, which is linked once; those that measure
+//! run one at a time.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -15,9 +15,9 @@ mod serial {
     mod bench_switch;
     mod cards;
     mod circles;
-    mod compared;
+    mod comparison_pages;
     mod control;
-    mod disturbed;
+    mod disturbances;
     mod dpdk_port;
     mod experiment;
     mod experiment_publish;
@@ -34,10 +34,9 @@ mod serial {
     mod payload_chain;
     mod private_folders;
     mod probe;
-    mod reference;
     mod replay;
     mod rooms;
-    mod routed;
+    mod router_hosts;
     mod scripts;
     mod serve;
     mod set_up;

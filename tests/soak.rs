@@ -1,5 +1,5 @@
-//! Long runs in which nothing may be lost uncounted, hang or grow: `./run soak`. A share of their full length is asked for
-//! by TAUT_SOAK (0.01 is a hundredth). docs/RELIABILITY.md has what came of them.
+//! Long runs that check for uncounted losses, hangs and growth: `./run soak`. TAUT_SOAK is the fraction of their full
+//! length (0.01 is a hundredth). docs/RELIABILITY.md has the results.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -7,7 +7,7 @@ mod support;
 mod soak {
     mod churn;
     mod evasion;
-    mod killed;
+    mod kills;
     mod lasting;
     mod packets;
     mod servers;
@@ -17,13 +17,13 @@ mod soak {
     use serde_json::Value;
     use std::fs;
 
-    /// That share of `whole`, at least one.
+    /// Returns that fraction of `whole`, at least one.
     pub fn share_of(whole: u64) -> u64 {
         let share = std::env::var("TAUT_SOAK").map_or(1.0, |text| text.parse().unwrap());
         ((whole as f64 * share) as u64).max(1)
     }
 
-    /// What a process holds: file descriptors, and resident memory in kilobytes.
+    /// Returns the number of file descriptors of a process, and its resident memory in kilobytes.
     pub fn held_by(process: u32) -> (usize, u64) {
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
@@ -35,7 +35,7 @@ mod soak {
         (descriptors, kilobytes)
     }
 
-    /// A command of taut that sends 128-byte packets with these fields through these ports, and prints JSON.
+    /// Builds a command of taut that sends 128-byte packets with these fields through these ports, and prints JSON.
     pub fn sending(words: &str, ports: &[String], fields: &[&str]) -> Vec<String> {
         let line = format!("{words} --json --size 128");
         let mut line: Vec<String> = line.split(' ').map(str::to_string).collect();
@@ -48,7 +48,8 @@ mod soak {
         line
     }
 
-    /// The highest rate, in packets per second, of which what lies between the ports loses no more than one in a thousand.
+    /// Returns the highest rate, in packets per second, at which the path between the ports loses at most one in a
+    /// thousand.
     pub fn loss_free_rate(ports: &[String], fields: &[&str]) -> f64 {
         let folder = scratch();
         let out = folder.path().join("bench").display().to_string();

@@ -1,4 +1,4 @@
-//! The devices that benches put side by side: `taut forward` and DPDK's testpmd over memif.
+//! The devices that benches compare: `taut forward` and DPDK's testpmd over memif.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use taut_host::{CorePlan, DeviceProcess};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_sys::Clock;
 
-/// Which end of memif the device takes; the generator takes the other.
+/// The memif role of the device; the generator has the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,
@@ -89,7 +89,7 @@ impl Forwarder {
     }
 }
 
-/// A forwarder that runs, and the generator's two ports to it.
+/// A running forwarder, and the generator's two ports to it.
 pub struct Bench {
     pub process: DeviceProcess,
     pub specs: [PortSpec; 2],
@@ -121,7 +121,7 @@ pub fn start(forwarder: &Forwarder, cores: &CorePlan) -> Result<Bench, String> {
 }
 
 impl Bench {
-    /// What the device wrote on its standard output.
+    /// Returns the device's standard output.
     pub fn output(self, name: &str) -> String {
         let path = self.folder.path().join(format!("{name}.stdout"));
         let _ = self.process.stop();
@@ -133,8 +133,8 @@ impl Bench {
     }
 }
 
-/// Sends as fast as it can from one port and counts what comes back at the other, for `duration` after
-/// a tenth of it. Frames are not looked at: the generator must not be what limits. Packets per second.
+/// Sends as fast as possible from one port and counts the packets that return at the other, for `duration` after a
+/// tenth of it. Frames are not parsed: the generator must not be the bottleneck. Returns packets per second.
 pub fn flood(specs: &[PortSpec; 2], clock: &Clock, duration: Duration) -> Result<f64, String> {
     let mut resources = Resources::for_ports(specs).map_err(|e| e.to_string())?;
     let mut west = specs[0].open(&mut resources).map_err(|e| e.to_string())?;

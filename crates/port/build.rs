@@ -1,4 +1,4 @@
-//! Compiles the C side of DPDK ports where DPDK's headers are there (cfg `dpdk`).
+//! Compiles the C side of DPDK ports if DPDK's headers are installed (cfg `dpdk`).
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -10,20 +10,20 @@ mod dpdk {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// Package that a build with DPDK ports needs; without it they say so.
+    /// The package that a build with DPDK ports needs. Without it, DPDK ports report that they are unavailable.
     const PACKAGE: &str = "libdpdk";
 
     pub fn compile() {
         println!("cargo:rustc-check-cfg=cfg(dpdk)");
         let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
         if features.split(',').any(|feature| feature == "crt-static") {
-            // A static program loads no library, so not that of the C side either.
+            // A static program loads no libraries, so the C side cannot be loaded either.
             return;
         }
         for name in ["CC", "PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
             println!("cargo:rerun-if-env-changed={name}");
         }
-        // Packages that come or go change these folders.
+        // Installing or removing packages changes these folders.
         for folder in pkg_config(&["--variable", "pc_path", "pkg-config"])
             .iter()
             .flat_map(|words| words.iter())
@@ -48,7 +48,7 @@ mod dpdk {
             .args([
                 "-std=gnu11",
                 "-O3",
-                // It joins two stores into one by way of instructions that cost more (2 % per packet).
+                // This pass merges two stores with instructions that cost more (2 % per packet).
                 "-fno-tree-slp-vectorize",
                 "-fPIC",
                 "-shared",
@@ -81,7 +81,7 @@ mod dpdk {
         }
     }
 
-    /// The words that pkg-config answers; none where it knows no such package.
+    /// Returns the words of pkg-config's output; None if it does not know the package.
     fn pkg_config(arguments: &[&str]) -> Option<Vec<String>> {
         let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
         let output = Command::new(program).args(arguments).output().ok()?;

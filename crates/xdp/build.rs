@@ -12,7 +12,7 @@ mod xdp {
     use std::path::{Path, PathBuf};
     use std::process::{Command, exit};
 
-    /// Each becomes an object file of its name.
+    /// The programs, each of which becomes an object file of its name.
     const PROGRAMS: [&str; 8] = [
         "xdp_to_socket",
         "xdp_forward",

@@ -1,9 +1,9 @@
-/* Messages over the deadline transport, and back again.
+/* Sends messages over the deadline transport, and returns them.
  *
  *     ./echo server 9000 &
  *     ./echo client 127.0.0.1 9000 1000
  *
- * The client sends a message each 2 ms, and says how many of them were delivered within 10 ms, and how many came back.
+ * The client sends a message every 2 ms. It prints how many of them were delivered within 10 ms, and how many returned.
  */
 
 #define _GNU_SOURCE
@@ -31,7 +31,7 @@ static int fail(const char *what)
     return 2;
 }
 
-/* Waits until the time, or until something has come. */
+/* Waits until a time, or until a packet has arrived. */
 static void wait_until(int socket, uint64_t at_ns)
 {
     uint64_t now = now_ns();
@@ -48,12 +48,12 @@ static void transmit(struct taut_deadline *endpoint, int socket, const struct so
 {
     uint8_t packet[TAUT_DEADLINE_DATAGRAM];
     size_t bytes;
-    /* What the kernel does not take is lost, as on the way. */
+    /* A packet that the kernel does not accept is lost, as on the network. */
     while ((bytes = taut_deadline_transmit(endpoint, now_ns(), packet)) > 0)
         (void)!sendto(socket, packet, bytes, 0, (const struct sockaddr *)to, sizeof *to);
 }
 
-/* Sends back what comes, for one client at a time, until that says farewell. */
+/* Returns the messages of one client at a time, until the client says farewell. */
 static int serve(int socket, const struct taut_deadline_settings *settings)
 {
     struct taut_deadline *endpoint = NULL;

@@ -1,8 +1,8 @@
-//! What the fuzz target of encrypted packets does with its bytes; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target of encrypted packets; `cargo test` runs the same over seeded noise.
 
 use taut_function::aes::Header;
 
-/// What is read as a header is written again as it was.
+/// Checks that a header that was read is written again unchanged.
 pub fn header(bytes: &[u8]) {
     if let Some(header) = Header::parse(bytes) {
         assert_eq!(header.emit(), bytes[..Header::LEN_BYTES]);

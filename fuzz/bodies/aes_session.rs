@@ -1,4 +1,4 @@
-//! What the fuzz target of encrypted sessions does with its bytes; `cargo test` runs the same over seeded operations.
+//! The body of the fuzz target of encrypted sessions; `cargo test` runs the same over seeded operations.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -11,15 +11,15 @@ use taut_wire::UdpFlow;
 
 /// Senders at the far end.
 const SENDERS: usize = 3;
-/// Packets that are remembered, to be sent again.
+/// Number of packets stored for replay.
 const RECORDED: usize = 48;
 const MOST_OPERATIONS: usize = 32;
-/// A session that was heard so long ago is not forgotten yet, ms.
+/// The idle time within which a session is not forgotten yet, ms.
 const KEPT_MS: u64 = 1000;
-/// How far clocks may be apart, ms, and how far they are.
+/// The tolerated clock difference, ms, and the actual one.
 const CLOCK_ERROR_MS: u64 = 100;
 const AHEAD_MS: [i64; SENDERS] = [0, 60, -80];
-/// What a datagram grows by, and where its payload begins.
+/// The growth of a datagram, and the offset of its payload.
 const GROWS: usize = 40;
 const PAYLOAD: usize = 42;
 
@@ -38,14 +38,14 @@ struct World {
     key: PathBuf,
     pool: PoolHandle,
     receiver: Box<dyn Function>,
-    /// What the receiver's predecessors have counted, and what passed all of them.
+    /// Packets counted by the receiver's predecessors, and packets accepted by all receivers.
     counted: u64,
     passed: u64,
     begun_ms: u64,
     senders: Vec<Box<dyn Function>>,
-    /// When this receiver took a packet of each sender's session last.
+    /// The time at which this receiver last accepted a packet of each sender's session.
     heard_ms: [u64; SENDERS],
-    /// Packets, and whether they were taken.
+    /// Packets, each with a flag that says whether it was accepted.
     recorded: Vec<(Vec<u8>, bool)>,
     /// Number of the next payload.
     next: u64,
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// A frame through a function: what comes out, if anything does.
+    /// Passes a frame through a function; returns the frame that leaves, if any.
     fn through(&self, function: &mut dyn Function, frame: &[u8], out: bool) -> Option<Vec<u8>> {
         let mut batch = Batch::new();
         self.pool.fill(&mut batch, 1, frame.len() as u16);
@@ -92,11 +92,11 @@ impl World {
         is_kept.then(|| batch.packets()[0].bytes().to_vec())
     }
 
-    /// A packet of this sender, by its clock.
+    /// Sends a packet of this sender, by its clock.
     fn send(&mut self, sender: usize) -> Vec<u8> {
         let mut frame = UdpFlow::default().frame(PAYLOAD + 34).expect("a frame");
         frame[PAYLOAD..][..8].copy_from_slice(&self.next.to_be_bytes());
-        // No checksum: it is the payload that counts.
+        // The checksum is cleared: only the payload counts.
         frame[40..42].fill(0);
         self.next += 1;
         let mut function = std::mem::replace(&mut self.senders[sender], Box::new(Nobody));
@@ -108,7 +108,8 @@ impl World {
         sent.expect("encrypted")
     }
 
-    /// To the receiver; whether it was taken. No payload is taken twice, and nothing that nobody sent.
+    /// Passes a frame to the receiver and returns whether it was accepted. No payload is accepted twice or without
+    /// having been sent.
     fn arrive(&mut self, frame: &[u8]) -> bool {
         let mut receiver = std::mem::replace(&mut self.receiver, Box::new(Nobody));
         let taken = self.through(&mut *receiver, frame, false);
@@ -132,14 +133,15 @@ impl World {
         self.heard_ms = [0; SENDERS];
     }
 
-    /// Whether what is sent now is in time: its stamp is later than those that an earlier receiver may have taken.
+    /// Reports whether packets sent now are in time: their stamps are later than those an earlier receiver may have
+    /// accepted.
     fn has_begun(&self, sender: usize) -> bool {
         let stamp = NOW_MS.get().saturating_add_signed(AHEAD_MS[sender]);
         stamp > self.begun_ms + CLOCK_ERROR_MS + 1
     }
 }
 
-/// In the place of a function that is at work.
+/// A placeholder for a function that is being processed.
 struct Nobody;
 
 impl Function for Nobody {
@@ -160,12 +162,14 @@ fn counted(function: &dyn Function) -> u64 {
     function.outcomes().iter().map(|(_, count)| count).sum()
 }
 
-/// Two bytes an operation. Senders send, start again, and are recorded; what was recorded comes late, again, changed or
-/// back to who sent it; the receiver starts again; sessions are made up; time passes. Nothing is taken twice or made up,
-/// what is sent in time is taken, and every packet is counted once. How many packets were taken.
+/// Runs a session, two bytes for each operation; returns the number of accepted packets.
+///
+/// Senders send, restart, and are recorded. Recorded packets arrive late, again, changed or back at their sender. The
+/// receiver restarts, sessions are forged, and time passes. No packet is accepted twice or forged, packets in time are
+/// accepted, and every packet is counted once.
 pub fn session(bytes: &[u8]) -> usize {
     WORLD.with_borrow_mut(|world| {
-        // Only what is recorded can come again.
+        // Only recorded packets can arrive again.
         let oldest = world.next.saturating_sub(2 * RECORDED as u64);
         world.delivered.retain(|number| *number >= oldest);
         let before = world.delivered.len();
@@ -190,7 +194,7 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
             }
             record(world, sent, is_taken);
         }
-        // On its way for longer, or lost.
+        // The packet is delayed for longer, or lost.
         5 | 6 => {
             let sent = world.send(sender);
             record(world, sent, false);
@@ -209,7 +213,7 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
             frame[byte] ^= 1 << (argument % 8);
             assert!(!world.arrive(&frame), "changed at {byte}");
         }
-        // Sent back to any sender, that one or one beside it.
+        // The packet is sent back to any sender.
         11 if !world.recorded.is_empty() => {
             let (frame, _) = world.recorded[argument % world.recorded.len()].clone();
             let mut function = std::mem::replace(&mut world.senders[sender], Box::new(Nobody));
@@ -217,7 +221,7 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
             world.senders[sender] = function;
         }
         12 if !world.recorded.is_empty() => {
-            // A flood of sessions that do not exist, in time.
+            // A flood of non-existent sessions arrives in time.
             let (frame, _) = world.recorded[argument % world.recorded.len()].clone();
             for number in 0..argument as u64 % 8 {
                 let mut frame = frame.clone();
@@ -227,7 +231,7 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
                 assert!(!world.arrive(&frame), "made up");
             }
         }
-        // Making a function takes longer than all else here.
+        // Creating a function takes longer than all else here.
         13 if argument.is_multiple_of(4) => {
             world.senders[sender] = made(&world.key, "b");
             world.heard_ms[sender] = 0;

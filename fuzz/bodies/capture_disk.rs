@@ -1,4 +1,4 @@
-//! What the fuzz target of captures on disk does with its bytes; `cargo test` runs the same over seeded damage.
+//! The body of the fuzz target of captures on disk; `cargo test` runs the same over seeded damage.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use taut_capture::record::{Facts, Record};
 
 const SEGMENT: &str = "000000000000-00000000000000000000.pcapng";
 const INDEX: &str = "000000000000-00000000000000000000.index";
-/// The smallest there is.
+/// The smallest segment, bytes.
 const SEGMENT_BYTES: u64 = 2 << 20;
 
 fn settings(folder: &Path) -> Settings {
@@ -22,7 +22,7 @@ fn settings(folder: &Path) -> Settings {
     }
 }
 
-/// A small segment and its index, as they are written.
+/// Writes a small segment and its index.
 pub fn small(folder: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut writer = Writer::open(settings(folder)).ok()?;
     for i in 0..40_u8 {
@@ -48,7 +48,7 @@ pub fn small(folder: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     Some(files)
 }
 
-/// Makes the checksums of an index right, where they are found.
+/// Corrects the checksums of an index, if their positions are found.
 fn mend(index: &mut [u8]) {
     let Some(head_at) = index.len().checked_sub(8).and_then(|at| {
         let head: [u8; 4] = index.get(at..at + 4)?.try_into().ok()?;
@@ -65,7 +65,7 @@ fn mend(index: &mut [u8]) {
     index[end..].copy_from_slice(&sum);
 }
 
-/// Small files with some bytes changed, or any bytes as files.
+/// Builds small files with some bytes changed, or files of any bytes.
 fn files(bytes: &[u8], small: &(Vec<u8>, Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     let Some((&kind, rest)) = bytes.split_first() else {
         return small.clone();
@@ -121,7 +121,7 @@ fn ask(folder: &Path, wanted: Vec<Vec<Key>>) -> (Packets, Found) {
 }
 
 thread_local! {
-    /// Where all of it takes place: memory, where there is such a folder.
+    /// The working folder: in memory, if there is such a folder.
     static PLACE: (tempfile::TempDir, (Vec<u8>, Vec<u8>)) = {
         let memory = Path::new("/dev/shm");
         let at = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -131,7 +131,7 @@ thread_local! {
     };
 }
 
-/// Asks a ring of one segment and its index, then lets a writer mend and go on with it: no packet that was found is
+/// Queries a ring of one segment and its index, then lets a writer repair and continue it. No packet that was found is
 /// lost.
 pub fn ring(bytes: &[u8]) {
     PLACE.with(|(place, small)| {
@@ -151,7 +151,7 @@ pub fn ring(bytes: &[u8]) {
             let total: usize = packets.iter().map(|(_, frame)| frame.len()).sum();
             assert!(total as u64 <= found.bytes_read && found.bytes_read <= segment.len() as u64);
         }
-        // What the segment says without an index, it says still when it is mended.
+        // The segment's contents without an index are the same after the repair.
         let _ = fs::remove_file(folder.join(INDEX));
         let (mut before, _) = ask(&folder, vec![]);
         let frame = [1; 60];

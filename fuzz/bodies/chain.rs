@@ -1,13 +1,13 @@
-//! What the fuzz target of chain files does with its bytes; `cargo test` runs the same over seeded damage.
+//! The body of the fuzz target of chain files; `cargo test` runs the same over seeded damage.
 
 use taut_engine::Chain;
 
-/// A chain file: read as `taut forward` reads it, which makes its functions; what is wrong is said on one line.
+/// Reads a chain file as `taut forward` does, which creates its functions; errors have one line.
 pub fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    // Functions may name files, and those of a system can be without end.
+    // Functions may name files, and some system files are endless.
     if text.contains('/') && text.contains("file") {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets of control loops do with their bytes; `cargo test` runs the same over seeded noise and damage.
+//! The bodies of the fuzz targets of control loops; `cargo test` runs the same over seeded noise and damage.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_control::controller::Settings;
@@ -22,7 +22,7 @@ pub fn plant(bytes: &[u8]) {
     }
 }
 
-/// Reads a datagram as either side would, in both formats, writes what it says and reads that again.
+/// Parses a datagram as either side would, in both formats, writes the result and parses that again.
 pub fn message(bytes: &[u8]) {
     let shape = Shape {
         sensors: 3,

@@ -1,13 +1,14 @@
-//! What runs of fuzz targets have learnt, as `cargo test` replays it on the stable toolchain: inputs that lead to all the places that
-//! fuzzing has come to, and damage to them.
+//! The corpora of fuzz targets, as `cargo test` replays them on the stable toolchain: inputs that reach all code that
+//! fuzzing has reached, and damaged copies.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Damaged inputs that are tried beside each one that was kept.
+/// Number of damaged copies that are tried for each input.
 const DAMAGED: usize = 2;
 
-/// Runs a target's body over the inputs in `fuzz/corpora/TARGET.tar.gz`, and over damage to them. The damage is the same each time.
+/// Runs a target's body over the inputs in `fuzz/corpora/TARGET.tar.gz`, and over damaged copies. The damage is the
+/// same each time.
 ///
 /// # Panics
 /// The archive cannot be read, or the body panics; the input is printed then.
@@ -47,7 +48,7 @@ pub fn replay<T>(target: &str, body: impl Fn(&[u8]) -> T) {
     }
 }
 
-/// Prints the input if the body panics over it.
+/// A guard that prints the input if the body panics over it.
 struct Told<'a> {
     target: &'a str,
     input: &'a [u8],
@@ -61,7 +62,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// One to four bytes changed, taken out or put in, or the end of another input behind the beginning of this one.
+/// Changes, removes or inserts one to four bytes, or appends the end of another input to the beginning of this one.
 fn damaged(input: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     if random.u8(..8) == 0 {
@@ -82,7 +83,7 @@ fn damaged(input: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// How many times as long as usual noise is made: TAUT_NOISE, 1 unless it is set.
+/// Returns the factor by which noise is longer than usual: TAUT_NOISE, 1 by default.
 #[allow(dead_code, reason = "not every crate makes noise by it")]
 pub fn times() -> u64 {
     let asked = std::env::var("TAUT_NOISE").ok();

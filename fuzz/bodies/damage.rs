@@ -1,6 +1,6 @@
 //! Seeded damage to a text that is right, for the tests that run fuzz bodies on the stable toolchain.
 
-/// The text with one to three printable characters changed, taken out or put in.
+/// Returns the text with one to three printable characters changed, removed or inserted.
 pub fn damaged(text: &str, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..random.usize(1..4) {

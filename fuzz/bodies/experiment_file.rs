@@ -3,7 +3,7 @@
 use std::path::Path;
 use taut_experiment::{Changes, Experiment};
 
-/// No plan is longer.
+/// The largest number of runs in a plan.
 const MOST_RUNS: usize = 1_000_000;
 
 /// Reads an experiment file and plans its runs.

@@ -1,8 +1,8 @@
 //! The body of the fuzz target `function_frames`; `cargo test` runs the same over seeded noise.
 //!
-//! Each input is a chain of one or two functions, and frames that pass it in both directions: runts, frames that are cut or
-//! damaged, in memory with and without room around them. What functions punt their handlers get, and whatever else besides, as
-//! a memif peer may change a frame after a function has looked at it.
+//! Each input is a chain of one or two functions, and frames that pass it in both directions. The frames are
+//! runts, truncated or damaged, in memory with and without room around them. Handlers get the packets that functions punt, and any
+//! others, as a memif peer may change a frame after a function has read it.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -12,17 +12,17 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, Packet, PoolHandle, Punt};
 use taut_wire::{Protocol, Tunnel, UdpFlow};
 
-/// Frames in one input at most.
+/// The largest number of frames in one input.
 const MOST_FRAMES: usize = 32;
-/// Longest frame that is a runt, bytes.
+/// The longest runt, bytes.
 const RUNT: usize = 20;
 /// Ports of each chain.
 const PORTS: usize = 4;
 /// Frames that a lane has room for.
 const SLOTS: u32 = 32;
 
-/// Functions and their settings; `{folder}` stands for the folder with their files. `plugin` is none of them: its library would
-/// have to be built first.
+/// Functions and their settings; `{folder}` stands for the folder with their files. `plugin` is excluded: its library
+/// would have to be built first.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("aes", "encrypt = [1]\nkey_file = \"{folder}/key\""),
     (
@@ -103,21 +103,21 @@ pub fn chains() -> usize {
     FUNCTIONS.len() * (FUNCTIONS.len() + 1)
 }
 
-/// The bytes that say which chain, by its number.
+/// Returns the bytes that select a chain, by its number.
 #[allow(dead_code)]
 pub fn chain(number: usize) -> (u8, u8) {
     let seconds = FUNCTIONS.len() + 1;
     ((number / seconds) as u8, (number % seconds) as u8)
 }
 
-/// Names of the functions that chains are made of.
+/// Returns the names of the functions in chains.
 #[allow(dead_code)]
 pub fn names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().map(|(name, _)| *name)
 }
 
 thread_local! {
-    /// Their memory takes longer to get than a frame does to pass.
+    /// Kept between inputs: allocating their memory takes longer than passing a frame.
     static ALL: RefCell<All> = RefCell::new(All::made());
 }
 
@@ -142,14 +142,14 @@ struct All {
     stages: [Vec<Stage>; 2],
     templates: Vec<Vec<u8>>,
     pool: PoolHandle,
-    /// Ends of a lane; what is received from it lies in a ring, as from a memif peer.
+    /// Ends of a lane; received frames are in a ring, as from a memif peer.
     lane: (Lane, Lane),
     now_ticks: u64,
 }
 
 impl All {
     fn made() -> Self {
-        // What a thread has made is gone with it.
+        // The files of a thread are removed when it ends.
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -175,7 +175,7 @@ impl All {
         }
     }
 
-    /// Makes a frame: a runt, or one that is cut, with up to two bytes that are others.
+    /// Makes a frame: a runt or a truncated one, with up to two bytes changed.
     fn frame(&self, [how, length, at, value, other_at, other_value]: [u8; 6]) -> Vec<u8> {
         let template = &self.templates[usize::from(how >> 2) % self.templates.len()];
         let longest = template.len();
@@ -222,11 +222,11 @@ impl All {
         if from_port == 1 {
             chain.reverse();
         }
-        // What is kept back leaves with a later call.
+        // Delayed packets leave with a later call.
         for round in 0..2 {
             for (number, stage) in (1..).zip(&mut chain) {
                 if round == 0 || stage.function.holds_packets() {
-                    // Of what lies in a peer's memory the headers may be read, and then others stand there.
+                    // The headers in a peer's memory may be read before they change.
                     batch.read_headers();
                     change(&mut batch, change_at, number);
                     stage.function.process(&mut batch, &context);
@@ -262,7 +262,7 @@ impl All {
         let len = frame.len() as u16;
         let mut packet = match memory % 4 {
             0 => self.pool.take(len).expect("room"),
-            // Behind is no room.
+            // There is no room after the frame.
             1 => {
                 let mut packet = self.pool.take(self.pool.room() as u16).expect("room");
                 assert!(packet.drop_front(packet.len() as u16 - len));
@@ -288,8 +288,8 @@ impl All {
     }
 }
 
-/// Passes frames through a chain; returns how many there were. The first two bytes say which chain, then two how each frame is
-/// made and four how it is damaged.
+/// Passes frames through a chain; returns their number. The first two bytes select the chain. For each frame, two bytes
+/// select how it is built and four how it is damaged.
 pub fn frames(bytes: &[u8]) -> u64 {
     let Some((&[first, second], rest)) = bytes.split_first_chunk::<2>() else {
         return 0;
@@ -302,7 +302,7 @@ pub fn frames(bytes: &[u8]) -> u64 {
             let mut it = [0; 6];
             it[..how.len()].copy_from_slice(how);
             let frame = all.frame(it);
-            // Every other frame is changed on the way as it was before it came.
+            // Every other frame is changed on the path as well, at the same byte as before.
             let change_at = (number % 2 == 1).then_some((it[4], it[5]));
             all.pass((first, second), &frame, it[0], number, change_at);
             passed += 1;
@@ -311,7 +311,7 @@ pub fn frames(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Changes a byte of all packets that lie in a ring, as the peer may whose memory it is.
+/// Changes a byte of all packets in a ring, as the peer that owns the memory may.
 fn change(batch: &mut Batch, change_at: Option<(u8, u8)>, number: u8) {
     let Some((at, value)) = change_at else {
         return;
@@ -319,7 +319,7 @@ fn change(batch: &mut Batch, change_at: Option<(u8, u8)>, number: u8) {
     for index in 0..batch.len() {
         if batch.packets()[index].is_in_ring() {
             let frame = batch.packet_mut_but_headers(index).bytes_mut();
-            // Most of what is looked at stands in front.
+            // Most of the bytes that functions read are at the beginning.
             if let Some(byte) = frame.get_mut(usize::from(at) % 64) {
                 *byte = value.wrapping_mul(number);
             }
@@ -349,7 +349,7 @@ const RULES: &str = "alert udp any any -> any any (content:\"a\"; byte_jump:1,0,
 const BEARERS: &str = "7,relay,0x20,192.0.2.9\n8,decapsulate\n9,relay,0x21,2001:db8::9\n10.0.0.2,encapsulate,0x30,192.0.2.9,9\n\
     192.0.2.1,encapsulate,0x30,192.0.2.9,9\n2001:db8:1::/64,encapsulate,0x31,2001:db8::9\n10.7.0.0,drop\n";
 
-/// Makes frames of all that functions look into.
+/// Makes frames with all headers that functions parse.
 fn templates() -> Vec<Vec<u8>> {
     let tunnel = |v6: bool| Tunnel {
         teid: 7,
@@ -385,7 +385,7 @@ fn templates() -> Vec<Vec<u8>> {
             }
         }
     }
-    // Echo requests to a router, by a tag, cut into fragments, and with options.
+    // Echo requests to a router have a tag, are fragmented, or have options.
     let mut echo = all[0].clone();
     (echo[23], echo[34], echo[35]) = (1, 8, 0);
     let mut error = echo.clone();

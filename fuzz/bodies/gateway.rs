@@ -1,7 +1,7 @@
-//! What the fuzz targets of the gateway do with their bytes; `cargo test` runs the same over seeded noise.
+//! The bodies of the fuzz targets of the gateway; `cargo test` runs the same over seeded noise.
 //!
-//! Bytes are taken for what to do next, one thing after the other, by a gateway that begins empty. After each the tables of
-//! both sides have to say the same, every limit has to hold, and every frame to be counted once.
+//! Bytes select one operation after the other on a gateway that begins empty. After each operation the tables of both
+//! sides have to agree, every limit has to hold, and every frame has to be counted once.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use std::cell::RefCell;
@@ -19,18 +19,18 @@ use taut_wire::{
     EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Protocol, Tunnel, Udp, UdpFlow,
 };
 
-/// Things to do in one input at most.
+/// The largest number of operations in one input.
 const MOST_STEPS: usize = 64;
 /// Longest frame, bytes.
 const MOST_FRAME: usize = 1600;
-/// Rules of a session at most.
+/// The largest number of rules in a session.
 const RULES: usize = 12;
 
-/// Two peers, and somebody who is none.
+/// Two peers, and an address that is not a peer.
 const PEERS: [[u8; 4]; 3] = [[192, 0, 2, 100], [192, 0, 2, 101], [192, 0, 2, 66]];
 
 thread_local! {
-    /// Their memory takes longer to get than an input does to pass.
+    /// Kept between inputs: allocating their memory takes longer than one input.
     static SPEAKING: RefCell<Detached> = RefCell::new(gateway(&format!(
         "pfcp = {{ address = \"192.0.2.2\", peers = [\"192.0.2.100\", \"192.0.2.101\"], sessions = 3, rules = {RULES}, \
          response_time = \"1s\", repeats = 1, heartbeat = \"5s\", silence = \"30s\", held = 6, session_held = 4, \
@@ -44,7 +44,7 @@ fn gateway(settings: &str) -> Detached {
     Detached::new(text.parse().expect("settings")).expect("a gateway")
 }
 
-/// Bytes that say what to do; zeros, when they are used up.
+/// Bytes that select operations; zeros once they are used up.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -65,14 +65,14 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What control planes have said so far.
+/// The messages of the control planes so far.
 struct Planes<'a> {
     bytes: Bytes<'a>,
     now: Instant,
     sequence: u32,
     last: Vec<u8>,
     seids: Vec<u64>,
-    /// Tunnels that were chosen for them.
+    /// Tunnel identifiers that the gateway chose for them.
     teids: Vec<u32>,
 }
 
@@ -100,7 +100,7 @@ impl Planes<'_> {
         known.copied().unwrap_or(at as u64)
     }
 
-    /// Packets of few users, flows and tunnels, by either port.
+    /// Builds packets of few users, flows and tunnels, for either port.
     fn frames(&mut self) -> (Vec<Vec<u8>>, usize) {
         let port = usize::from(self.bytes.below(2));
         let mut frames = Vec::new();
@@ -128,7 +128,7 @@ impl Planes<'_> {
             };
             let mut frame = frame.expect("a frame");
             if what == 0xff {
-                // What it is cannot be told.
+                // The packet is too short for its kind to be known.
                 frame.truncate(20 + usize::from(last));
             }
             if what >> 5 == 7
@@ -141,7 +141,7 @@ impl Planes<'_> {
         (frames, port)
     }
 
-    /// A usage rule, with few kinds of limits.
+    /// Builds a usage rule, with few kinds of limits.
     fn urr(&mut self, id: u8) -> Writer {
         let flags = self.bytes.byte();
         let mut urr = element(E::URR_ID, &[0, 0, 0, id]);
@@ -175,7 +175,7 @@ impl Planes<'_> {
         bar
     }
 
-    /// Rules that are made, changed and removed, of few numbers, tunnels and users.
+    /// Builds rules that are created, changed and removed, of few numbers, tunnels and users.
     fn rules(&mut self, writer: &mut Writer, is_new: bool) {
         for _ in 0..self.bytes.below(7) {
             let what = self.bytes.below(if is_new { 7 } else { 17 });
@@ -299,14 +299,14 @@ impl Planes<'_> {
         qer
     }
 
-    /// What comes next, if it is a message.
+    /// Returns the next step, if it is a message.
     fn next(&mut self) -> Option<Vec<u8>> {
         let finished = |writer: Writer| writer.finish().ok();
         match self.bytes.below(16) {
             0 => finished(self.stamped(M::ASSOCIATION_SETUP_REQUEST)),
             1 => finished(self.stamped(M::HEARTBEAT_REQUEST)),
             2 => {
-                // Ours are numbered from 1 on.
+                // The gateway's own messages are numbered from 1 on.
                 self.sequence = u32::from(self.bytes.below(4));
                 finished(self.stamped(M::HEARTBEAT_RESPONSE))
             }
@@ -382,7 +382,7 @@ impl Planes<'_> {
     }
 }
 
-/// A session that nothing is wrong with: one tunnel, that is chosen, and up to seven forwarding rules.
+/// Builds a valid session: one tunnel chosen by the gateway, and up to seven forwarding rules.
 fn usual(writer: &mut Writer, rules: u8) {
     let choose = FTeid::Choose {
         v4: true,
@@ -409,7 +409,7 @@ fn element(kind: E, value: &[u8]) -> Writer {
     group
 }
 
-/// PFCP from several peers, one of them a stranger, into a gateway with a small table.
+/// Sends PFCP from several peers, one of them unknown, to a gateway with a small table.
 pub fn sessions(bytes: &[u8]) {
     SPEAKING.with_borrow_mut(|gateway| {
         let mut planes = Planes {
@@ -448,7 +448,7 @@ pub fn sessions(bytes: &[u8]) {
                     M::NODE_REPORT_REQUEST => None,
                     other => panic!("{other:?} of ourselves"),
                 };
-                // Some are answered, some of those have what is kept dropped.
+                // Some reports are answered, and some of those answers drop the buffered packets.
                 if planes.bytes.below(2) == 0 {
                     let mut answer = Writer::message(kind.response(), session, message.sequence);
                     answer.element(E::CAUSE, &[1]);
@@ -470,7 +470,7 @@ pub fn sessions(bytes: &[u8]) {
     });
 }
 
-/// Passes frames; each is counted once, or kept.
+/// Passes frames and checks that each is counted once or buffered.
 fn pass_sorted(gateway: &mut Detached, pool: &PoolHandle, frames: &[Vec<u8>], from_port: usize) {
     let mut batch = Batch::new();
     for frame in frames {
@@ -478,7 +478,7 @@ fn pass_sorted(gateway: &mut Detached, pool: &PoolHandle, frames: &[Vec<u8>], fr
         packet.bytes_mut().copy_from_slice(frame);
         batch.push(packet);
     }
-    // What waits for the slow path of changes is made before, and may drop what is kept, which is counted then.
+    // Pending changes of the slow path are applied first, as they may drop and count buffered packets.
     gateway.take_changes();
     let before = gateway.counted() + gateway.kept() as u64;
     let context = Context {
@@ -498,7 +498,7 @@ fn pass_sorted(gateway: &mut Detached, pool: &PoolHandle, frames: &[Vec<u8>], fr
     batch.clear();
 }
 
-/// A gateway whose frames are this side's.
+/// A gateway with frames of this side.
 struct Passing {
     gateway: Detached,
     pool: PoolHandle,
@@ -518,7 +518,7 @@ impl Passing {
         }
     }
 
-    /// A few frames through one port.
+    /// Passes a few frames through one port.
     fn pass(&mut self, bytes: &mut Bytes<'_>) {
         let from_port = usize::from(bytes.below(2));
         let mut batch = Batch::new();
@@ -532,7 +532,7 @@ impl Passing {
                     own.take(count).to_vec()
                 }
             };
-            // Another tunnel; damage.
+            // Change the tunnel, or damage the frame.
             if let Some(last) = frame.get_mut(49).filter(|_| kind < 4) {
                 *last = own.below(8);
             }
@@ -574,7 +574,7 @@ impl Passing {
                 from_port,
                 cause: punted.cause(place),
             };
-            // What it makes of itself leaves by either port.
+            // Frames that the gateway creates leave by either port.
             let is_answer = !matches!(punted.cause, Punt::Made { .. });
             let is_for_it = self.gateway.answer(&punted, &mut |way, frame| {
                 let port = way.to_port;
@@ -601,7 +601,7 @@ impl Passing {
     }
 }
 
-/// Every length in a frame that leaves says what is there.
+/// Checks that every length field in a frame that leaves is right.
 fn whole(frame: &[u8]) {
     let ethernet = Ethernet::new(frame).expect("a frame");
     let (payload, is_gtpu) = match ethernet.ethertype() {
@@ -630,7 +630,7 @@ fn whole(frame: &[u8]) {
     }
 }
 
-/// One of few bearers.
+/// Draws one of few bearers.
 fn wish(bytes: &mut Bytes<'_>) -> Wish {
     let what = bytes.byte();
     let number = bytes.below(8);
@@ -683,7 +683,8 @@ fn wish(bytes: &mut Bytes<'_>) -> Wish {
     }
 }
 
-/// In and out of tunnels, over both IP versions; a user's packet to the gateway itself; an echo request.
+/// Returns frames into and out of tunnels, over both IP versions, a user's packet to the gateway itself, and an echo
+/// request.
 fn frames() -> Vec<Vec<u8>> {
     let flow = |source: &str, destination: &str| UdpFlow {
         src_ip: source.parse().expect("an address"),
@@ -726,7 +727,7 @@ fn frames() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Frames on both ports, and changes of bearers between them.
+/// Passes frames on both ports, and changes bearers between them.
 pub fn sequence(bytes: &[u8]) {
     PASSING.with_borrow_mut(|passing| {
         let mut bytes = Bytes(bytes);
@@ -749,7 +750,7 @@ pub fn sequence(bytes: &[u8]) {
         }
         passing.gateway.take_changes();
         passing.gateway.tables_agree().expect("tables that agree");
-        // What the gateway has to say itself leaves within two rounds, by either port.
+        // Frames of the gateway itself leave within two rounds, by either port.
         let mut rounds = 0;
         while passing.gateway.held() > 0 {
             passing.process(&mut Batch::new(), rounds % 2);

@@ -1,4 +1,4 @@
-//! What the fuzz targets of inspection do with their bytes; `cargo test` runs the same over seeded noise.
+//! The bodies of the fuzz targets of inspection; `cargo test` runs the same over seeded noise.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use taut_inspect::search::{Matcher, Scratch, Search};
 use taut_inspect::stream::{Piece, Segment, Stream, StreamLimits};
 use taut_inspect::tls::{self, ClientHello, Hellos, Next, Progress};
 
-/// A DNS message, alone and with others in a stream.
+/// Parses a DNS message, alone and with others in a stream.
 pub fn dns(bytes: &[u8]) {
     let mut name = Name::default();
     let question = dns::query(bytes, &mut name);
     assert!(name.len() <= 255);
     if question.is_ok() {
-        // Bytes behind it change nothing.
+        // Bytes after the message change nothing.
         let mut longer = Name::default();
         assert_eq!(
             dns::query(&[bytes, b"more"].concat(), &mut longer),
@@ -41,7 +41,7 @@ pub fn dns(bytes: &[u8]) {
         }
         rest = &rest[taken..];
     }
-    // The same messages are found in a stream that is cut anywhere, if what came before is there.
+    // The same messages are found in a stream that is split anywhere, if the earlier bytes are there.
     let size = 1 + usize::from(bytes.first().copied().unwrap_or(0)) % 50;
     let (mut framing, mut found, mut more) = (Framing::default(), Vec::new(), 0);
     for at in (0..bytes.len()).step_by(size) {
@@ -54,13 +54,13 @@ pub fn dns(bytes: &[u8]) {
         assert!(called <= MOST_MESSAGES);
     }
     if more == 0 {
-        // The last one may be there as far as its question only.
+        // The last message may be complete up to its question only.
         assert!(found.len() == asked.len() || found.len() == asked.len() + 1);
         assert_eq!(found[..asked.len()], asked);
     }
 }
 
-/// The first bytes of a TLS connection, whole and growing.
+/// Parses the first bytes of a TLS connection, complete and growing.
 pub fn tls(bytes: &[u8]) {
     let mut hello = ClientHello::default();
     tls::records(bytes);
@@ -76,7 +76,7 @@ pub fn tls(bytes: &[u8]) {
     for end in 0..bytes.len().min(600) {
         match tls::client_hello(&bytes[..end], &mut part) {
             Ok(Progress::More(more)) => assert!(more > 0),
-            // What a part decides, the whole does not change.
+            // A decision about a part also holds for the complete message.
             decided => {
                 assert_eq!(decided, whole);
                 assert!(decided.is_err() || part == hello);
@@ -91,7 +91,7 @@ pub fn tls(bytes: &[u8]) {
     let mut fingerprint = Fingerprint::default();
     for message in all.iter().map(Vec::as_slice).chain([bytes]) {
         if certificate.read(message).is_ok() {
-            // Bytes behind it change nothing.
+            // Bytes after the message change nothing.
             let mut longer = Certificate::default();
             assert!(longer.read(&[message, b"more"].concat()).is_ok());
             assert_eq!(*longer.subject, *certificate.subject);
@@ -102,7 +102,7 @@ pub fn tls(bytes: &[u8]) {
     }
 }
 
-/// Hellos and certificates in the first bytes of a TLS connection that come in pieces of that size.
+/// Returns hellos and certificates in the first bytes of a TLS connection that arrive in pieces of that size.
 fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     let mut flight = Flight::default();
     let mut found = Vec::new();
@@ -118,10 +118,10 @@ fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     found
 }
 
-/// Both directions of an HTTP connection: the bytes give the same messages whichever way they are cut.
+/// Parses both directions of an HTTP connection: the bytes give the same messages however they are split.
 pub fn http(bytes: &[u8]) {
     let (&first, bytes) = bytes.split_first().unwrap_or((&0, &[]));
-    // Requests and responses take turns, divided by a byte that neither has otherwise.
+    // Requests and responses alternate, separated by a byte that neither contains otherwise.
     let turns: Vec<(bool, &[u8])> = bytes
         .split(|&byte| byte == 0xff)
         .enumerate()
@@ -130,15 +130,15 @@ pub fn http(bytes: &[u8]) {
     let whole = messages(&turns, usize::MAX);
     for size in [1 + usize::from(first >> 1), 1] {
         let cut = messages(&turns, size);
-        // How far a broken body was unpacked depends on the pieces in which it came.
+        // The pieces of a broken body decide how much of it was decompressed.
         if !is_broken(&cut) && !is_broken(&whole) {
             assert_eq!(cut, whole);
         }
     }
 }
 
-/// Both directions of a connection of a protocol whose messages are records, which the first byte chooses: the bytes give
-/// the same messages whichever way they are cut.
+/// Parses both directions of a connection of a record-based protocol, which the first byte selects. The bytes give the
+/// same messages however they are split.
 pub fn records(bytes: &[u8]) {
     let [protocol, size, bytes @ ..] = bytes else {
         return;
@@ -154,7 +154,7 @@ pub fn records(bytes: &[u8]) {
     for size in [1 + usize::from(*size), 1] {
         parser.reset();
         let (cut, of_cut) = told(&mut parser, &turns, size);
-        // Of one piece no more than a fixed number is told.
+        // The number of events for one piece is limited.
         if counts.left_out == 0 {
             assert_eq!((cut, of_cut.faults), (whole.clone(), counts.faults));
         }
@@ -163,7 +163,7 @@ pub fn records(bytes: &[u8]) {
     told(&mut parser, &turns, 7);
 }
 
-/// A datagram of each protocol that has them, in both directions.
+/// Parses a datagram of each protocol that uses them, in both directions.
 pub fn datagrams(bytes: &[u8]) {
     let mut parsers = Datagrams::default();
     for application in [Application::Sip, Application::Ntp, Application::Ike] {
@@ -183,13 +183,13 @@ pub fn datagrams(bytes: &[u8]) {
 
 type Told = Vec<(bool, Vec<(Buffer, Vec<u8>)>)>;
 
-/// What a parser tells of pieces of that size.
+/// Returns the events of a parser for pieces of that size.
 fn told(parser: &mut Parser, turns: &[(bool, &[u8])], size: usize) -> (Told, Counts) {
     let (mut all, mut sum) = (Vec::new(), Counts::default());
     for &(to_server, turn) in turns {
         for piece in turn.chunks(size) {
             let counts = parser.push(to_server, piece, |record, ready| {
-                // A body is told of also where there is none.
+                // An end of a body is reported even if there is none.
                 assert!(
                     ready
                         .iter()
@@ -212,9 +212,9 @@ fn is_broken(messages: &Messages) -> bool {
     messages.1.contains(&HttpFault::Packing)
 }
 
-/// What is in the buffers of each message at its end, and what was wrong.
+/// Returns the buffers of each message at its end, and the errors.
 fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
-    // As little memory as is needed: it is written for each of the many inputs.
+    // The buffers are as small as possible: they are written for each of many inputs.
     let mut http = Http::new(HttpLimits {
         head: 8192,
         request_body: 4096,
@@ -238,7 +238,7 @@ fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
                 all.1.extend(is_bomb.then_some(HttpFault::Packing));
                 let buffers = pushed.ready.iter().filter_map(|buffer| {
                     let bytes = http.buffer_of(to_server, buffer);
-                    // A body that there is none of is told, too.
+                    // An absent body is reported as well.
                     assert!(bytes.is_some() || buffer.is_body(), "it is ready");
                     Some((buffer, bytes?.to_vec()))
                 });
@@ -256,8 +256,9 @@ fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
     all
 }
 
-/// Segments of a stream, true ones and such with a wrong byte, of which a receiver takes some and ignores others, and acknowledges as it
-/// likes. In line, whatever the receiver has in order was handed on, byte for byte; memory stays within its limits.
+/// Reassembles segments of a stream, some with a wrong byte. A receiver accepts some, ignores others, and acknowledges
+/// at random. In inline mode, the receiver's in-order bytes are exactly those passed on, and memory stays within its
+/// limits.
 pub fn stream(bytes: &[u8]) {
     let Some((&[chunks, start, limit, mode], bytes)) = bytes.split_first_chunk::<4>() else {
         return;
@@ -274,7 +275,7 @@ pub fn stream(bytes: &[u8]) {
         in_line,
     };
     let first = u32::from(start).wrapping_sub(128).wrapping_mul(100);
-    // Two bytes say where they are; each byte tells of its place.
+    // Two bytes encode the position, so each byte identifies its place.
     let sent: Vec<u8> = (0..1u32 << 16)
         .map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8)
         .collect();
@@ -323,7 +324,7 @@ pub fn stream(bytes: &[u8]) {
             let number = first.wrapping_add(next as u32);
             stream.acknowledge(&mut arena, number, &limits, &mut take);
         }
-        // Whose early bytes are forgotten is not believed any more.
+        // A stream without its early bytes is no longer trusted.
         if how & 0x10 != 0 && stream.forget(&mut arena) && in_line {
             break;
         }
@@ -341,7 +342,8 @@ pub fn stream(bytes: &[u8]) {
     assert_eq!(arena.used(), 0);
 }
 
-/// Fragments, each behind two bytes of its length: what is whole is a packet, and memory stays within its limits and comes back.
+/// Reassembles fragments, each after a length of two bytes: a complete set is a packet, and memory stays within its
+/// limits and is released.
 pub fn fragments(bytes: &[u8]) {
     for overlap in [Overlap::Drop, Overlap::First] {
         fragments_with(bytes, overlap);
@@ -379,8 +381,8 @@ fn fragments_with(bytes: &[u8], overlap: Overlap) {
     assert!(gone.made_room + gone.made_room_of_source + gone.timed_out <= begun);
 }
 
-/// Patterns, and a text in which both matchers and a search by hand find them at the same places: how many patterns, each behind its
-/// length, then the text.
+/// Searches a text for patterns: both matchers and a naive search find them at the same positions. The input has the
+/// number of patterns, each pattern after its length, then the text.
 pub fn search(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else {
         return;
@@ -398,7 +400,7 @@ pub fn search(bytes: &[u8]) {
         rest = behind;
     }
     if first == 0xff {
-        // As many as are not made a table any more.
+        // This many patterns no longer fit the table.
         patterns.extend((0..400).map(|number| format!("{number:024}").into_bytes()));
     }
     patterns.sort();

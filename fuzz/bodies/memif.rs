@@ -1,16 +1,16 @@
-//! What the memif fuzz target does with its bytes; `cargo test` runs the same over seeded noise.
+//! The body of the memif fuzz target; `cargo test` runs the same over seeded noise.
 
 use taut_port::memif::message::{MESSAGE_BYTES, Message};
 
-/// Decodes one control message. What it says must come through another round unchanged, but for texts
-/// that fill their field: those lose a byte to the zero that ends them.
+/// Decodes one control message, and checks that it stays unchanged when encoded and decoded again. Texts that fill
+/// their field are an exception: they lose a byte to the terminating zero.
 pub fn message(bytes: &[u8]) {
     let Ok(message) = Message::decode(bytes) else {
         return;
     };
     assert_eq!(bytes.len(), MESSAGE_BYTES);
     let encoded = message.encode();
-    // Type and numbers lie where they were; what differs is padding, unknown flags and text.
+    // Type and numbers keep their positions; only padding, unknown flags and text differ.
     let numbers = match message {
         Message::Ack | Message::Connect { .. } | Message::Connected { .. } => 0..0,
         Message::Hello { .. } => 34..45,
@@ -24,7 +24,7 @@ pub fn message(bytes: &[u8]) {
     assert_eq!(Message::decode(&encoded), Ok(as_sent(message)));
 }
 
-/// The message with its texts cut to what their fields hold beside the ending zero.
+/// Returns the message with its texts truncated to their fields, without the terminating zero.
 fn as_sent(mut message: Message) -> Message {
     match &mut message {
         Message::Hello { name, .. } => cut(name, 32),
@@ -39,7 +39,7 @@ fn as_sent(mut message: Message) -> Message {
     message
 }
 
-/// A character that the cut splits is read as the replacement character.
+/// Truncates a text; a character split by that is read as the replacement character.
 fn cut(text: &mut String, field_bytes: usize) {
     let kept = text.len().min(field_bytes - 1);
     *text = String::from_utf8_lossy(&text.as_bytes()[..kept]).into_owned();

@@ -1,4 +1,4 @@
-//! What the fuzz targets of memif's rings do with their bytes: the peer's part over the shared memory, in both roles.
+//! The bodies of the fuzz targets of memif's rings: they play the peer on the shared memory, in both roles.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,22 +9,22 @@ use taut_port::{Batch, PoolHandle};
 
 const RING: u16 = 1 << MIN_LOG2_RING_SIZE;
 
-/// Slots of the pool: both rings full, and some that are held.
+/// Slots of the pool: both rings full, and some for delayed packets.
 const SLOTS: u32 = 160;
 
-/// Batches that are held at most.
+/// The largest number of delayed batches.
 const HELD: usize = 8;
 
 thread_local! {
     static POOL: RefCell<Option<PoolHandle>> = const { RefCell::new(None) };
 }
 
-/// The next byte, or 0 behind the last.
+/// Returns the next byte, or 0 at the end.
 fn byte(bytes: &mut &[u8]) -> u8 {
     bytes.split_off_first().copied().unwrap_or(0)
 }
 
-/// A number of 16 bits: near 0, near the end of its range, or any.
+/// Draws a number of 16 bits: near 0, near the end of its range, or any.
 fn index(bytes: &mut &[u8]) -> u16 {
     let first = byte(bytes);
     match first {
@@ -34,7 +34,7 @@ fn index(bytes: &mut &[u8]) -> u16 {
     }
 }
 
-/// A buffer that mostly lies in the region, or at its end.
+/// Draws a buffer that is mostly within the region, or at its end.
 fn descriptor(bytes: &mut &[u8]) -> Descriptor {
     let kind = byte(bytes);
     Descriptor {
@@ -54,7 +54,7 @@ fn descriptor(bytes: &mut &[u8]) -> Descriptor {
     }
 }
 
-/// Plays a peer that does anything, between calls of a data path whose packets are held for a while.
+/// Plays a peer that may do anything, between calls of a data path that delays packets for a while.
 pub fn rings(mut bytes: &[u8]) {
     let role = if byte(&mut bytes) & 1 == 0 {
         Role::Server
@@ -120,7 +120,7 @@ pub fn rings(mut bytes: &[u8]) {
         }
         check(&path, &held);
     }
-    // Packets in place keep the connection; without them all goes back.
+    // Packets in place keep the connection; otherwise all of them return.
     let in_place = path.in_place();
     assert_eq!(path.disconnect(), in_place == 0);
     held.clear();

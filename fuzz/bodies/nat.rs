@@ -1,4 +1,4 @@
-//! What the fuzz target of address translation does with its bytes; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target of address translation; `cargo test` runs the same over seeded noise.
 
 use std::cell::RefCell;
 use taut_function::{Context, Function, build};
@@ -8,7 +8,7 @@ use taut_port::{Batch, PoolHandle};
 const MOST: usize = 1500;
 
 thread_local! {
-    /// Its memory takes longer to get than a frame does to pass.
+    /// Kept between inputs: allocating its memory takes longer than passing a frame.
     static NAT: RefCell<(Box<dyn Function>, PoolHandle)> = RefCell::new(made());
 }
 
@@ -19,7 +19,7 @@ fn made() -> (Box<dyn Function>, PoolHandle) {
     (nat, PoolHandle::new(1, false).expect("memory"))
 }
 
-/// A frame in both directions: whatever it is, it is counted once each time and keeps its length.
+/// Passes a frame in both directions: any frame is counted once each time and keeps its length.
 pub fn frame(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(MOST)];
     NAT.with_borrow_mut(|(nat, pool)| {

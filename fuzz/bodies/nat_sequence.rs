@@ -1,6 +1,5 @@
-//! What the stateful fuzz target of address translation does with its bytes: frames in both directions while a made-up clock
-//! goes on, and what somebody who sees both sides can hold against the translator. `cargo test` runs the same over seeded
-//! noise.
+//! The body of the stateful fuzz target of address translation: frames in both directions while a virtual clock
+//! advances. An observer of both sides checks the translator. `cargo test` runs the same over seeded noise.
 
 use std::cell::RefCell;
 use taut_function::{Context, Function, build};
@@ -13,22 +12,22 @@ const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const RST: u8 = 4;
 const OUTSIDE: [u8; 4] = [203, 0, 113, 1];
-/// A server inside that is always reached at this port.
+/// A server inside with a static mapping of this port.
 const SERVER: Endpoint = ([10, 255, 0, 1], 8080);
 const SERVER_PORT: u16 = 80;
 const PER_HOST: usize = 6;
-/// Of one input at most.
+/// The largest number of steps of an input.
 const STEPS: usize = 200;
 
 /// Address, and port or identifier.
 type Endpoint = ([u8; 4], u16);
 
-/// A mapping as it is seen from both sides.
+/// A mapping, seen from both sides.
 struct Seen {
     protocol: u8,
     inside: Endpoint,
     outside: Endpoint,
-    /// When a packet last left that surely keeps it, and one that may, ticks.
+    /// The times of the last packet that certainly refreshed it, and of the last one that may have, ticks.
     kept: u64,
     touched: u64,
 }
@@ -39,21 +38,23 @@ struct World {
     /// Ticks of a second.
     second: u64,
     now: u64,
-    /// Inside addresses are of one input only, as what those of the one before took is not all given back yet.
+    /// The number of this input. Inside addresses differ by input, as those of the previous one are not all released
+    /// yet.
     input: u16,
     most: usize,
     seen: Vec<Seen>,
 }
 
 thread_local! {
-    /// One with room, and one whose ports and mappings run out. Their memory takes longer to get than an input does to pass.
+    /// A world with room, and one that runs out of ports and mappings. Allocating their memory takes longer than an
+    /// input.
     static WORLDS: RefCell<[World; 2]> = RefCell::new([
         World::new(8192, "1024-65535"),
         World::new(24, "1024-1033"),
     ]);
 }
 
-/// Steps that the bytes stand for: frames in both directions, errors about them, fragments, damage, time.
+/// Runs the steps that the bytes select: frames in both directions, errors about them, fragments, damage, time.
 pub fn sequence(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let Some(first) = bytes.next() else {
@@ -91,7 +92,7 @@ impl World {
         }
     }
 
-    /// After everything has timed out.
+    /// Begins after everything has timed out.
     fn begin(&mut self) {
         self.now += 60 * self.second;
         self.input = self.input.wrapping_add(1);
@@ -157,7 +158,8 @@ impl World {
         Some(())
     }
 
-    /// A frame through the translator; none if it is dropped. It is counted once, and what was right stays right.
+    /// Passes a frame through the translator; `None` if it is dropped. It is counted once, and right checksums stay
+    /// right.
     fn pass(&mut self, frame: &[u8], to_port: usize) -> Option<Vec<u8>> {
         let before = counted(&*self.nat);
         let mut batch = Batch::new();
@@ -182,7 +184,7 @@ impl World {
         Some(after.to_vec())
     }
 
-    /// At least: what is not surely there may be, and the other way round.
+    /// Reports whether a mapping certainly exists. Others may still exist.
     fn is_surely_live(&self, it: &Seen) -> bool {
         let age = self.now - it.kept;
         age < self.second * if it.protocol == TCP { 18 } else { 9 } / 10
@@ -194,7 +196,7 @@ impl World {
         age > self.second * if it.protocol == TCP { 110 } else { 11 } / 10
     }
 
-    /// A sound packet from inside, answered or not.
+    /// Sends a valid packet from inside, answered or not.
     fn leaves(&mut self, frame: &[u8], is_answered: bool) {
         let (protocol, inside, peer) = ends(frame);
         let Some(sent) = self.pass(frame, 1) else {
@@ -220,10 +222,10 @@ impl World {
         }
     }
 
-    /// One that is cut short or has a wrong byte somewhere.
+    /// Truncates a frame or changes a byte of it.
     fn damaged(&mut self, frame: &mut Vec<u8>, to_port: usize, at: u8, value: u8) {
         let at = 12 + usize::from(at) % (frame.len() - 12);
-        // Where the ports are then, is not for this to find out.
+        // A wrong header length moves the ports, which this check does not follow.
         if at == 14 {
             frame.truncate(usize::from(value) % frame.len());
             assert!(self.pass(frame, to_port).is_none());
@@ -238,7 +240,7 @@ impl World {
         }
     }
 
-    /// A packet was translated to outside.
+    /// Checks a packet that was translated to outside.
     fn left(&mut self, frame: &[u8], sent: &[u8]) {
         let (protocol, inside, _) = ends(frame);
         let (_, outside, _) = ends(sent);
@@ -262,7 +264,7 @@ impl World {
         let same = |it: &&mut Seen| it.protocol == protocol && it.inside == inside;
         if let Some(it) = self.seen.iter_mut().find(same) {
             it.touched = now;
-            // A reset keeps nothing.
+            // A reset refreshes nothing.
             if protocol != TCP || frame[47] & RST == 0 {
                 it.kept = now;
             }
@@ -281,14 +283,14 @@ impl World {
         assert!(of_host.count() <= PER_HOST);
     }
 
-    /// A sound packet from outside.
+    /// Sends a valid packet from outside.
     fn comes(&mut self, frame: &[u8]) {
         let came = self.pass(frame, 0);
         let (protocol, _, outside) = ends(frame);
         self.goes_to(protocol, outside, came.map(|it| ends(&it).2));
     }
 
-    /// An ICMP error from outside.
+    /// Sends an ICMP error from outside.
     fn comes_back(&mut self, frame: &[u8]) {
         let came = self.pass(frame, 0);
         let quoted = |it: &[u8]| ends(&[&it[..14], &it[42..], &[0; 20]].concat());
@@ -301,7 +303,7 @@ impl World {
         self.goes_to(protocol, outside, to);
     }
 
-    /// What came for an outside endpoint went to that inside one, or nowhere.
+    /// Checks that a packet to an outside endpoint went to this inside endpoint, or was dropped.
     fn goes_to(&self, protocol: u8, outside: Endpoint, to: Option<Endpoint>) {
         if protocol == TCP && outside == (OUTSIDE, SERVER_PORT) {
             assert_eq!(to, Some(SERVER));
@@ -324,7 +326,7 @@ fn counted(nat: &dyn Function) -> u64 {
     nat.outcomes().iter().map(|(_, count)| count).sum()
 }
 
-/// A frame of Ethernet and IPv4 with right checksums.
+/// Builds a frame of Ethernet and IPv4 with right checksums.
 fn packet(
     protocol: u8,
     from: Endpoint,
@@ -348,7 +350,7 @@ fn packet(
             16
         }
         _ => {
-            // An identifier has no other end.
+            // An ICMP identifier has no port at the other end.
             let identifier = if from.0[0] == 198 { to.1 } else { from.1 };
             let kind = if from.0[0] == 198 { 0 } else { 8 };
             transport.extend([kind, 0, 0, 0]);
@@ -365,7 +367,7 @@ fn packet(
         pseudo(&frame[14..34], transport.len())
     };
     let checksum = match pseudo.combine(Sum::of(&transport)).checksum() {
-        // 0 is none.
+        // The value 0 means that there is no checksum.
         0 if protocol == UDP => 0xffff,
         it => it,
     };
@@ -374,7 +376,7 @@ fn packet(
     frame
 }
 
-/// An ICMP error of that kind that quotes the beginning of a packet.
+/// Builds an ICMP error of that kind that quotes the beginning of a packet.
 fn error(from: [u8; 4], to: [u8; 4], kind: u8, quoted: &[u8]) -> Vec<u8> {
     let mut icmp = vec![kind, 0, 0, 0, 0, 0, 0, 0];
     icmp.extend(quoted);
@@ -403,7 +405,7 @@ fn pseudo(ip: &[u8], len: usize) -> Sum {
         .add_u16(len as u16)
 }
 
-/// Protocol, source and destination of a frame of [`packet`]'s shape.
+/// Returns protocol, source and destination of a frame of [`packet`]'s shape.
 fn ends(frame: &[u8]) -> (u8, Endpoint, Endpoint) {
     let address = |at: usize| [frame[at], frame[at + 1], frame[at + 2], frame[at + 3]];
     let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -414,7 +416,7 @@ fn ends(frame: &[u8]) -> (u8, Endpoint, Endpoint) {
     (frame[23], (address(26), ports[0]), (address(30), ports[1]))
 }
 
-/// Those of the IP header and of what it carries, for frames of IPv4 without options.
+/// Checks the checksums of the IP header and of its payload, for frames of IPv4 without options.
 fn are_checksums_right(frame: &[u8]) -> bool {
     if frame.len() < 42 || frame[12..15] != [8, 0, 0x45] {
         return false;

@@ -1,12 +1,12 @@
-//! What the fuzz target of OpenFlow does with its bytes; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target of OpenFlow; `cargo test` runs the same over seeded noise.
 
 use taut_function::switch::heard;
 
 /// Longest conversation that is tried, bytes.
 const MOST: usize = 1 << 16;
 
-/// A controller's words, in whatever pieces: what the switch answers is whole messages, and no more than a multiple of them.
-/// Returns how many answers there were.
+/// Sends a controller's bytes in arbitrary pieces: the switch replies with complete messages, and no more than a
+/// multiple of the input. Returns the number of replies.
 pub fn session(bytes: &[u8]) -> usize {
     let Some((first, words)) = bytes.split_first() else {
         return 0;

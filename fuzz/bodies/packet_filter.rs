@@ -1,4 +1,4 @@
-//! What the fuzz target of packet filters does with its bytes; `cargo test` runs the same over damaged programs.
+//! The body of the fuzz target of packet filters; `cargo test` runs the same over damaged programs.
 
 use taut_capture::filter::{Filter, Many, Matches, ProgramError};
 use taut_sys::FilterInstruction;
@@ -6,9 +6,9 @@ use taut_sys::FilterInstruction;
 /// Bytes of an instruction: its code, both jumps, its number.
 const INSTRUCTION_BYTES: usize = 8;
 
-/// The first byte says how many instructions follow, and what is left is a frame. A program that passes the check says
-/// the same by itself and among others, and accepts no frame that lacks what it needs. Whether it accepted the frame;
-/// nothing where it is no program.
+/// Runs a program over a frame. The first byte is the number of instructions that follow, and the rest is the frame.
+/// A program that passes the check has the same result alone and among others, and accepts no frame without the fields
+/// it needs. Returns whether it accepted the frame; `None` for an invalid program.
 pub fn program(bytes: &[u8]) -> Option<bool> {
     let (count, rest) = bytes.split_first()?;
     let (program, frame) = rest.split_at_checked(usize::from(*count) * INSTRUCTION_BYTES)?;

@@ -1,10 +1,9 @@
-//! What the capture fuzz target does with its bytes; `cargo test` runs the same over damaged captures.
+//! The body of the capture fuzz target; `cargo test` runs the same over damaged captures.
 
 use taut_port::pcap::format::WINDOW_BYTES;
 use taut_port::pcap::index::{End, Index};
 
-/// Goes through the bytes as through a file. Where blocks begin and end must make no difference, and
-/// every frame must lie in its block.
+/// Reads the bytes as a capture file. The block size must make no difference, and every frame must be within its block.
 pub fn capture(bytes: &[u8]) {
     let (frames, end) = walk(bytes, WINDOW_BYTES);
     let (same_frames, same_end) = walk(bytes, bytes.len() + 2 * WINDOW_BYTES);
@@ -17,7 +16,7 @@ pub fn capture(bytes: &[u8]) {
     assert!(total <= bytes.len());
 }
 
-/// Every frame with its due time, and the end.
+/// Returns every frame with its due time, and the end.
 fn walk(bytes: &[u8], block_bytes: usize) -> (Vec<(Vec<u8>, u64)>, End) {
     let mut index = Index::new(bytes, 1);
     let (mut block, mut frames, mut list) = (vec![0; block_bytes], Vec::new(), Vec::new());

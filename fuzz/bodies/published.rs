@@ -1,5 +1,5 @@
-//! Results of a stranger, as an archive and as a folder: whatever they hold, reading, showing, comparing and publishing
-//! them ends, and nothing outside their folder is read or written.
+//! Untrusted results, as an archive and as a folder. Whatever they contain, reading, showing, comparing and publishing
+//! them ends. Nothing outside their folder is read or written.
 
 use flate2::Crc;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ value = "median('measure.time_ns', size=20) / median('measure.time_ns', size=10)
 holds = "value > 1"
 "#;
 
-/// The files of small whole results, by their names. The index and the state are made by [`write`].
+/// Returns the files of small complete results by name. [`write`] adds the index and the state.
 pub fn files() -> BTreeMap<String, Vec<u8>> {
     let mut latency = LatencyHistogram::new();
     latency.record_many(1000, 5);
@@ -80,7 +80,7 @@ pub fn files() -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Writes such files into a folder, with the sums, the index and the state that go with them.
+/// Writes such files into a folder, with their checksums, index and state.
 pub fn write(files: &BTreeMap<String, Vec<u8>>, folder: &Path) {
     for (name, text) in files {
         let path = folder.join(name);
@@ -134,14 +134,14 @@ pub fn write(files: &BTreeMap<String, Vec<u8>>, folder: &Path) {
     put(folder, files, "state.json", state.to_string().as_bytes());
 }
 
-/// A file that is made unless it is among those given.
+/// Writes a file unless it is among those given.
 fn put(folder: &Path, files: &BTreeMap<String, Vec<u8>>, name: &str, text: &[u8]) {
     if !files.contains_key(name) {
         let _ = fs::write(folder.join(name), text);
     }
 }
 
-/// Packs a folder under the name `top`, links as links.
+/// Packs a folder under the name `top`, with links as links.
 pub fn pack(folder: &Path, archive: &Path) {
     let mut tar = tar::Builder::new(Vec::new());
     tar.follow_symlinks(false);
@@ -149,7 +149,7 @@ pub fn pack(folder: &Path, archive: &Path) {
     let _ = fs::write(archive, stored(&tar.into_inner().unwrap_or_default()));
 }
 
-/// As a gzip stream of stored blocks (RFC 1951 section 3.2.4): what compresses would take most of the time.
+/// Encodes a gzip stream of stored blocks (RFC 1951 section 3.2.4), as compression would take most of the time.
 fn stored(bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let mut crc = Crc::new();
@@ -170,13 +170,13 @@ fn stored(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Does with results all that is done with a stranger's; returns what was refused, in words. For tests.
+/// Does everything with the results that is done with untrusted ones; returns the refusals. For tests.
 #[allow(dead_code)]
 pub fn use_all(what: &Path, out: &Path) -> Vec<String> {
     use_for(what, out, |_| true)
 }
 
-/// As [`use_all`], of the uses 0 to 3 only those wanted.
+/// Runs the selected ones of the uses 0 to 3, like [`use_all`].
 fn use_for(what: &Path, out: &Path, wanted: impl Fn(u8) -> bool) -> Vec<String> {
     let mut told = Vec::new();
     let mut tell = |e: &dyn std::fmt::Display| told.push(e.to_string());
@@ -227,7 +227,7 @@ impl<'a> Source<'a> {
         Some(*first)
     }
 
-    /// Some bytes, with their length in front.
+    /// Returns some bytes, after their length.
     fn piece(&mut self) -> Option<&'a [u8]> {
         let length = usize::from(self.byte()?).min(self.0.len());
         let (piece, rest) = self.0.split_at(length);
@@ -236,7 +236,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What operations put in the place of something else, or into it.
+/// The words that operations insert or substitute.
 const WORDS: [&str; 12] = [
     "v1-r1",
     "local",
@@ -262,7 +262,7 @@ fn change(
     let name = files.keys().nth(at)?.clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match kind % 6 {
-        // Some bytes of a file.
+        // Replace bytes of a file.
         0 => {
             let place = usize::from(from.byte()?) * 7;
             let piece = from.piece()?;
@@ -271,14 +271,14 @@ fn change(
             let end = (place + piece.len()).min(file.len());
             file.splice(place..end, piece.iter().copied());
         }
-        // A word of a file.
+        // Replace a word of a file.
         1 => {
             let word = WORDS[usize::from(from.byte()?) % WORDS.len()];
             let with = text(from.piece()?);
             let file = files.get_mut(&name)?;
             *file = text(file).replace(word, &with).into_bytes();
         }
-        // A number of a run, of any bits.
+        // Replace a number of a run by any bits.
         2 => {
             let mut bits = [0; 8];
             let piece = from.piece()?;
@@ -288,7 +288,7 @@ fn change(
             let file = files.get_mut(&name)?;
             *file = text(file).replace("1001.5", &number).into_bytes();
         }
-        // A file of any name.
+        // Add a file of any name.
         3 => {
             let more = text(from.piece()?);
             if Path::new(&more)
@@ -298,7 +298,7 @@ fn change(
                 files.insert(more, from.piece()?.to_vec());
             }
         }
-        // A link of any name to any place in the folder beside it.
+        // Add a link of any name to any place in the folder beside it.
         4 => links.push((name, "../outside/file".to_owned())),
         _ => {
             files.remove(&name);
@@ -308,7 +308,7 @@ fn change(
 }
 
 thread_local! {
-    /// Where all of it takes place: memory, where there is such a folder.
+    /// The working folder: in memory, if there is such a folder.
     static PLACE: (tempfile::TempDir, BTreeMap<String, Vec<u8>>) = {
         let memory = Path::new("/dev/shm");
         let at = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -317,7 +317,7 @@ thread_local! {
     };
 }
 
-/// Makes results out of bytes and does everything with them.
+/// Builds results from bytes and does everything with them.
 pub fn archive(bytes: &[u8]) {
     PLACE.with(|(place, small)| {
         let place = place.path();
@@ -329,8 +329,8 @@ pub fn archive(bytes: &[u8]) {
         let mut from = Source(bytes);
         let archive = place.join("in.tar.gz");
         let first = from.byte().unwrap_or_default();
-        // One use of the results for each input, so that there are more of them; the slow one, publishing, seldom. Not by a
-        // byte of its own: inputs that reach more code would all publish.
+        // Each input gets one use of the results, so that more inputs run; publishing is slow and seldom chosen. No
+        // separate byte chooses it: inputs that reach more code would all publish.
         let mut digest = Crc::new();
         digest.update(bytes);
         let one = match digest.sum() % 16 {
@@ -340,17 +340,17 @@ pub fn archive(bytes: &[u8]) {
             _ => 3,
         };
         let what: PathBuf = match first % 4 {
-            // Any bytes as an archive.
+            // Any bytes are an archive.
             0 => {
                 let _ = fs::write(&archive, [&[0x1f, 0x8b], from.0].concat());
                 archive.clone()
             }
-            // Any bytes as a tar stream.
+            // Any bytes are a tar stream.
             1 => {
                 let _ = fs::write(&archive, stored(from.0));
                 archive.clone()
             }
-            // Small results, changed.
+            // Small results are changed.
             kind => {
                 let (mut files, mut links) = (small.clone(), Vec::new());
                 while change(&mut files, &mut links, &mut from).is_some() {}

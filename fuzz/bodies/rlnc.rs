@@ -1,4 +1,4 @@
-//! What the fuzz target of the network decoder does with its bytes; `cargo test` runs the same over seeded operations.
+//! The body of the fuzz target of the network decoder; `cargo test` runs the same over seeded operations.
 
 use std::cell::RefCell;
 use taut_function::rlnc::simulated;
@@ -6,14 +6,14 @@ use taut_function::{Context, Function};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 
-/// Packets of each stream, and how many streams follow one another.
+/// Packets of each stream, and the number of consecutive streams.
 const PACKETS: u64 = 120;
 const STREAMS: u64 = 2;
 const MOST_OPERATIONS: usize = 96;
 const PAYLOAD: usize = 42;
-/// Packets that a decoder has memory for: more than wait in order.
+/// Packets that a decoder has memory for: more than wait for their order.
 const SLOTS: u32 = 128;
-/// How many coded packets in a row may be lost and the next is near all the same.
+/// The number of consecutive coded packets that may be lost while the next one still counts as near.
 const NEAR: usize = 10;
 
 const CODES: [&str; 2] = [
@@ -26,7 +26,7 @@ thread_local! {
     static CODED: RefCell<(Vec<Vec<Vec<u8>>>, PoolHandle)> = RefCell::new(coded());
 }
 
-/// By code: the coded packets of all streams, as real encoders sent them.
+/// Returns, by code, the coded packets of all streams as real encoders sent them.
 fn coded() -> (Vec<Vec<Vec<u8>>>, PoolHandle) {
     let pool = PoolHandle::new(64, false).expect("memory");
     let all = CODES.map(|code| {
@@ -50,7 +50,7 @@ fn function(settings: &str) -> Box<dyn Function> {
     function
 }
 
-/// What is in packet `number`, of a length of its own.
+/// Returns the payload of packet `number`, with a length of its own.
 fn payload(number: u64) -> Vec<u8> {
     let mut payload = number.to_be_bytes().to_vec();
     let fill = |at: u64| (number * 31 + at * 7) as u8 | 1;
@@ -68,7 +68,7 @@ fn frame(number: u64) -> Vec<u8> {
     frame
 }
 
-/// A frame, or none, through a function: all that leaves then.
+/// Passes a frame, or none, through a function; returns all frames that leave.
 fn through(function: &mut dyn Function, pool: &PoolHandle, frame: &[u8]) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     if !frame.is_empty() {
@@ -91,7 +91,7 @@ struct Link<'a> {
     pool: &'a PoolHandle,
     is_in_order: bool,
     arrived: u64,
-    /// Something was forged, or so much lost in a row that packets leave before it is clear where they belong.
+    /// A packet was forged, or so many in a row were lost that packets leave before their position is known.
     is_forged: bool,
     is_torn: bool,
     latest: Option<u64>,
@@ -110,12 +110,12 @@ impl Link<'_> {
             .filter(|(name, _)| !name.ends_with("above"))
             .map(|(_, count)| count)
             .sum();
-        // What waits for its turn is counted as well.
+        // Packets that wait for their order are counted as well.
         assert_eq!(counted, self.arrived);
         assert!(self.decoder.held() <= 512);
     }
 
-    /// Of true packets only, what leaves is what went in.
+    /// Checks that frames leave as they were sent, if no packet was forged.
     fn check(&mut self, frame: &[u8]) {
         let number = frame[PAYLOAD..].first_chunk().copied();
         let number = u64::from_be_bytes(number.expect("a number"));
@@ -128,8 +128,8 @@ impl Link<'_> {
     }
 }
 
-/// Two bytes an operation: packets of a real encoder arrive, are lost, overtaken or doubled, the encoder starts again, and
-/// forged ones come in between. How many packets were recovered.
+/// Decodes, two bytes for each operation; returns the number of recovered packets. Packets of a real encoder arrive,
+/// are lost, reordered or duplicated, the encoder restarts, and forged ones arrive in between.
 pub fn decoder(bytes: &[u8]) -> u64 {
     let Some((choice, operations)) = bytes.split_first() else {
         return 0;
@@ -158,10 +158,10 @@ pub fn decoder(bytes: &[u8]) -> u64 {
             let argument = usize::from(operation[1]);
             link.is_torn |= next >= second;
             match operation[0] % 16 {
-                // Some, one after the other.
+                // Several packets arrive in order.
                 0..=5 => {
                     for frame in coded.iter().skip(next).take(1 + argument % 8) {
-                        // Between the streams of two senders nobody knows where a packet belongs.
+                        // A packet between the streams of two senders has no known position.
                         link.is_torn |= next >= second;
                         link.arrive(frame);
                         next += 1;
@@ -173,7 +173,7 @@ pub fn decoder(bytes: &[u8]) -> u64 {
                     lost_in_a_row += 1 + argument % 3;
                     link.is_torn |= lost_in_a_row > NEAR;
                 }
-                // Late, or twice.
+                // The packet is late or duplicated.
                 9 | 10 => {
                     if let Some(frame) = next
                         .checked_sub(1 + argument % 12)
@@ -182,7 +182,7 @@ pub fn decoder(bytes: &[u8]) -> u64 {
                         link.arrive(frame);
                     }
                 }
-                // The sender starts again.
+                // The sender restarts.
                 11 => next = next.max(second),
                 12 => link.arrive(&[]),
                 _ => {
@@ -206,11 +206,11 @@ pub fn decoder(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Changes a header, or a coefficient behind it.
+/// Changes a header, or a coefficient after it.
 fn forge(frame: &mut [u8], how: u8, argument: usize) {
     let number = &mut frame[PAYLOAD + 8..PAYLOAD + 16];
     match how % 8 {
-        // A little ahead, far ahead, as far as goes.
+        // The number moves a little, far, or as far as possible.
         0..=2 => number[7] = number[7].wrapping_add(argument as u8),
         3 => number[5] ^= argument as u8,
         4 => number.fill(argument as u8),

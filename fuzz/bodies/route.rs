@@ -1,4 +1,4 @@
-//! What the fuzz target of the router does with its bytes; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target of the router; `cargo test` runs the same over seeded noise.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,7 +20,7 @@ mtu = 1280
 ";
 
 thread_local! {
-    /// Its memory takes longer to get than a sequence does to pass.
+    /// Kept between inputs: allocating its memory takes longer than a sequence.
     static ROUTER: RefCell<(Detached, PoolHandle)> = RefCell::new(made());
 }
 
@@ -29,8 +29,8 @@ fn made() -> (Detached, PoolHandle) {
     (router, PoolHandle::new(1, false).expect("memory"))
 }
 
-/// Routes that come and go while packets pass: every packet is counted once, and tables lead where routes say. The number of
-/// frames that the slow path has sent.
+/// Adds and removes routes while packets pass: every packet is counted once, and tables agree with the routes. Returns
+/// the number of frames that the slow path sent.
 pub fn sequence(bytes: &[u8]) -> usize {
     ROUTER.with_borrow_mut(|(router, pool)| {
         router.clear().expect("routes are taken away");
@@ -94,7 +94,7 @@ fn v6(bytes: &[u8]) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, a, 0, 0, 0, 0, b).into()
 }
 
-/// A datagram to the router, with some bytes of its headers as given.
+/// Builds a datagram to the router, with some bytes of its headers from the input.
 fn packet(operation: u8, bytes: &[u8]) -> Vec<u8> {
     let flow = taut_wire::UdpFlow {
         dst_mac: taut_wire::Mac(OWN[usize::from(operation >> 7)]),
@@ -123,7 +123,7 @@ fn packet(operation: u8, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A neighbour that says where it is.
+/// Builds an advertisement of a neighbour.
 fn question(operation: u8, bytes: &[u8]) -> Vec<u8> {
     let port = operation >> 7;
     let mut frame = vec![0xff; 6];
@@ -154,7 +154,7 @@ fn prefix(bytes: &[u8]) -> String {
     let length = byte(bytes, 3);
     match length & 128 {
         0 => {
-            // Shorter ones take milliseconds: they are written into millions of entries.
+            // Shorter prefixes take milliseconds, as they fill millions of entries.
             let length = 8 + length % 25;
             let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
             let IpAddr::V4(address) = v4(bytes) else {

@@ -1,4 +1,4 @@
-//! What the fuzz target of Lua scripts does with its bytes; `cargo test` runs the same over seeded noise.
+//! The body of the fuzz target of Lua scripts; `cargo test` runs the same over seeded noise.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use taut_sys::Clock;
 
 static CLOCK: LazyLock<Clock> = LazyLock::new(|| Clock::calibrate(Duration::from_millis(2)));
 
-/// What scripts are made of: arbitrary bytes seldom make one.
+/// The words of scripts, as arbitrary bytes seldom form one.
 #[rustfmt::skip]
 const WORDS: [&str; 96] = [
     "local a =", "local b =", "a", "b", "a.b", "a[1]", "taut", "taut.run", "taut.stream", "taut.send", "taut.receive",
@@ -24,7 +24,7 @@ const WORDS: [&str; 96] = [
     "collectgarbage()",
 ];
 
-/// A script, whatever it is, ends within its limits, and nothing that it opened stays open.
+/// Runs any script: it ends within its limits, and closes everything that it opened.
 pub fn run(bytes: &[u8]) {
     let source = match bytes.split_first() {
         Some((first, rest)) if first % 2 == 0 => String::from_utf8_lossy(rest).into_owned(),
@@ -57,7 +57,7 @@ pub fn run(bytes: &[u8]) {
             "{said:?}"
         );
     }
-    // What is in a call that does not come back goes with the process.
+    // A call that does not return keeps its resources until the process ends.
     assert!(ended.is_stuck || open_files() <= before);
 }
 

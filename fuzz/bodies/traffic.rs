@@ -1,13 +1,13 @@
-//! What the fuzz target of traffic files does with its bytes; `cargo test` runs the same over seeded damage.
+//! The body of the fuzz target of traffic files; `cargo test` runs the same over seeded damage.
 
 use taut_traffic::Traffic;
 
-/// A traffic file: read as `taut generate` reads it; what is wrong is said on one line.
+/// Reads a traffic file as `taut generate` does; errors have one line.
 pub fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    // Names a file, and those of a system can be without end.
+    // A trace names a file, and some system files are endless.
     if text.contains("trace") {
         return;
     }

@@ -1,11 +1,11 @@
-//! Two endpoints that talk, and somebody who changes, repeats, makes up and holds back what they say.
+//! Two endpoints that communicate, and an attacker who changes, repeats, forges and delays their packets.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_transport::parity::{MOST_PARITY_PAYLOAD_BYTES, ParityReceiver};
 use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
 use taut_transport::{Coding, Endpoint, MOST_PAYLOAD_BYTES, Settings};
 
-/// Plays what the bytes say: each step is an action, and what it needs.
+/// Plays the steps of the bytes: each step is an action with its arguments.
 pub fn packets(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let mut next = || bytes.next();
@@ -56,13 +56,13 @@ pub fn packets(bytes: &[u8]) {
                 let length = usize::from(next().unwrap_or(8)) % 80;
                 let _ = sides[side].send(now, &[action; 80][..length]);
             }
-            // What was held back arrives, as it was.
+            // A delayed packet arrives unchanged.
             3 if !held.is_empty() => {
                 let (to, packet) = held.remove(usize::from(next().unwrap_or(0)) % held.len());
                 sides[to].receive(now, &packet);
             }
             4 => {
-                // What was held back arrives with a byte changed, and stays for another time.
+                // A delayed packet arrives with a byte changed, and stays for another time.
                 if let Some((to, packet)) = held.last() {
                     let mut packet = packet.clone();
                     let at = usize::from(next().unwrap_or(0)) % packet.len().max(1);
@@ -73,7 +73,7 @@ pub fn packets(bytes: &[u8]) {
                 }
             }
             5 => {
-                // Something made up, behind a header that may be right.
+                // A forged packet has a header that may be right.
                 let mut made = vec![0xD1, 0x10 | next().unwrap_or(2), next().unwrap_or(0) & 3, 0];
                 made.extend_from_slice(&sides[side].connection().to_be_bytes());
                 made.extend((0..next().unwrap_or(40)).map_while(|_| next()));
@@ -97,7 +97,7 @@ pub fn packets(bytes: &[u8]) {
         }
         for side in 0..2 {
             while let Some(delivery) = sides[side].deliver(now) {
-                // Without a key whoever answers first says how long messages may be.
+                // Without a key, the first peer to reply sets the largest message length.
                 assert!(delivery.payload.len() <= MOST_PAYLOAD_BYTES);
                 assert!(
                     delivered[side].is_none_or(|last| delivery.number > last),
@@ -111,7 +111,7 @@ pub fn packets(bytes: &[u8]) {
     }
 }
 
-/// Has a receiver of datagrams with parity take packets that the bytes make up: each its length, how it begins, and the
+/// Passes packets from the bytes to a receiver of datagrams with parity: for each its length, its beginning, and the
 /// rest.
 pub fn parity(bytes: &[u8]) {
     let mut receiver = ParityReceiver::default();
@@ -120,7 +120,7 @@ pub fn parity(bytes: &[u8]) {
         let (body, tail) = tail.split_at(tail.len().min(usize::from(*length)));
         rest = tail;
         let mut packet = body.to_vec();
-        // So that most get past the first look.
+        // This lets most packets pass the first check.
         if let [magic, size, index, zero, stream @ ..] = &mut packet[..]
             && begins & 1 == 0
         {

@@ -1,4 +1,4 @@
-//! What the wire fuzz targets do with their bytes; `cargo test` runs the same over seeded noise.
+//! The bodies of the fuzz targets of `wire`; `cargo test` runs the same over seeded noise.
 #![allow(dead_code)] // each target uses one of the bodies
 
 use taut_wire::{
@@ -10,7 +10,7 @@ use taut_wire::{
     stamp::{MAGIC, STAMP_LEN_BYTES},
 };
 
-/// Lays every view over the bytes, then follows the frame down as a receiver would.
+/// Reads every view of the bytes, then parses the frame layer by layer as a receiver would.
 pub fn parse(bytes: &[u8]) {
     walk_arp(bytes);
     walk_ipv4(bytes, 2);
@@ -38,7 +38,7 @@ pub fn parse(bytes: &[u8]) {
     }
 }
 
-/// What the sender is told of a packet that goes no further is a whole frame, of which it is told nothing.
+/// Checks that the ICMP error about a packet is a complete frame, about which no further error is sent.
 fn told(bytes: &[u8]) {
     for from in ["192.0.2.1", "2001:db8::1"].map(|it| it.parse().expect("an address")) {
         let mut reply = [0; icmp_error::LONGEST_BYTES];
@@ -54,7 +54,7 @@ fn told(bytes: &[u8]) {
     }
 }
 
-/// One look at all headers, which says the same as a look at each.
+/// Checks that parsing all headers at once agrees with parsing each.
 fn headers(bytes: &[u8]) {
     let found = Headers::of(bytes);
     if bytes.len() > usize::from(u16::MAX) {
@@ -101,7 +101,7 @@ fn headers(bytes: &[u8]) {
     }
 }
 
-/// What a gateway reads of a GTP-U packet: its user packet again, and every message that it may carry.
+/// Parses GTP-U as a gateway does: the user packet, and every message that it may carry.
 pub fn gtpu(bytes: &[u8]) {
     walk_gtpu(bytes, 4);
     if let Ok(indication) = ErrorIndication::parse(bytes) {
@@ -128,7 +128,7 @@ pub fn stamp(bytes: &[u8]) {
     if let Received::Stamped(stamp) = classify(frame, port) {
         assert!(frame.len() >= 14 + 20 + 8 + STAMP_LEN_BYTES);
         assert!(stamp.sequence < 1 << 48);
-        // A frame taken for a stamped one is a template; stamping it again is read back as written.
+        // A frame recognised as stamped is a template; stamping it again is read back as written.
         if let Ok(layout) = StampLayout::new(frame) {
             let mut frame = frame.to_vec();
             let (flow, sequence, ticks) = (!stamp.flow, stamp.sequence ^ 1, !stamp.stamp_ticks);
@@ -151,8 +151,8 @@ pub fn stamp(bytes: &[u8]) {
     }
 }
 
-/// An unfragmented UDP/IPv4 frame with room for a stamp, given the magic number and right checksums,
-/// and its port. A fuzzer alone seldom guesses a checksum.
+/// Returns an unfragmented UDP/IPv4 frame with room for a stamp, with the magic number and right checksums, and its
+/// port. A fuzzer alone seldom guesses a checksum.
 fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
     let mut frame = frame.to_vec();
     let mut ethernet = Ethernet::new(&mut frame[..]).ok()?;
@@ -176,7 +176,7 @@ fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
     Some((frame, port))
 }
 
-/// Both ways to ask for a MAC address over the same bytes: ARP and neighbour discovery.
+/// Parses the same bytes as both protocols for MAC addresses: ARP and neighbour discovery.
 pub fn neighbour(bytes: &[u8]) {
     walk_arp(bytes);
     let mut reply = bytes.to_vec();
@@ -187,7 +187,7 @@ pub fn neighbour(bytes: &[u8]) {
         assert_eq!(view.sender_mac(), Mac([2; 6]));
     }
     walk_neighbour(bytes);
-    // A fuzzer seldom guesses a type, and with it the options.
+    // A fuzzer seldom guesses a type that has options.
     for kind in [135, 136] {
         let mut message = bytes.to_vec();
         if let Some(start) = message.first_chunk_mut() {
@@ -197,7 +197,7 @@ pub fn neighbour(bytes: &[u8]) {
     }
 }
 
-/// What a message says is written anew and read back, with a checksum that holds.
+/// Checks that a message is emitted again and read back, with a valid checksum.
 fn walk_neighbour(bytes: &[u8]) {
     let Ok(view) = Neighbour::new(bytes) else {
         return;
@@ -206,7 +206,7 @@ fn walk_neighbour(bytes: &[u8]) {
     let Some(mac) = view.mac() else {
         return;
     };
-    // Where an option says so is somewhere behind the message.
+    // The MAC address of an option is among the bytes after the message.
     assert!(bytes[24..].windows(6).any(|there| there == mac.0));
     let repr = if view.is_solicitation() {
         NeighbourRepr::Solicitation { target, mac }

@@ -1,4 +1,4 @@
-//! Encrypted sessions: senders and a receiver that start again, recorded, reflected, changed and made-up packets.
+//! Encrypted sessions: senders and a receiver that restart, with recorded, reflected, changed and forged packets.
 #![no_main]
 
 #[path = "../bodies/aes_session.rs"]

@@ -1,4 +1,4 @@
-//! Captures on disk: arbitrary bytes as a segment and its index, asked, mended and written on.
+//! Captures on disk: arbitrary bytes as a segment and its index, queried, repaired and continued.
 #![no_main]
 
 #[path = "../bodies/capture_disk.rs"]

@@ -1,4 +1,4 @@
-//! Plant files: arbitrary bytes read as one, and the plant controlled for some periods.
+//! Plant files: arbitrary bytes parsed as one, and the plant controlled for some periods.
 #![no_main]
 
 #[path = "../bodies/control.rs"]

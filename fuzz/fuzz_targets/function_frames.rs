@@ -1,4 +1,4 @@
-//! All functions: runts, and frames that are cut or damaged, through chains of one or two of them.
+//! All functions: runts, and truncated or damaged frames, through chains of one or two of them.
 #![no_main]
 
 #[path = "../bodies/functions.rs"]

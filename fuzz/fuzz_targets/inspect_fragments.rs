@@ -1,4 +1,4 @@
-//! Fragments of IP packets: arbitrary bytes put together.
+//! Reassembly of IP fragments from arbitrary bytes.
 #![no_main]
 
 #[path = "../bodies/inspect.rs"]

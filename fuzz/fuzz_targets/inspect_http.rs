@@ -1,4 +1,4 @@
-//! HTTP messages of both directions: arbitrary bytes, cut in several ways.
+//! HTTP messages of both directions: arbitrary bytes, split in several ways.
 #![no_main]
 
 #[path = "../bodies/inspect.rs"]

@@ -1,4 +1,4 @@
-//! Both directions of a connection of a protocol whose messages are records, and datagrams: arbitrary bytes.
+//! Both directions of a connection of a record-based protocol, and datagrams: arbitrary bytes.
 #![no_main]
 
 #[path = "../bodies/inspect.rs"]

@@ -1,4 +1,4 @@
-//! Patterns and a text: both matchers find what a search by hand finds.
+//! Patterns and a text: both matchers agree with a naive search.
 #![no_main]
 
 #[path = "../bodies/inspect.rs"]

@@ -1,4 +1,4 @@
-//! Segments of a TCP stream in arbitrary places put in order.
+//! Reassembly of a TCP stream from segments at arbitrary positions.
 #![no_main]
 
 #[path = "../bodies/inspect.rs"]

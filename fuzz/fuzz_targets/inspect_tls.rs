@@ -1,4 +1,4 @@
-//! The first bytes of a TLS connection: arbitrary bytes, whole and growing.
+//! The first bytes of a TLS connection: arbitrary bytes, complete and growing.
 #![no_main]
 
 #[path = "../bodies/inspect.rs"]

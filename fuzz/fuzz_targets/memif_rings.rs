@@ -1,4 +1,4 @@
-//! The peer of a memif port, with both hands on the shared memory: rings that tell anything, in both roles.
+//! The peer of a memif port, with full access to the shared memory: rings with arbitrary contents, in both roles.
 #![no_main]
 
 #[path = "../bodies/memif_rings.rs"]

@@ -1,4 +1,4 @@
-//! Address translation: sequences of frames in both directions while time goes on.
+//! Address translation: sequences of frames in both directions while time passes.
 #![no_main]
 
 #[path = "../bodies/nat_sequence.rs"]

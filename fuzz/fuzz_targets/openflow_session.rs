@@ -1,4 +1,4 @@
-//! OpenFlow: what a controller says, in whatever pieces.
+//! OpenFlow: a controller's bytes, in arbitrary pieces.
 #![no_main]
 
 #[path = "../bodies/openflow.rs"]

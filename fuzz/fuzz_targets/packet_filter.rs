@@ -1,4 +1,4 @@
-//! Programs of packet filters, and frames that they are asked about.
+//! Programs of packet filters, and frames that they evaluate.
 #![no_main]
 
 #[path = "../bodies/packet_filter.rs"]

@@ -1,4 +1,4 @@
-//! Results of strangers: any bytes as an archive, and small results with changes of any kind.
+//! Untrusted results: any bytes as an archive, and small results with changes of any kind.
 #![no_main]
 
 #[path = "../bodies/published.rs"]

@@ -1,4 +1,4 @@
-//! The network decoder: coded packets that are lost, overtaken, doubled and forged, of encoders that start again.
+//! The network decoder: coded packets that are lost, reordered, duplicated and forged, from encoders that restart.
 #![no_main]
 
 #[path = "../bodies/rlnc.rs"]

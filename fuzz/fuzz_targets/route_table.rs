@@ -1,4 +1,4 @@
-//! Tables of routes from elsewhere: MRT dumps, and what BIRD and FRR print.
+//! Tables of routes from other programs: MRT dumps, and the output of BIRD and FRR.
 #![no_main]
 
 #[path = "../bodies/route_table.rs"]

@@ -1,4 +1,4 @@
-//! The deadline transport: packets from whoever, in whatever state, between good ones.
+//! The deadline transport: packets from any source, in any state, between valid ones.
 #![no_main]
 
 #[path = "../bodies/transport.rs"]

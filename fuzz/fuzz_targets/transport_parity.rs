@@ -1,4 +1,4 @@
-//! Datagrams with parity: packets from whoever.
+//! Datagrams with parity: packets from any source.
 #![no_main]
 
 #[path = "../bodies/transport.rs"]

@@ -1,4 +1,4 @@
-//! Every view over arbitrary bytes, all the way down.
+//! Every view over arbitrary bytes, through all layers.
 #![no_main]
 
 #[path = "../bodies/wire.rs"]

@@ -17,29 +17,29 @@ use taut_traffic::Rate;
 64-byte frames at a constant rate, every packet measured, then a sweep up to saturation: what each device gets in each repetition of
 taut demo. Ends with a table, report.html and the figures as SVG.")]
 pub struct Arguments {
-    /// Device: an id of taut demo --list-devices, also with options as in taut generate --device
+    /// Device: an id of `taut demo --list-devices`, also with options as in `taut generate --device`
     #[arg(long, value_name = "ID")]
     pub device: String,
     #[command(flatten)]
     pub load: Load,
-    /// Results folder (default: a new one under ./results)
+    /// Results folder, which must not hold an experiment yet (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print the summary as JSON instead of the table
+    /// Print summary.json instead of the table
     #[arg(long)]
     json: bool,
 }
 
-/// What a device gets, as `taut demo` takes it too.
+/// The load of a device, as in `taut demo`.
 #[derive(clap::Args)]
 pub struct Load {
-    /// Shortened: see that it works
+    /// Shortened, to check that it works: `taut demo` takes under 40 seconds; not with --full
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// A minute at the constant rate and trials of seconds: for taut demo ten repetitions, hours
+    /// A minute at the constant rate and trials of 5 s: `taut demo` makes ten repetitions and takes hours
     #[arg(long)]
     full: bool,
-    /// Constant rate, as in taut generate (default: 100k)
+    /// Constant rate, as in `taut generate` (default: 100k)
     #[arg(long, value_name = "RATE")]
     pub rate: Option<Rate>,
     /// Seconds at the constant rate, in each repetition (default: 0.6; --quick 0.3; --full 60)
@@ -56,10 +56,10 @@ fn measured_seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Load {
-    /// Returns what this comes to, of one repetition.
+    /// Returns the settings of one repetition.
     ///
     /// # Errors
-    /// When it cannot be measured.
+    /// The device cannot be measured with these options.
     pub fn settings(&self, seed: u64) -> Result<Settings, Failure> {
         let mode = match (self.quick, self.full) {
             (true, _) => Mode::Quick,

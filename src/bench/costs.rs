@@ -1,4 +1,4 @@
-//! `taut bench costs`: what a packet costs over load, functions, frame size, batch and kind of port.
+//! `taut bench costs`: the cost of a packet over load, functions, frame size, batch and kind of port.
 
 use super::InTurns;
 use crate::exit::Failure;
@@ -19,15 +19,15 @@ taut model fit, and models/PORT.toml for taut model predict.")]
 pub struct Arguments {
     #[command(flatten)]
     common: InTurns,
-    /// More points and longer runs: about 10 minutes
+    /// More points and longer runs: about 10 minutes; not with --quick
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Points for each kind of port (default 36; 16 with --quick, 80 with --full)
+    /// Points for each kind of port (default: 36; --quick 16; --full 80)
     #[arg(long, value_name = "COUNT")]
     points: Option<usize>,
 }
 
-/// Points that a run of hours still measures.
+/// The largest number of points, which take hours.
 const MOST_POINTS: usize = 2_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `taut bench functions`: what a packet takes in functions, and how that grows when many work side by side.
+//! `taut bench functions`: the cost of a packet in functions, and its growth when many run side by side.
 
 use crate::exit::{self, Failure};
 use crate::terminal::print;
@@ -20,16 +20,16 @@ use taut_sys::Clock;
 So many threads, each with a function of its own, handle one packet after the other, without input and output. Times
 are on the wall: with more threads than free cores packets also wait for the other threads.")]
 pub struct Arguments {
-    /// Chain file whose functions are measured (its ports are not opened); or name them with --function
+    /// Chain file with the functions to measure, whose ports are not opened; or use --function
     #[arg(required_unless_present = "function", conflicts_with = "function")]
     chain: Option<PathBuf>,
-    /// A function that every packet passes: forward, 'xor(key=90)'; may be repeated
+    /// Function that every packet passes: forward, 'xor(key=90)'; may be repeated
     #[arg(long, value_name = "NAME(KEY=VALUE...)")]
     function: Vec<String>,
-    /// How many work side by side; a list
+    /// Number of threads that work side by side, 1 to 256, or a list
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     instances: Vec<u16>,
-    /// UDP payload in bytes; a list
+    /// UDP payload in bytes, or a list
     #[arg(
         long,
         value_name = "BYTES",
@@ -37,10 +37,10 @@ pub struct Arguments {
         default_value = "256"
     )]
     size: Vec<usize>,
-    /// Packets of each thread in a repetition, at least; a repetition takes a tenth of a second or longer
+    /// Minimum number of packets of each thread in a repetition, 1 to 1000000000
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     packets: u64,
-    /// Repetitions, of whose means there is an interval: six are the fewest for 95 %
+    /// Repetitions, 1 to 1000; six are the fewest with a 95 % interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
     /// Print a JSON object per number of threads and size instead of lines

@@ -18,7 +18,8 @@ rate and the gaps between packets. A trial takes 1 s, with --quick 0.2 s. Ends w
 pub struct Arguments {
     #[command(flatten)]
     common: InTurns,
-    /// Ask for this rate, such as 100k or 1M; may be repeated (default: three that all can hold)
+    /// Measure at this rate, 100 to 20M packets per second, such as 1M; may be repeated (default: three that all
+    /// generators can offer)
     #[arg(long, value_name = "RATE")]
     rate: Vec<Rate>,
 }

@@ -1,4 +1,4 @@
-//! `taut bench io`: what input and output of a packet cost.
+//! `taut bench io`: the cost of a packet's input and output.
 
 use super::InTurns;
 use crate::exit::Failure;

@@ -28,7 +28,7 @@ pub struct Arguments {
 enum What {
     /// The highest rate without loss, by frame size (RFC 2544 section 26.1)
     Throughput(rfc2544::ThroughputArguments),
-    /// The distribution of latency at shares of the throughput, or at a rate (section 26.2)
+    /// The distribution of latency at fractions of the throughput, or at a rate (section 26.2)
     Latency(rfc2544::LatencyArguments),
     /// Loss over the offered rate (section 26.3)
     Loss(rfc2544::LossArguments),
@@ -38,15 +38,15 @@ enum What {
     Soak(rfc2544::SoakArguments),
     /// Throughput, latency, loss and back-to-back frames in one report
     Rfc2544(rfc2544::AllArguments),
-    /// What a packet's input and output cost in each I/O framework, by raising the load per packet
+    /// Cost of a packet's input and output in each I/O framework, by raising the load per packet
     Io(io::Arguments),
-    /// What a packet costs over load, functions, frame size and batch, and a model fitted to it
+    /// Cost of a packet over load, functions, frame size and batch, and a model fitted to it
     Costs(costs::Arguments),
-    /// Bandwidth, accuracy and precision of packet generators, seen by an independent receiver
+    /// Bandwidth, accuracy and precision of packet generators, measured by an independent receiver
     Generator(generator::Arguments),
     /// Latency of a device at a constant rate and its highest loss-free rate, as in a repetition of `taut demo`
     Comparison(comparison::Arguments),
-    /// What a packet takes in functions when several work side by side
+    /// The time of a packet in functions when several work side by side
     Functions(functions::Arguments),
     /// A whole switch from two ports: latency per hop, rules, priority, insertion, amplification
     Switch(switch::Arguments),
@@ -69,31 +69,31 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// What every benchmark takes whose subjects take turns.
+/// Options of benchmarks that measure their subjects alternately.
 #[derive(clap::Args)]
 struct InTurns {
-    /// Shortened: see that it works
+    /// Shortened, to check that it works
     #[arg(long)]
     quick: bool,
-    /// Only this one, by its id (a wrong one tells those there are); may be repeated
+    /// Measure only the one with this id; an unknown id lists them; may be repeated (default: all that are possible)
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Length of each trial
+    /// Length of each trial in seconds (default: io 0.1, switch 0.1, costs 0.9, generator 1; shorter with --quick)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     trial: Option<f64>,
-    /// Results folder (default: a new one under ./results)
+    /// Results folder, which must not hold an experiment yet (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed of the order in which subjects take turns
+    /// Seed of the order in which measurements are interleaved, and of the points of `costs`
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print the summary as JSON instead of tables
+    /// Print summary.json instead of the tables
     #[arg(long)]
     json: bool,
 }
 
 impl InTurns {
-    /// Runs a benchmark, the trials of which take `least_trial` seconds at least, and shows its results.
+    /// Runs a benchmark with trials of at least `least_trial` seconds, and shows its results.
     fn run<B: Benchmark>(&self, benchmark: B, least_trial: f64) -> Result<(), Failure> {
         let mode = if self.quick {
             Mode::Quick
@@ -103,7 +103,7 @@ impl InTurns {
         self.run_in(mode, benchmark, least_trial)
     }
 
-    /// As [`InTurns::run`], in a mode.
+    /// Runs a benchmark like [`InTurns::run`], in a mode.
     fn run_in<B: Benchmark>(
         &self,
         mode: Mode,

@@ -20,85 +20,89 @@ use taut_results::{LeftOut, Mode};
 use taut_sys::{Clock, LoggedInterruptions};
 use taut_traffic::{Rate, Sizes};
 
-/// What every benchmark takes.
+/// Options of every benchmark.
 #[derive(clap::Args)]
 pub struct Common {
     #[command(flatten)]
     target: Target,
-    /// Frame size in bytes, check sequence included, or a mix: 64, imix, 64:7,1518:1; may be repeated
+    /// Bytes of a frame with its check sequence, or a mix: 64, imix, 64:7,1518:1; may be repeated (default:
+    /// the seven sizes of RFC 2544; --quick 64, 512, 1518; soak 64)
     #[arg(long, value_name = "SIZE")]
     size: Vec<Sizes>,
-    /// Set a field, also to a range, as in taut generate: dst_ip=10.0.0.9, 'src_port=1024-2048 random'
+    /// Set a field of the frames, as in `taut generate`: 'src_port=1024-2048 random'; may be repeated (default: with
+    /// --device, fields that get through it)
     #[arg(long, value_name = "FIELD=VALUES")]
     set: Vec<String>,
-    /// Shortened: see that it works
+    /// Shortened, to check that it works; not with --full
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Trials of 60 s, as RFC 2544 asks for: hours
+    /// Trials of 60 s, as RFC 2544 requires: takes hours
     #[arg(long)]
     full: bool,
-    /// How to search: mlr (votes), tst009 (loss verification), binary (one trial decides)
+    /// Search method: mlr (votes), tst009 (loss verification), binary (one trial decides)
     #[arg(long, value_name = "METHOD", default_value = "mlr")]
     search: Method,
-    /// Length of each trial (default: 1; --quick 0.05; --full 60)
+    /// Length of each trial in seconds (default: 1; --quick 0.05; --full 60)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     trial: Option<f64>,
-    /// Whole searches per frame size (default: 3; --quick 2)
+    /// Searches, latency trials and loss curves per frame size, 1 to 1000 (default: 3; --quick 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Share of packets that may be lost at the throughput: 0.001 or 0.1%
+    /// Fraction of packets that may be lost at the throughput: 0.001 or 0.1%
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     loss_tolerance: f64,
-    /// How close a search comes, as a share of the rate (default: 0.005; --quick 0.02)
+    /// Precision of a search, as a fraction of the rate (default: 0.005; --quick 0.02)
     #[arg(long, value_name = "SHARE", value_parser = share)]
     precision: Option<f64>,
-    /// No higher rate is offered, such as 5M or '100% of 10G' (default: what the generator can)
+    /// Highest rate that is offered, such as 5M or '100% of 10G' (default: what the generator can send)
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
-    /// Core of the generator (default: the one taut demo takes)
+    /// CPU of the generator (default: the one that `taut demo` uses)
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
-    /// How many seconds to wait for the other side of the ports
+    /// Seconds to wait for the peers of the ports
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
-    /// End with code 1 if the throughput of a frame size is lower than this
+    /// Exit with code 1 if the throughput of a frame size is lower than this, or was not found
     #[arg(long, value_name = "RATE")]
     min_throughput: Option<Rate>,
-    /// End with code 1 if the 99th percentile of latency is more than this, such as 50us, at any load
+    /// Exit with code 1 if the p99 latency at any load exceeds this, such as 50us, or is unknown: no rate held, or
+    /// too few packets came back
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     max_p99: Option<Duration>,
-    /// Seed of the arrivals of random patterns (poisson): equal seeds give equal arrivals (default: drawn, and stated in
-    /// the results)
+    /// Seed of the intended send times of random patterns (poisson): equal seeds give equal times (default: drawn,
+    /// and stated in bench.json)
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Results folder (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print the summary as JSON instead of the tables
+    /// Print summary.json and nothing else
     #[arg(long)]
     json: bool,
-    /// Show a dashboard while it runs (q ends it); plain lines where there is no terminal
+    /// Show a dashboard with what the search tries, which q ends, or plain lines without a terminal; not with --json
     #[arg(long, conflicts_with = "json")]
     live: bool,
-    /// Give out what is measured as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    /// Serve the measurements as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free
+    /// port and prints it
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
 }
 
-/// What latency takes besides.
+/// Further options of latency.
 #[derive(clap::Args)]
 pub struct Latency {
-    /// Shares of the throughput at which latency is measured
+    /// Percentages of the throughput at which latency is measured
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "10,50,90", value_parser = percent)]
     at: Vec<f64>,
-    /// Length of each latency trial (default: 5; --quick 0.3; --full 120)
+    /// Length of each latency trial in seconds (default: 5; --quick 0.3; --full 120)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     latency_seconds: Option<f64>,
-    /// Watch latency trials on the device's wires too: latency of the device only, beside the generator's
+    /// Watch latency trials on the device's veth links too: adds a row for the device only
     #[arg(long)]
     tap: bool,
-    /// File in which the `taut forward` behind the ports notes when its core was taken away (its --interruptions), to
-    /// tell what the slowest packets waited for; a --device of ours needs none
+    /// File of `taut forward --interruptions` behind --port, to find what the slowest packets waited for; not needed
+    /// for a --device of taut's own
     #[arg(long, value_name = "FILE", requires = "port")]
     device_interruptions: Option<PathBuf>,
 }
@@ -114,13 +118,13 @@ impl Default for Latency {
     }
 }
 
-/// What bursts take besides.
+/// Further options of bursts.
 #[derive(clap::Args, Default)]
 pub struct Bursts {
-    /// Searches for the longest burst per frame size (default: 10; --quick 3; --full 50)
+    /// Searches for the longest burst per frame size, 1 to 1000 (default: 10; --quick 3; --full 50)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     bursts: Option<u32>,
-    /// The longest burst tried (default: 2; --quick 0.1)
+    /// Length of the longest burst that is tried, in seconds (default: 2; --quick 0.1)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     longest_burst: Option<f64>,
 }
@@ -150,7 +154,7 @@ pub struct LatencyArguments {
     common: Common,
     #[command(flatten)]
     latency: Latency,
-    /// Measure at this rate, without a search
+    /// Measure latency at this rate, without a search
     #[arg(long, conflicts_with = "at")]
     rate: Option<Rate>,
 }
@@ -189,13 +193,13 @@ is written as soon as it is over. Ctrl-C ends it with a complete report of what 
 pub struct SoakArguments {
     #[command(flatten)]
     common: Common,
-    /// The rate (default: half of the throughput, which is searched for first)
+    /// Rate of the soak, without a search (default: half of the throughput, which is searched first)
     #[arg(long)]
     rate: Option<Rate>,
-    /// How long (default: 3600; --quick 10)
+    /// Length of the soak in seconds (default: 3600; --quick 10)
     #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
-    /// Length of the intervals that the report shows (default: a 240th of it, 1 at least)
+    /// Length of the intervals that the report shows, in seconds (default: a 240th of the soak, at least 1)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     interval: Option<f64>,
 }
@@ -214,7 +218,7 @@ pub struct AllArguments {
     latency: Latency,
     #[command(flatten)]
     bursts: Bursts,
-    /// Soak for so long besides, at half of the throughput of the first frame size
+    /// Soak for this many seconds in addition, at half of the throughput of the first frame size (default: no soak)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     soak: Option<f64>,
 }
@@ -378,7 +382,8 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A rate in packets per second for every frame size: bits and shares of a line need the size.
+/// Converts a rate to packets per second, the same for every frame size; rates in bits and fractions of a line need the
+/// size.
 fn pps(rate: Rate, sizes: &[Sizes], name: &str) -> Result<f64, Failure> {
     let of = |size: &Sizes| {
         rate.packets_per_second(size.average_bytes())
@@ -428,7 +433,7 @@ fn measure(
     let device = common.target.device_under_test()?;
     let sizes = if common.size.is_empty() {
         let mut usual = Lengths::of(settings.mode).sizes;
-        // A soak has one.
+        // A soak runs at one rate.
         let is_soak = settings.parts.last() == Some(&Part::Soak) && settings.parts.len() <= 2;
         usual.truncate(if is_soak { 1 } else { usual.len() });
         usual
@@ -487,7 +492,7 @@ fn measure(
     shown
 }
 
-/// Measures `plan` while it is shown as `common` wants it.
+/// Measures `plan` with the display that `common` selects.
 fn watched(common: &Common, plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, Failure> {
     let (_endpoint, metrics) = watch::endpoint(common.metrics.as_deref())?;
     let look = if common.live && Dashboard::is_possible() {
@@ -533,7 +538,7 @@ fn watched(common: &Common, plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, F
     Ok(measured?)
 }
 
-/// Tells the progress bar or the dashboard how far it is.
+/// Reports the progress to the progress bar or the dashboard.
 struct Telling<'a> {
     bar: Option<Bar>,
     status: &'a Mutex<Status>,
@@ -551,7 +556,7 @@ impl Observer for Telling<'_> {
     fn progress(&mut self, done: Duration, total: Duration, what: &str) {
         if !self.has_told {
             self.has_told = true;
-            // Nobody hears it where nobody watches.
+            // The message is lost if nothing watches.
             let _ = self.started.send(());
         }
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Status {
@@ -592,7 +597,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_per_cents_are_read_and_wrong_ones_say_what_would_be_right() {
+    fn fractions_and_percentages_parse_and_errors_name_a_valid_form() {
         assert_eq!(percent("90%"), Ok(0.9));
         assert_eq!(share("0.001"), Ok(0.001));
         for (wrong, part) in [

@@ -3,7 +3,7 @@
 use super::InTurns;
 use crate::exit::Failure;
 use std::path::PathBuf;
-use taut_lab::switched::{Switch, Switched, Topology, Wires};
+use taut_lab::switch_bench::{Switch, Switched, Topology, Wires};
 use taut_results::Mode;
 
 #[derive(clap::Args)]
@@ -31,25 +31,27 @@ Measurements, by the names that --only takes:
   actions    what meters, fields that are set, tags and groups cost
 Ends with tables, report.html and figures.")]
 pub struct Arguments {
-    /// Switches that take turns: taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT, by-hand
+    /// Switches, interleaved: taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT, by-hand
     #[arg(value_name = "DEVICE", default_value = "taut")]
     devices: Vec<Switch>,
-    /// File that says which ports of the switch lead to the generator, and which are joined by cables
+    /// TOML file: ports of the switch that cables join, and that lead to the generator; required for openflow: and
+    /// by-hand (default: built in)
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// Another switch that stands before the one that is measured and multiplies traffic
+    /// Another switch that multiplies traffic before the measured one: taut before taut, one on the network or
+    /// by-hand before another (default: none)
     #[arg(long, value_name = "DEVICE")]
     amplifier: Option<Switch>,
     #[command(flatten)]
     common: InTurns,
-    /// More points, longer and more often: about an hour
+    /// More points, longer trials, 10 repetitions: about an hour; not with --quick
     #[arg(long, conflicts_with = "quick")]
     full: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut devices = arguments.devices.clone();
-    // One named twice is measured once.
+    // A device named twice is measured once.
     let mut known = Vec::new();
     devices.retain(|device| {
         let is_new = !known.contains(device);

@@ -1,4 +1,4 @@
-//! Asks a capture that runs, or the packets that one has left on disk.
+//! Queries of a running capture, or of packets that one has left on disk.
 
 use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
@@ -12,17 +12,17 @@ use taut_capture::dump::{Dumped, time_in_words};
 use taut_capture::flows::By;
 use taut_function::record::{Answer, Request};
 
-/// A capture that can be asked.
+/// The control socket of a capture.
 #[derive(Clone)]
 pub struct Asking(PathBuf);
 
 impl Asking {
-    /// The capture behind that socket.
+    /// Returns the capture behind that socket.
     pub fn of(socket: &Path) -> Self {
         Self(socket.to_path_buf())
     }
 
-    /// The one that is meant: by its socket, or the only one of this user.
+    /// Returns the selected capture: by its socket, or the only one of this user.
     fn meant(asked: &Asked) -> Result<Self, Failure> {
         if let Some(path) = &asked.control {
             return Ok(Self::of(path));
@@ -54,7 +54,7 @@ impl Asking {
         }
     }
 
-    /// Asks; the line that answers, and what it says.
+    /// Sends a request; returns the line of the reply, and its content.
     fn ask(&self, request: &Request) -> Result<(String, Answer), Failure> {
         let mut capture = Conversation::begin("capture", "record", &self.0)?;
         let line = capture.ask(request, &[])?;
@@ -65,13 +65,13 @@ impl Asking {
         Ok((line, answer))
     }
 
-    /// Has a trigger fire.
+    /// Fires a trigger.
     pub fn fire(&self, name: &str, cause: &str) -> Result<(), Failure> {
         let (name, cause) = (name.to_string(), cause.to_string());
         self.ask(&Request::Trigger { name, cause }).map(drop)
     }
 
-    /// Its state.
+    /// Returns the capture's state.
     pub fn status(&self) -> Result<Status, Failure> {
         let (_, answer) = self.ask(&Request::Status {})?;
         let none = || Failure::Missing("the capture answers without a state".to_string());
@@ -164,7 +164,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Packets that are wanted.
+/// The selection of packets.
 struct Wanted {
     filter: String,
     from_ns: u64,
@@ -173,7 +173,7 @@ struct Wanted {
 
 fn query(wanted: &Wanted, write: &Path, disk: Option<&Path>, asked: &Asked) -> Result<(), Failure> {
     let to_output = write.as_os_str() == "-";
-    // Who has the capture writes the file: here a private one, which is then copied.
+    // The capture's process writes the file: here a private one, which is then copied.
     let folder = taut_host::private::scratch()
         .map_err(|e| Failure::Missing(format!("a folder for what is found: {e}")))?;
     let file = match to_output {
@@ -233,7 +233,7 @@ fn found_in_words(found: &Found) -> String {
     )
 }
 
-/// A line about what passed between two looks.
+/// Formats a line about the packets between two states.
 pub fn state(before: &Status, now: &Status) -> String {
     let (packets, bytes) = now.kept_per_second(before);
     let lost = now.lost.packets - before.lost.packets;
@@ -254,12 +254,13 @@ pub fn state(before: &Status, now: &Status) -> String {
     )
 }
 
-/// Number of packets that were to be kept on disk and are not: memory was needed before they were written, or they could not be.
+/// Returns the number of packets that are missing on disk: memory was needed before they were written, or writing
+/// failed.
 pub fn not_on_disk(status: &Status) -> u64 {
     status.disk.as_ref().map_or(0, |it| it.missed + it.lost)
 }
 
-/// Number of packets that triggers were to keep and that could not be written.
+/// Returns the number of packets that triggers selected and that could not be written.
 pub fn not_dumped(status: &Status) -> u64 {
     status.triggers.iter().map(|it| it.lost).sum()
 }
@@ -271,7 +272,7 @@ fn looks_back(status: &Status) -> String {
     }
 }
 
-/// A line about a dump.
+/// Formats a line about a dump.
 pub fn dumped(dump: &Dumped) -> String {
     let mut text = format!(
         "{} {}: {} packets",

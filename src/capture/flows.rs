@@ -1,10 +1,10 @@
-//! Flows of a capture, for people.
+//! The flows of a capture as a table.
 
 use crate::terminal::print;
 use taut_capture::flows::FlowsStatus;
 use taut_measure::quantity;
 
-/// Prints the flows that send most.
+/// Prints the flows with the highest rates.
 pub fn show(flows: &FlowsStatus) {
     print::line(format!(
         "{} flows known, room for {}, {} forgotten",
@@ -37,7 +37,7 @@ pub fn show(flows: &FlowsStatus) {
     print::table(head, rows);
 }
 
-/// Names of the TCP flags that were seen (RFC 9293, section 3.1).
+/// Names of the TCP flags in a flow (RFC 9293, section 3.1).
 fn flags(flags: u8) -> String {
     let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
     let seen = names.iter().enumerate();

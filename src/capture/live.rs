@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use taut_capture::capture::Status;
 use taut_live::{Asked, CaptureView, Dashboard};
 
-/// Seconds of which rates are kept: as many as a wide terminal has columns.
+/// Number of seconds in the history of rates: as many as a wide terminal has columns.
 const SECONDS: usize = 500;
 
-/// A dashboard, as long as there is a terminal.
+/// The dashboard, while the terminal is open.
 pub struct Live {
     dashboard: Dashboard,
     title: String,
@@ -18,13 +18,13 @@ pub struct Live {
     packets: Vec<u64>,
 }
 
-/// Whether one is asked for and possible.
+/// Reports whether a dashboard is requested and possible.
 pub fn is_wanted(capture: &Capture) -> bool {
     capture.live && !capture.json && !capture.quiet && Dashboard::is_possible()
 }
 
 impl Live {
-    /// Takes the terminal over; none where it refuses.
+    /// Takes over the terminal; `None` if it refuses.
     pub fn open(title: String) -> Option<Self> {
         match Dashboard::open() {
             Ok(dashboard) => Some(Self {
@@ -40,12 +40,12 @@ impl Live {
         }
     }
 
-    /// Waits for keys; whether somebody asks for the end, or the terminal is gone.
+    /// Waits for keys; returns whether the user requests the end, or the terminal is closed.
     pub fn wait(&mut self, patience: Duration) -> bool {
         matches!(self.dashboard.keys(patience), Ok(Asked::Quit) | Err(_))
     }
 
-    /// Shows what passed between two looks.
+    /// Shows the packets between two states.
     pub fn show(&mut self, before: &Status, now: &Status, ports: &Ports) {
         let (packets, bytes_per_second) = now.kept_per_second(before);
         if self.packets.len() == SECONDS {
@@ -60,7 +60,7 @@ impl Live {
             lost_at_ports: ports.lost(),
             status: now,
         };
-        // A terminal that is gone is seen when keys are waited for.
+        // A closed terminal is detected when keys are read.
         let _ = self.dashboard.show_capture(&view);
     }
 }

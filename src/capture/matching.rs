@@ -1,4 +1,5 @@
-//! `taut capture match`: how long packets take between two places, and which are lost, without stamps in them.
+//! `taut capture match`: the delay of packets between two places, and those that are lost, without stamps in the
+//! packets.
 
 use crate::exit::{self, Failure};
 use crate::samples::Samples;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use taut_capture::dump::time_in_words;
 use taut_capture::filter::Filter;
 use taut_capture::matching::{IDENTITY_BYTES, Identify, Ignore, Settings};
-use taut_lab::matched::write_page_of;
+use taut_lab::capture_match::write_page_of;
 use taut_lab::measurement::Versions;
 use taut_port::PortSpec;
 use taut_results::Origin;
@@ -29,48 +30,51 @@ Interfaces are the device's, in the network namespace of the command: packets th
 second, stamped by the kernel. Packets are matched by a hash of what a device that forwards them leaves alone.
 Ends with code 1 if no packet was matched.")]
 pub struct Arguments {
-    /// Capture files of the same time: where packets were seen first, and where after that
+    /// Two captures (pcap, pcapng) by one clock, of the first and of the second place; instead of --from and --to
     #[arg(value_name = "FILE", num_args = 2, required_unless_present = "from", conflicts_with_all = ["from", "to"])]
     files: Vec<PathBuf>,
-    /// Where packets are seen first: an interface of the device, or a port such as af_packet:eth0,outgoing=yes
+    /// First place: an interface of the device in this network namespace, or a port such as
+    /// af_packet:eth0,outgoing=yes
     #[arg(long, value_name = "SPEC", requires = "to")]
     from: Option<String>,
-    /// Where they are seen after that
+    /// Second place, as for --from: packets leave through this interface
     #[arg(long, value_name = "SPEC", requires = "from")]
     to: Option<String>,
-    /// Packets go both ways: what is seen at the second place first came from there
+    /// Match both directions: a packet seen first at the second place came from there
     #[arg(long)]
     both: bool,
-    /// Packets to match, an expression as tcpdump has them (default: all)
+    /// Packets to match, an expression of pcap-filter(7) (default: all)
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// How long after the first place a packet may be seen at the second: it is lost then
+    /// Time from the first place to the second after which a packet counts as lost, in each direction
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time, default_value = "1s")]
     within: Duration,
-    /// What the device rewrites: addresses, ports, or checksums that a network card writes; may be repeated
+    /// Parts that the device rewrites: addresses (and checksums), ports (and checksums), or checksums of layer 4 alone; may
+    /// be repeated (default: none)
     #[arg(long, value_name = "FIELDS", value_enum)]
     ignore: Vec<Field>,
-    /// Bytes behind the IP header that packets are told apart by: no more than both captures have kept
+    /// Bytes after the IP header, or after Ethernet header and tags, that identify a packet; both captures must have
+    /// stored them
     #[arg(long, value_name = "N", default_value_t = IDENTITY_BYTES)]
     bytes: usize,
-    /// Core to receive on
+    /// CPU to receive on (default: the scheduler's choice)
     #[arg(long, value_name = "CPU", conflicts_with = "files")]
     core: Option<usize>,
-    /// End after this time (default: at Ctrl-C)
+    /// End after this many seconds (default: at Ctrl-C)
     #[arg(long, value_parser = quantity::seconds, conflicts_with = "files")]
     seconds: Option<f64>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Write every packet's sample, histograms, the summary and a report into this folder
+    /// Write samples of every packet, histograms, the summary and a report to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// How samples are written into the folder
+    /// Format of the samples in the folder of --out
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
 }
 
-/// Fields that do not count.
+/// Packet fields that matching ignores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Field {
     Addresses,
@@ -78,16 +82,16 @@ enum Field {
     Checksums,
 }
 
-/// How often sightings are matched.
+/// Time between two passes of matching.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Longest time to look for what was there before the end, where more comes than can be looked at.
+/// The longest time to process packets from before the end, if more arrive than can be processed.
 const MOST_BEHIND: Duration = Duration::from_secs(2);
 
-/// Slowest packets that are printed.
+/// Number of slowest packets that are printed.
 const SHOWN: usize = 3;
 
-/// Names of the places where theirs are no names of folders.
+/// Names of the places if theirs are no valid names of folders.
 const PLACES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -138,11 +142,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             let missed = Missed::default();
             let stopped = stop.load(Ordering::Relaxed);
             let reported = report(arguments, matched, tap.others(), missed, stopped, begun);
-            // What is wrong with a file explains the rest.
+            // An error in a file explains the rest.
             read?;
             reported
         }
-        // Either is required.
+        // The arguments require one of both forms.
         _ => Err(Failure::Input("give --from and --to, or two files".into())),
     }
 }
@@ -159,7 +163,8 @@ fn matched(
     Ok(Matched::new(places, settings, folder))
 }
 
-/// The ports at both places. Of an interface: what arrives at the first one and leaves through the second one, or all.
+/// Parses the ports at both places. For an interface, the packets are those that arrive at the first one and leave
+/// through the second one, or all.
 fn specs(from: &str, to: &str, both: bool) -> Result<[PortSpec; 2], Failure> {
     let spec = |text: &str, outgoing: &str| {
         let outgoing = if both { "yes" } else { outgoing };
@@ -173,7 +178,7 @@ fn specs(from: &str, to: &str, both: bool) -> Result<[PortSpec; 2], Failure> {
     Ok([spec(from, "no")?, spec(to, "only")?])
 }
 
-/// Until the time is over or somebody stops it, and then as long as packets under way may take.
+/// Matches until the time is over or the user stops it, and then as long as packets in flight may take.
 fn watch(
     arguments: &Arguments,
     mut tap: PlacedTap,
@@ -190,7 +195,7 @@ fn watch(
         std::thread::sleep(PAUSE);
         tap.take(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
     }
-    // What was there by then counts, also where this process gets to it later.
+    // Packets captured by then count, even if this process reads them later.
     let end = SystemTime::now().duration_since(UNIX_EPOCH);
     let end_ns = end.map_or(0, |it| it.as_nanos() as u64);
     matched.close(end_ns);
@@ -240,7 +245,7 @@ fn report(
     }
 }
 
-/// Why nothing may have been matched.
+/// Explains why nothing was matched.
 fn nothing(report: &TapReport) -> String {
     let counts = report.matching.as_ref().map(|it| it.counts);
     let counts = counts.unwrap_or_default();
@@ -348,7 +353,7 @@ fn show_counts(report: &TapReport, matching: &MatchReport) {
     }
 }
 
-/// A line about a packet that took long.
+/// Formats a line about a slow packet.
 fn slow(packet: &Delayed) -> String {
     let delay = packet.delay_ns.map(|ns| quantity::time(ns as f64));
     format!(

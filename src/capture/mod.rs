@@ -1,5 +1,5 @@
-//! `taut capture`: keeps the packets of the last seconds in memory and writes what a trigger is about, and asks a
-//! capture that runs.
+//! `taut capture`: keeps the packets of the last seconds in memory, writes those that a trigger selects, and queries a
+//! running capture.
 
 mod ask;
 mod flows;
@@ -41,100 +41,106 @@ pub struct Arguments {
 
 #[derive(clap::Args)]
 struct Capture {
-    /// Interfaces to capture from, both directions of each
+    /// Interfaces to capture from, both directions of each (default: none)
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
-    /// Ports to capture from, such as memif:/run/a.sock or af_xdp:eth0 (`taut ports` lists them)
+    /// Port of any backend, such as memif:/run/a.sock or af_xdp:eth0 (see `taut ports`), whose received packets are
+    /// captured; may be repeated
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// Memory for packets, such as 4G (default: half of what is free)
+    /// Memory for packets, such as 4G: the first 256 MB at once, the rest within seconds (default: half of the free
+    /// memory)
     #[arg(long, value_name = "SIZE")]
     ring: Option<Size>,
-    /// Size that the ring can be told to grow to (default: it cannot)
+    /// Maximum size for `taut capture resize` (default: as --ring)
     #[arg(long, value_name = "SIZE")]
     most: Option<Size>,
-    /// Bytes that are kept of each frame (default: all)
+    /// Snap length: bytes that are stored of each frame (default: all)
     #[arg(long, value_name = "BYTES")]
     snap: Option<u32>,
-    /// Write a file for each time that a trigger begins into this folder
+    /// Folder for dumps, one file each time that a trigger fires; not with --write
     #[arg(long, value_name = "FOLDER", conflicts_with = "write")]
     dump: Option<PathBuf>,
-    /// Write packets into one file, or - for standard output: those of --filter, or those of the triggers
+    /// Write packets to one file, or - for standard output: those of --filter, or those of the triggers
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Packets that are written all the time, an expression as tcpdump has them; '' is all of them
+    /// Packets that are written from the start, an expression of pcap-filter(7); '' is all of them (default: all,
+    /// with --write)
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// A trigger that packets fire, and which of them are written; may be repeated. An empty expression: only who asks
+    /// Trigger that fires on each packet of the expression and writes such packets; NAME alone fires on request and
+    /// writes all packets; may be repeated
     #[arg(long, value_name = "NAME=EXPRESSION")]
     trigger: Vec<String>,
-    /// A script in Lua that sees packets, remembers numbers of their flows, and has triggers fire; may be repeated
+    /// Analyser: a Lua script that sees packets, remembers numbers per flow and fires triggers; may be repeated
     #[arg(long, value_name = "FILE")]
     analyse: Vec<PathBuf>,
-    /// How long before a trigger fires packets are written (default: 5s)
+    /// Time before a trigger fires whose packets are written (default: 5s)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     before: Option<Duration>,
-    /// How long after a trigger fires packets are written (default: 1s)
+    /// Time after a trigger fires whose packets are written (default: 1s)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     after: Option<Duration>,
-    /// Bytes that are written of each flow at most (default: all)
+    /// Maximum bytes of each flow that a trigger writes, such as 1M (default: all)
     #[arg(long, value_name = "SIZE")]
     cutoff: Option<Size>,
-    /// Size at which a file in the folder ends and the next one begins
+    /// Size at which a file of --dump ends and the next one begins (default: none)
     #[arg(long, value_name = "SIZE", requires = "dump")]
     roll_size: Option<Size>,
-    /// Time of packets after which a file in the folder ends and the next one begins
+    /// Time of packets after which a file of --dump ends and the next one begins (default: none)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time, requires = "dump")]
     roll_time: Option<Duration>,
-    /// Keep all packets in this folder, the oldest go first
+    /// Folder that stores all packets, the oldest deleted first; with --disk-size (default: none)
     #[arg(long, value_name = "FOLDER", requires = "disk_size")]
     disk: Option<PathBuf>,
-    /// Size of that folder
+    /// Size of the folder of --disk, index included
     #[arg(long, value_name = "SIZE", requires = "disk")]
     disk_size: Option<Size>,
-    /// Compress the files of --dump and --disk by zstd. One of --write is if its name ends in .zst
+    /// Compress the files of --dump and --disk by zstd; a file of --write is compressed if its name ends in .zst
     #[arg(long)]
     zstd: bool,
-    /// Tell so many flows apart, and show which of them send most
+    /// Number of flows to track, of which those that send most are shown (default: none)
     #[arg(long, value_name = "N")]
     flows: Option<u32>,
-    /// Socket by which others ask the capture (default: one that they find by themselves)
+    /// Control socket for requests (default: one that commands of this user find)
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// Give out what is counted as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    /// Serve the counters as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free port
+    /// and prints it
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
-    /// Show what happens as a page, with a button for each trigger, at http://ADDRESS, such as 127.0.0.1:9101; a port alone is one of
-    /// this machine. Who reaches another address can fire triggers as well
+    /// Serve a page with the state and a button for each trigger at http://ADDRESS, such as 9101 (this machine only);
+    /// who reaches it can fire triggers
     #[arg(long, value_name = "ADDRESS")]
     page: Option<String>,
-    /// Whose times packets have: ticks of the processor, or kernel, which stamps each one that arrives at an interface
+    /// Clock of the timestamps: ticks of the processor, or kernel, which timestamps each frame that arrives at an
+    /// INTERFACE
     #[arg(long, value_enum, default_value_t)]
     stamps: Stamps,
-    /// What is done while no packets come: poll, yield, sleep(TIME), interrupt (default: poll)
+    /// Waiting policy, while no packets arrive: poll, yield, sleep(TIME), interrupt (default: poll)
     #[arg(long, value_name = "POLICY")]
     wait: Option<Wait>,
-    /// Core to capture on
+    /// CPU to capture on (default: the scheduler's choice)
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
-    /// Workers that share the ports, each on a core of its own (default: one)
+    /// Workers that share the queues of the ports, each on a CPU of its own; not with --core (default: 1)
     #[arg(long, value_name = "N", conflicts_with = "core")]
     workers: Option<usize>,
-    /// Stop after this many seconds
+    /// Stop after this many seconds (default: at Ctrl-C)
     #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
-    /// Show a dashboard: rate, losses, triggers and flows
+    /// Show a dashboard: rate, losses, triggers and flows; not with --json or --quiet
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     live: bool,
-    /// Print JSON: the state once a second, and at the end
+    /// Print the state as JSON once a second, and at the end
     #[arg(long)]
     json: bool,
-    /// Nothing until the end
+    /// Print nothing until the end
     #[arg(long)]
     quiet: bool,
 }
 
-/// Whose times packets have.
+/// The source of packet timestamps.
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum Stamps {
     #[default]
@@ -142,10 +148,10 @@ enum Stamps {
     Kernel,
 }
 
-/// The capture that is asked.
+/// The running capture that a query is sent to.
 #[derive(clap::Args)]
 struct Asked {
-    /// Its control socket (default: that of the one capture of this user that runs)
+    /// Control socket of the capture (default: that of the only running capture of this user)
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
     /// Print JSON
@@ -153,7 +159,7 @@ struct Asked {
     json: bool,
 }
 
-/// What flows are sorted by.
+/// The sort key of flows.
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum Sort {
     #[default]
@@ -163,68 +169,68 @@ enum Sort {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Write packets of the past, from memory and disk, into a file
+    /// Write earlier packets, from memory and disk, to a file
     Query {
-        /// Packets wanted, an expression as tcpdump has them
+        /// Packets to write, an expression of pcap-filter(7)
         #[arg(value_name = "EXPRESSION")]
         filter: String,
-        /// Time of the first: how long ago, as -5s, -10m, -2h, or a moment, as 2026-11-25T15:00:00Z (default: the
-        /// oldest)
+        /// Time of the first packet: an age such as -5s, -10m, -2h, or a moment such as 2026-11-25T15:00:00Z
+        /// (default: the oldest)
         #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
         from: Option<u64>,
-        /// Time of the last (default: now)
+        /// Time of the last packet, as for --from (default: now)
         #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
         to: Option<u64>,
         /// File to write, or - for standard output
         #[arg(long, value_name = "FILE", default_value = "-")]
         write: PathBuf,
-        /// Ask the packets that an earlier capture has left in this folder
+        /// Read the folder of an ended capture instead; not with --control
         #[arg(long, value_name = "FOLDER", conflicts_with = "control")]
         disk: Option<PathBuf>,
         #[command(flatten)]
         asked: Asked,
     },
-    /// Match packets between two places, or two capture files: how long each took from one to the other, and which were lost
+    /// Match packets between two places, or two capture files: the delay of each, and which were lost
     Match(matching::Arguments),
-    /// List the files that triggers have had written
+    /// List the files that triggers have written
     List {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Print what was kept and lost, how far memory reaches back, and what triggers have done
+    /// Print packets kept and lost, the age of the oldest, and what triggers have done
     Status {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Print the flows that send most at the moment, of a capture with --flows
+    /// Print the flows that send most now, of a capture with --flows
     Flows {
-        /// How many
+        /// Maximum number of flows that are printed, up to 1000
         #[arg(long, value_name = "N", default_value_t = 20)]
         most: usize,
-        /// What they are sorted by
+        /// Order of the flows
         #[arg(long, value_enum, default_value_t)]
         sort: Sort,
         #[command(flatten)]
         asked: Asked,
     },
-    /// Have a trigger fire
+    /// Fire a trigger
     Trigger {
-        /// Its name
+        /// Name of the trigger
         name: String,
-        /// Why, as the file is to say
+        /// Cause that the file's comment states
         #[arg(long, value_name = "TEXT", default_value = "")]
         cause: String,
         #[command(flatten)]
         asked: Asked,
     },
-    /// Make the ring larger or smaller while packets come: the oldest go first
+    /// Resize the ring while packets arrive: the oldest are deleted first
     Resize {
-        /// Its size, such as 2G
+        /// Size of the ring, such as 2G
         size: Size,
         #[command(flatten)]
         asked: Asked,
     },
-    /// End a capture; what triggers still write is written
+    /// End a capture, after pending dumps are written
     Stop {
         #[command(flatten)]
         asked: Asked,
@@ -238,7 +244,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Reads a moment, nanoseconds since 1970: RFC 3339, or how long ago.
+/// Reads a moment, in ns since 1970: RFC 3339, or a time before now.
 fn moment(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(

@@ -1,8 +1,7 @@
-//! A page that shows a capture while it runs, and has triggers fire.
+//! A page that shows a running capture and can fire triggers.
 //!
-//! What a browser of the user may be told to ask by others' pages is nothing to go by: a trigger fires only for who has
-//! the token that stands in the page, and nobody is answered who came by a name, as that may be another's for this
-//! address.
+//! Pages of other sites may make the user's browser send requests, so a trigger fires only for requests with the token
+//! that the page contains. Requests by host name are refused, as a name may be another site's for this address.
 
 use super::run::json;
 use super::watch::Watched;
@@ -14,11 +13,11 @@ use std::sync::Arc;
 use taut_live::http::{Reply, Request, Server, is_no_name};
 
 const PAGE: &str = include_str!("page.html");
-/// What stands for the secrets in it.
+/// The placeholder for the secrets.
 const TOKEN: &str = "{{token}}";
 const NONCE: &str = "{{nonce}}";
 
-/// Serves the page, if it is asked for.
+/// Serves the page, if it is requested.
 pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Server>, Failure> {
     let Some(address) = address else {
         return Ok(None);
@@ -41,11 +40,11 @@ pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Ser
     Ok(Some(server))
 }
 
-/// What the page is about.
+/// The source of the page's data.
 trait Shows {
-    /// Its state, JSON.
+    /// Returns the state as JSON.
     fn state(&self) -> Result<String, Failure>;
-    /// Has a trigger fire.
+    /// Fires a trigger.
     fn fire(&self, trigger: &str) -> Result<(), Failure>;
 }
 
@@ -118,7 +117,7 @@ fn of_json(body: String) -> Reply {
     }
 }
 
-/// Whether it comes from the page itself.
+/// Reports whether the request comes from the page itself.
 fn has_token(request: &Request<'_>, secrets: &Secrets) -> bool {
     secrets.is_token(request.field("X-Taut-Token").unwrap_or_default())
 }
@@ -204,7 +203,7 @@ mod tests {
         assert!(shown.0.lock().unwrap().is_empty());
         assert!(ask("POST /trigger/a", &with(&token)).starts_with("HTTP/1.1 200 "));
         assert_eq!(*shown.0.lock().unwrap(), ["a"]);
-        // A name that somebody else has given this address.
+        // A name that another site has given this address.
         let elsewhere = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
         assert!(said(elsewhere).starts_with("HTTP/1.1 421 "));
         assert!(said("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 421 "));

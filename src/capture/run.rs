@@ -1,4 +1,4 @@
-//! Captures until it is told to stop.
+//! Runs a capture until it is told to stop.
 
 use super::ask::{Asking, dumped, not_dumped, not_on_disk, state};
 use super::live::{self, Live};
@@ -18,9 +18,9 @@ use taut_port::{PortCounters, PortSpec};
 use taut_settings::Size;
 use taut_sys::Clock;
 
-/// How often it looks whether it is to stop.
+/// The interval at which the stop flag is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time in which a chain that ends says so.
+/// The time that an ending chain has to report its end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(capture: &Capture) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     let watched = Arc::new(Watched::new(asking.clone(), Arc::clone(&chain)));
     let _metrics = watch::metrics(capture.metrics.as_deref(), &watched)?;
     let _page = page::serve(capture.page.as_deref(), &watched)?;
-    // Standard output is for packets where they are asked for.
+    // Standard output is reserved for packets if they are requested there.
     let to_output = capture
         .write
         .as_ref()
@@ -63,7 +63,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     let dashboard = is_live.then(|| Live::open(watched.title())).flatten();
     let (before, told) = run.watch(signalled, dashboard)?;
     stop.store(true, Ordering::Relaxed);
-    // The last look, before the function ends and with it what can be asked.
+    // The last query happens before the function ends, as it does not answer afterwards.
     let last = match asking.status() {
         Ok(last) => last,
         Err(_) if run.has_ended() => before,
@@ -87,7 +87,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the terms on which the worker starts: `stop` ends it, and it sets `ended`.
+/// Returns the worker's start settings: `stop` ends it, and it sets `ended`.
 fn start_of(
     is_live: bool,
     signalled: &'static AtomicBool,
@@ -102,7 +102,7 @@ fn start_of(
         clock: Clock::calibrate(Duration::from_millis(20)),
         stop: Arc::clone(stop),
         given_up: signalled,
-        // A dashboard has no place for it.
+        // A dashboard has no space for the text.
         tell: Arc::new(move |text| {
             if !is_live {
                 print::note(text);
@@ -138,7 +138,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns true if the worker ends by itself. Where files are captured, the function ends with them, and cannot be asked any more.
+    /// Returns true if the worker ends by itself. If files are captured, the function ends with them and does not
+    /// answer any more.
     fn has_ended(&self) -> bool {
         let asked = Instant::now();
         while !self.ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
@@ -147,7 +148,8 @@ impl Run<'_> {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Prints the state each second until the capture is to end. Returns the last state, and the dumps that were printed.
+    /// Prints the state each second until the capture is to end. Returns the last state, and the number of dumps that
+    /// were printed.
     ///
     /// # Errors
     /// The capture does not answer.
@@ -228,7 +230,7 @@ impl Run<'_> {
     }
 }
 
-/// Warns of packets that are not on disk or in dumps, and of frames that were too long.
+/// Warns of packets that are missing on disk or in dumps, and of frames that were too long.
 fn warn_of_losses(not_on_disk: u64, not_dumped: u64, ports: &Ports) {
     if not_on_disk > 0 {
         print::note(format_args!(
@@ -250,7 +252,7 @@ fn warn_of_losses(not_on_disk: u64, not_dumped: u64, ports: &Ports) {
     }
 }
 
-/// What ports have lost before it was captured.
+/// Packets that ports lost before the capture saw them.
 pub struct Ports {
     pub each: Vec<AtPort>,
     overrun: u64,
@@ -291,7 +293,7 @@ impl Ports {
     }
 }
 
-/// The state, and what was counted at the ports.
+/// The state, and the counters of the ports.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -307,7 +309,7 @@ pub fn json(status: &Status, ports: &Ports) -> Result<String, Failure> {
     serde_json::to_string(&line).map_err(|e| Failure::Missing(e.to_string()))
 }
 
-/// Says which dumps have ended since `told` had; returns how many have.
+/// Prints the ended dumps after the first `told`, which are printed already; returns how many have ended.
 fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
     let begun = status.dumps_begun();
     let ended = begun - (status.dumping.len() as u64).min(begun);
@@ -321,7 +323,7 @@ fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
     ended
 }
 
-/// A socket that others find, in a folder of this user.
+/// Returns a socket for other commands, in a folder of this user.
 fn own_socket() -> Result<PathBuf, Failure> {
     let folder = taut_host::private::run_folder();
     let folder =
@@ -329,7 +331,7 @@ fn own_socket() -> Result<PathBuf, Failure> {
     Ok(folder.join(format!("capture-{}.sock", std::process::id())))
 }
 
-/// A chain of one function, which keeps packets and lets none leave.
+/// Builds a chain of one function, which stores packets and forwards none.
 fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure> {
     let mut ports = Vec::new();
     for interface in &capture.interfaces {
@@ -390,7 +392,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
         table.extend(all.map(|(key, value)| (key.to_string(), value)));
         triggers.push(toml::Value::Table(table));
     };
-    // A file without triggers is what tcpdump writes.
+    // A file without triggers contains all packets, as with tcpdump.
     let writes_all = capture.write.is_some() && capture.trigger.is_empty();
     if capture.filter.is_some() || writes_all {
         let filter = capture.filter.clone().unwrap_or_default();

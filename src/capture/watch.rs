@@ -1,4 +1,4 @@
-//! What others see of a capture that runs here: its state, and the metrics made of it.
+//! The view of a running capture for other programs: its state and its metrics.
 
 use super::ask::Asking;
 use super::run::Ports;
@@ -9,7 +9,7 @@ use taut_capture::capture::Status;
 use taut_engine::{Chain, Exchange};
 use taut_live::metrics::{Endpoint, Exposition, capture_metrics};
 
-/// A capture that runs, or is about to.
+/// A capture that runs or is about to start.
 pub struct Watched {
     pub asking: Asking,
     chain: Arc<Chain>,
@@ -26,19 +26,19 @@ impl Watched {
         }
     }
 
-    /// Says that it runs.
+    /// Records that the capture runs.
     pub fn runs(&self, exchange: Arc<Exchange>) {
-        // It begins once.
+        // The capture starts only once.
         let _ = self.exchange.set(exchange);
     }
 
-    /// What is captured.
+    /// Returns the ports that are captured.
     pub fn title(&self) -> String {
         let ports: Vec<_> = self.chain.ports.iter().map(|it| it.text()).collect();
         format!("taut capture {}", ports.join(" "))
     }
 
-    /// Its state, and that of its ports.
+    /// Returns the state of the capture and of its ports.
     pub fn look(&self) -> Result<(Status, Ports), Failure> {
         let Some(exchange) = self.exchange.get() else {
             return Err(Failure::Missing("the capture has not begun".to_string()));
@@ -48,7 +48,7 @@ impl Watched {
     }
 }
 
-/// Gives out metrics, if they are asked for; none before it runs, and when it ends.
+/// Serves metrics, if they are requested; there are none before the capture runs and after it ends.
 pub fn metrics(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Endpoint>, Failure> {
     let watched = Arc::clone(watched);
     serve_metrics(address, move || match watched.look() {

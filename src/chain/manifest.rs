@@ -1,4 +1,4 @@
-//! `taut chain manifest`: what runs a chain on other machines than this one, as text.
+//! `taut chain manifest`: descriptions that run a chain on other machines, as text.
 
 use crate::exit::Failure;
 use crate::terminal::print;
@@ -26,16 +26,16 @@ enum System {
     Kubernetes {
         #[command(flatten)]
         what: What,
-        /// Container image with taut on its search path
+        /// Kubernetes: container image with taut on its search path
         #[arg(long, default_value = "taut:latest", value_parser = image)]
         image: String,
-        /// Whole processors of each pod: one for its worker, the others for the rest
+        /// Kubernetes: whole processors of each pod, one for its worker, the others for the rest
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         cpus: u32,
-        /// Memory of each pod, MiB
+        /// Kubernetes: memory of each pod, MiB, at least 64
         #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..))]
         memory: u32,
-        /// Huge pages of 2 MiB of each pod, MiB; 0 for none
+        /// Kubernetes: huge pages of 2 MiB of each pod, MiB; 0 for none
         #[arg(long, default_value_t = 64)]
         huge_pages: u32,
     },
@@ -50,7 +50,7 @@ enum System {
 struct What {
     /// Chain file (TOML)
     chain: PathBuf,
-    /// Write a file for each object into this folder, instead of all of them to standard output
+    /// Write a file for each object into this folder (default: all objects to standard output)
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -94,7 +94,7 @@ fn image(text: &str) -> Result<String, String> {
     }
 }
 
-/// The chain and what it is called: its `name`, else that of its file.
+/// Loads the chain and its `name`, by default that of its file.
 fn load(path: &Path) -> Result<(Chain, String), Failure> {
     let chain = Chain::load(path)?;
     let of_file = || {

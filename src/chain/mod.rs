@@ -1,4 +1,4 @@
-//! `taut chain`: puts a chain of functions up over several workers, says how it is, and takes it down.
+//! `taut chain`: starts a chain of functions on several workers, shows its status, and stops it.
 
 mod manifest;
 mod plan;
@@ -41,32 +41,32 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Say where each function of a chain will run and why, what it will cost, and whether the budget holds
+    /// Print where each function of a chain will run and why, its cost, and whether the budget holds
     Plan(plan::Arguments),
-    /// Put a chain up, and keep it up until Ctrl-C
+    /// Start a chain, and keep it up until Ctrl-C
     Up(Up),
-    /// Say how chains are that are up
+    /// Print the state of running chains
     Status {
-        /// Which one; all without
+        /// Name of a chain (default: all)
         name: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Give a chain that is up the functions of its changed file, while packets pass
+    /// Give a running chain the functions of its changed file, while packets pass
     Update {
-        /// Chain file (TOML)
+        /// Chain file (TOML) with the new functions
         file: PathBuf,
     },
-    /// Write down what runs a chain on other machines: Kubernetes, OpenStack
+    /// Write files that run a chain on other machines: Kubernetes, OpenStack
     Manifest(manifest::Arguments),
-    /// Take a chain down, with all that it has made
+    /// Take a chain down, and remove everything that it created
     #[command(override_usage = "taut chain down <NAME>\n       taut chain down --all")]
     Down {
-        /// Its name
+        /// Name of the chain
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         name: Option<String>,
-        /// All that are up, and what dead ones have left
+        /// Take down all chains, and remove what dead ones left behind
         #[arg(long)]
         all: bool,
     },
@@ -76,16 +76,17 @@ enum Action {
 struct Up {
     /// Chain file (TOML)
     file: PathBuf,
-    /// Return when the chain is up; `taut chain down` ends it
+    /// Return when the chain is up, and leave a supervisor until `taut chain down`; not with --json
     #[arg(long, conflicts_with_all = ["until_stdin_closes", "json"])]
     detach: bool,
-    /// Print JSON: one object when it is up, one a second, one at the end
+    /// Print JSON: one object when the chain is up, one a second, one at the end
     #[arg(long)]
     json: bool,
-    /// No counters until the end
+    /// Print no counters until the end
     #[arg(long)]
     quiet: bool,
-    /// Give out the state of all segments as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    /// Serve the state of all segments as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; with
+    /// --detach the port cannot be 0
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
@@ -110,7 +111,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
 fn keep_up(up: &Up) -> Result<(), Failure> {
     if up.detached {
-        // Not for the leader of a process group, which a shell may have made of it.
+        // This fails for the leader of a process group, which a shell may have made of it.
         let _ = rustix::process::setsid();
     }
     let chain = Chain::load(&up.file)?;
@@ -123,7 +124,7 @@ fn keep_up(up: &Up) -> Result<(), Failure> {
         }
     };
     let given_out = Arc::clone(&shown);
-    // First, so that an address in use leaves nothing to take down.
+    // The endpoint starts first, so that an address in use leaves nothing to stop.
     let _endpoint = serve_metrics(up.metrics.as_deref(), move || {
         let shown = given_out.lock().unwrap_or_else(PoisonError::into_inner);
         shown
@@ -157,7 +158,7 @@ fn keep_up(up: &Up) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the endpoint gives out of a chain.
+/// Returns the metrics of a chain.
 fn metrics(status: &Status) -> String {
     let segments: Vec<SegmentView<'_>> = status
         .segments
@@ -175,13 +176,13 @@ fn metrics(status: &Status) -> String {
     chain_metrics(&status.name, &segments)
 }
 
-/// Starts a supervisor that belongs to no terminal, and returns when its chain is up.
+/// Starts a supervisor without a terminal, and returns when its chain is up.
 fn detach(up: &Up) -> Result<(), Failure> {
     let chain = Chain::load(&up.file)?;
     let name = name_of(&chain, &up.file)?;
     let failed = |what: &str, e: std::io::Error| Failure::Missing(format!("cannot {what}: {e}"));
     let folder = run_folder::make_all_chains()?;
-    // Beside the chain's own folder, which is its supervisor's to make and to remove.
+    // The file is next to the chain's own folder, which the supervisor creates and removes.
     let words = folder.join(format!(".{name}.supervisor"));
     let log = File::create(&words).map_err(|e| failed("write the supervisor's log", e))?;
     let file = fs::canonicalize(&up.file).map_err(|e| failed("find the chain file", e))?;
@@ -196,11 +197,11 @@ fn detach(up: &Up) -> Result<(), Failure> {
         .map_err(|e| failed("start the supervisor", e))?;
     let mut line = String::new();
     if let Some(stdout) = supervisor.stdout.take() {
-        // An end without a line is told by the exit code.
+        // The exit code reports an end without a line.
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     let said = fs::read_to_string(&words).unwrap_or_default();
-    // It goes on writing there.
+    // The supervisor continues to write there.
     let is_kept = !line.is_empty() && run_folder::keep_as_log(&words, &name).is_ok();
     if !is_kept {
         let _ = fs::remove_file(&words);
@@ -229,7 +230,7 @@ fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
     for each in &names {
         match ask(each, &Request::Status) {
             Ok(status) => found.push(status),
-            // Listed, and gone or dead.
+            // The chain was listed, but has ended or died since.
             Err(e) if name.is_none() => print::note(e),
             Err(e) => return Err(e.into()),
         }
@@ -265,7 +266,7 @@ fn update(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an update has changed, a line for each segment; exchanged settings of a function do not show in its name.
+/// Describes the changes of an update, a line for each segment. Changed settings of a function do not show in its name.
 fn changes(before: &Status, now: &Status) -> String {
     let functions = |segment: &SegmentStatus| match segment.functions.as_slice() {
         [] => "no function".to_string(),
@@ -370,7 +371,7 @@ fn totals(status: &Status) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Why functions have dropped packets, a line for each that has.
+/// Lists the reasons why functions have dropped packets, a line for each function that has.
 fn dropped_by(counts: &[Count]) -> String {
     let mut lines: Vec<(&str, String)> = Vec::new();
     for count in counts {
@@ -389,7 +390,7 @@ fn dropped_by(counts: &[Count]) -> String {
         .collect()
 }
 
-/// The cause in the name of an outcome that says that packets were dropped.
+/// Extracts the cause from the name of an outcome that counts dropped packets.
 fn cause(outcome: &str) -> String {
     let words = outcome.replace('_', " ");
     let mut cause = words.as_str();
@@ -399,7 +400,7 @@ fn cause(outcome: &str) -> String {
     cause.to_string()
 }
 
-/// What is out of the ordinary about a segment.
+/// Describes the anomalies of a segment.
 fn condition(segment: &SegmentStatus) -> String {
     let mut text = String::new();
     if segment.restarts > 0 {
@@ -424,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_functions_have_dropped_packets_is_said_in_a_line_for_each() {
+    fn each_function_prints_one_line_with_its_drop_causes() {
         let count = |function: &str, kind, name: &str, count| Count {
             function: function.to_string(),
             kind,

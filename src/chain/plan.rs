@@ -1,4 +1,4 @@
-//! `taut chain plan`: where each function of a chain will run and why, what it will cost, and whether the budget holds.
+//! `taut chain plan`: the place of each function of a chain with its reason, its cost, and whether the budget is met.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -22,13 +22,14 @@ wake-ups. Nothing is put up, nothing is sent. Exit code 1: the budget of the fil
 pub struct Arguments {
     /// Chain file (TOML)
     file: PathBuf,
-    /// UDP payload, bytes; may be repeated (default: 256 and 1400)
+    /// UDP payload in bytes, 18 to 1472; may be repeated (default: 256 and 1400)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(18..=1472))]
     size: Vec<u16>,
-    /// Fibre between the chain and whoever sends to it, one way, kilometres (0 to 20000)
+    /// Fibre between the chain and the sender, 0 to 20000 kilometres; counts in both directions with 4.9 us per
+    /// kilometre
     #[arg(long, value_name = "KM", default_value_t = 0.0, value_parser = distance)]
     distance: f64,
-    /// Machine file (TOML) with what ports cost, as taut bench io writes it: machine.toml
+    /// Machine file (TOML) with the costs of ports, as `taut bench io` writes it: machine.toml
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     /// Print JSON
@@ -37,7 +38,7 @@ pub struct Arguments {
 }
 
 fn distance(text: &str) -> Result<f64, String> {
-    // Half the way around the earth.
+    // The limit is half the earth's circumference.
     let km = text.parse().ok().filter(|km| (0.0..=20_000.0).contains(km));
     km.ok_or_else(|| "want kilometres, 0 to 20000".to_string())
 }
@@ -167,7 +168,7 @@ fn show(plan: &Estimate, settings: &Settings) {
     }
 }
 
-/// A rate and its interval: `2.00 Mpkt/s (1.95 to 2.07 Mpkt/s)`.
+/// Formats a rate and its interval: `2.00 Mpkt/s (1.95 to 2.07 Mpkt/s)`.
 fn with_interval(rate: &Figure) -> String {
     format!(
         "{} ({} to {})",
@@ -177,7 +178,7 @@ fn with_interval(rate: &Figure) -> String {
     )
 }
 
-/// Which part a budget breaks at.
+/// Names the part that violates a budget.
 fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     let budget = quantity::time(plan.budget_ns.unwrap_or_default());
     let largest = trip.largest().map_or_else(String::new, |part| {
@@ -194,8 +195,8 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
     )
 }
 
-/// How often the intervals of both ways together cover: where each is missed at times, both together are at most as
-/// often as the two taken together.
+/// Returns the joint coverage of the intervals of both directions. The probability that either misses is at most the
+/// sum of both.
 fn coverage(plan: &Estimate) -> f64 {
     let missed = |both: &BothWays, of: fn(&Cost) -> Option<Measured>| -> f64 {
         let ways = [&both.forth, &both.back].into_iter().filter_map(of);
@@ -213,7 +214,7 @@ fn coverage(plan: &Estimate) -> f64 {
     (1.0 - missed).max(0.0)
 }
 
-/// Low end, median and high end, of both ways together; none where no packet came.
+/// Returns low end, median and high end of both directions together; `None` if no packet arrived.
 fn there_and_back(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> Option<[f64; 3]> {
     let found: Vec<Measured> = [&both.forth, &both.back]
         .into_iter()

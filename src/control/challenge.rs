@@ -1,4 +1,4 @@
-//! `taut control challenge`: how much a loop bears.
+//! `taut control challenge`: the delay, jitter and loss that a loop tolerates.
 
 use super::options::{LinkOptions, LoopOptions, choice};
 use crate::exit::{self, Failure};
@@ -22,10 +22,10 @@ pub struct Arguments {
     options: LoopOptions,
     #[command(flatten)]
     link: LinkOptions,
-    /// What is made worse: delay, jitter, loss, burst, push; may be repeated [default: all]
+    /// Disturbance to increase: delay, jitter, loss, burst, push; may be repeated (default: all)
     #[arg(long, value_name = "NAME", value_parser = choice::<Axis>)]
     axis: Vec<Axis>,
-    /// How many seeds
+    /// Number of seeds, each with a search of its own, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: u32,
     /// Print the result as JSON
@@ -51,11 +51,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (begun, searches) = (Instant::now(), axes.len() as u32 * seeds);
     let mut done = 0;
     for axis in axes {
-        // One seed at a time, so that Ctrl-C is heard and progress seen.
+        // Each call has one seed, so that Ctrl-C works and progress is shown.
         let mut given = Vec::new();
         for seed in 0..seeds {
             let elapsed = begun.elapsed();
-            // Each search takes as long as those before.
+            // Each search is assumed to take as long as those before.
             let whole = elapsed * searches / done.max(1);
             let name = format!("{axis:?}").to_lowercase();
             bar.progress(elapsed, whole, &format!("{name}, seed {}", seed + 1));

@@ -25,19 +25,19 @@ pub struct Arguments {
     options: LoopOptions,
     #[command(flatten)]
     transport: TransportOptions,
-    /// Address to hear reports at
+    /// Address and port to receive reports at
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = format!("0.0.0.0:{REPORT_PORT}"))]
     bind: String,
-    /// Port of the plant that commands go to
+    /// Port of the plant that commands are sent to
     #[arg(long, value_name = "PORT", default_value_t = COMMAND_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     answer_port: u16,
-    /// Send commands to where reports come from, whatever the port
+    /// Send commands to the source of the reports, whatever its port; not with --answer-port
     #[arg(long, conflicts_with = "answer_port")]
     answer_to_sender: bool,
-    /// End when standard input closes: for programs that start the controller and must not leave it behind
+    /// End when standard input closes, for programs that start taut and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
-    /// Write when reports came and commands went into this file (CSV)
+    /// Write the times of reports and commands to this file (CSV)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Print JSON: one object at the start, one at the end
@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         || json!({"event": "started", "address": at}),
         || format!("controls {} at {at}", of.model.name()),
     ));
-    // Only datagrams can go elsewhere than to where reports come from.
+    // Only datagrams can be sent elsewhere than to the source of reports.
     let goes_elsewhere = !arguments.answer_to_sender && over.transport == Transport::Udp;
     let answer_port = goes_elsewhere.then_some(arguments.answer_port);
     let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! A plant watched while it runs: as a dashboard on a terminal, as JSON, or as a line each second.
+//! The display of a running plant: a dashboard on a terminal, JSON, or a line each second.
 
 use super::options::Loop;
 use crate::terminal::print;
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use taut_control::Standing;
 use taut_live::{Asked, ControlView, Dashboard};
 
-/// Time between two looks.
+/// Time between two updates.
 pub const TICK: Duration = Duration::from_millis(40);
-/// Time between two lines where there is no terminal.
+/// Time between two lines without a terminal.
 const LINE: Duration = Duration::from_secs(1);
-/// Readings of which the history is kept: two for each column of a wide terminal.
+/// Number of readings in the history: two for each column of a wide terminal.
 const KEPT: usize = 1000;
 
-/// What the plant's process prints for who started it.
+/// The output of the plant's process for its parent.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// How the plant stands.
+    /// The state of the plant.
     Standing(Standing),
 }
 
@@ -29,7 +29,7 @@ enum Look {
     Dashboard(Dashboard),
 }
 
-/// Somebody who watches a plant.
+/// The display of a plant.
 pub struct Live {
     look: Look,
     title: String,
@@ -43,7 +43,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Takes the terminal over, if there is one and no JSON is wanted.
+    /// Takes over the terminal, if there is one and JSON is not requested.
     pub fn open(of: &Loop, title: String, json: bool) -> Self {
         let lines = || Look::Lines {
             next: Instant::now(),
@@ -74,7 +74,7 @@ impl Live {
         }
     }
 
-    /// Shows how the plant stands, unless that has been shown; whether somebody asks for the end.
+    /// Shows the state of the plant if it is new; returns whether the user requests the end.
     pub fn show(&mut self, standing: &Standing) -> bool {
         if standing.sequence != self.shown {
             self.shown = standing.sequence;
@@ -85,7 +85,7 @@ impl Live {
             self.draw(standing);
         }
         match &mut self.look {
-            // A terminal that is gone is nobody's any more.
+            // A closed terminal needs no restoring.
             Look::Dashboard(it) => {
                 matches!(it.keys(Duration::ZERO), Ok(Asked::Quit) | Err(_))
             }
@@ -116,7 +116,7 @@ impl Live {
                     balance: self.balance.make_contiguous(),
                     round_trips_ms: self.round_trips_ms.make_contiguous(),
                 };
-                // A terminal that is gone is seen when keys are looked for.
+                // A closed terminal is detected when keys are read.
                 let _ = dashboard.show_control(&view);
             }
         }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_events_parse_to_the_same_values() {
         let standing = Standing {
             sequence: 3,
             balance: -1.5,

@@ -12,7 +12,7 @@ mod show;
 use crate::exit::Failure;
 use taut_control::ModelError;
 use taut_control::plant::PlantError;
-use taut_lab::controlled::RunError;
+use taut_lab::control_loop::RunError;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -22,13 +22,13 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Run plant and controller, over sockets or in virtual time, and say how well the plant was balanced
+    /// Run plant and controller, over sockets or in virtual time, and report how well the plant was balanced
     Run(run::Arguments),
     /// Be the plant: send reports, apply commands
     Plant(plant::Arguments),
     /// Be the controller: answer reports with commands
     Controller(controller::Arguments),
-    /// Search the largest delay, jitter, loss, run of losses and push with which the plant stays up
+    /// Search the largest delay, jitter, loss, burst of losses and push that the plant survives
     Challenge(challenge::Arguments),
     /// Show a folder of `taut control run --out` again, or a plant
     Show(show::Arguments),

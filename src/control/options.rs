@@ -1,4 +1,4 @@
-//! What both sides of a loop have to agree on, as options.
+//! The options that both sides of a control loop have to agree on.
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
@@ -10,39 +10,41 @@ use taut_control::link::recorded;
 use taut_control::plant::{NAMES, model, model_of_file};
 use taut_control::station::{self, Discipline, OnLoss};
 use taut_control::{Format, LinkSettings, Model, Shape};
-use taut_lab::controlled::ControlReport;
+use taut_lab::control_loop::ControlReport;
 use taut_settings::{SettingsFileError, suggestion};
 
 #[derive(Clone, clap::Args)]
 pub struct LoopOptions {
-    /// robot, pendulum, drone-axis, conveyor, or a plant file (TOML)
+    /// Plant: robot, pendulum, drone-axis, conveyor, or a plant file (TOML)
     #[arg(long, value_name = "NAME|FILE", default_value = "robot")]
     plant: String,
-    /// Messages: ncsbench, or taut, which carries the stamps of all stages
+    /// Format of messages: ncsbench, or taut, which carries the timestamps of all stages
     #[arg(long, value_name = "FORMAT", default_value = "ncsbench", value_parser = choice::<Format>)]
     protocol: Format,
-    /// What commands are made of: fixed, compensated, scheduled, smith
+    /// How commands are computed: fixed, compensated, scheduled, smith
     #[arg(long, value_name = "NAME", default_value = "compensated", value_parser = choice::<Strategy>)]
     strategy: Strategy,
-    /// How states are found: original (of NCSbench), pitch, kalman
+    /// How states are estimated: original (of NCSbench), pitch, kalman
     #[arg(long, value_name = "NAME", default_value = "kalman", value_parser = choice::<Filter>)]
     filter: Filter,
-    /// Faults of NCSbench to have: undelayed-state, repeated-slot, clipped-scalars, all
+    /// Faults of NCSbench that are reproduced, separated by commas (default: none)
     #[arg(long, value_name = "FAULT,...", value_delimiter = ',', value_parser = ["undelayed-state", "repeated-slot", "clipped-scalars", "all"])]
     faults: Vec<String>,
-    /// When commands are applied: deadline (as NCSbench: 32 of 35 ms after the reading), arrival
+    /// When commands are applied: deadline (as NCSbench: 32 of 35 ms after the reading), arrival (over sockets with
+    /// --protocol taut)
     #[arg(long, value_name = "WHEN", default_value = "deadline", value_parser = choice::<Discipline>)]
     apply: Discipline,
-    /// What is applied when no command comes in time: predict, hold, zero
+    /// Input that is applied when no command arrives in time: predict, hold, zero
     #[arg(long, value_name = "WHAT", default_value = "predict", value_parser = choice::<OnLoss>)]
     on_loss: OnLoss,
-    /// Sampling period, such as 20ms [default: the plant's]
+    /// Sampling period, 0.1ms to 10s (default: the plant's)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     period: Option<Duration>,
-    /// Delay from reading to applying that the controller assumes until it has measured one [default: that of the deadline]
+    /// Delay from reading to applying that the controller assumes until one is measured (default: 32/35 of the
+    /// period; on arrival 0)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     expected_delay: Option<Duration>,
-    /// Periods to run
+    /// Periods to run from the first command on, 1 to 1000000
     #[arg(long, value_name = "N", default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     periods: u32,
     /// Seed of the sensors' noise, and of the network in virtual time
@@ -50,7 +52,7 @@ pub struct LoopOptions {
     seed: u64,
 }
 
-/// What the options come to.
+/// The settings that the options result in.
 pub struct Loop {
     pub model: Model,
     pub format: Format,
@@ -60,7 +62,7 @@ pub struct Loop {
 }
 
 impl LoopOptions {
-    /// Checked all together; messages do not matter where time is virtual.
+    /// Checks all options together; messages do not matter in virtual time.
     pub fn of_loop(&self, is_virtual: bool) -> Result<Loop, Failure> {
         let mut model = named(&self.plant)?;
         if let Some(period) = self.period {
@@ -106,7 +108,7 @@ impl LoopOptions {
             }),
             lifted,
         };
-        // Refused here rather than by a side that has started.
+        // The model is refused here rather than by a side that has started.
         taut_control::Controller::new(&model, controller)?;
         Ok(Loop {
             model,
@@ -126,7 +128,7 @@ impl LoopOptions {
         }
     }
 
-    /// The same as words, for the processes of both sides.
+    /// Returns the same options as words, for the processes of both sides.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: String| {
@@ -155,7 +157,7 @@ impl LoopOptions {
         words
     }
 
-    /// Settings as the report has them.
+    /// Returns the settings as the report contains them.
     pub fn as_json(&self, of: &Loop) -> serde_json::Value {
         serde_json::json!({
             "protocol": self.protocol,
@@ -166,25 +168,26 @@ impl LoopOptions {
     }
 }
 
-/// Network of virtual time.
+/// The options of the network in virtual time.
 #[derive(clap::Args)]
 pub struct LinkOptions {
-    /// In virtual time: delay of each direction
+    /// In virtual time: delay in each direction
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     delay: Option<Duration>,
-    /// In virtual time: up to so much more in each direction, uniformly
+    /// In virtual time: random addition to the delay in each direction, up to this
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     jitter: Option<Duration>,
-    /// In virtual time: share of the rounds that are lost, such as 5%
+    /// In virtual time: fraction of the rounds that are lost, such as 5%
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     loss: Option<f64>,
-    /// In virtual time: rounds that are lost in a row each time
+    /// In virtual time: rounds that are lost in a row each time, 1 to 1000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     burst: Option<u32>,
-    /// In virtual time: lose one burst every N rounds instead of at random
+    /// In virtual time: lose one burst every N rounds instead of at random; not with --loss
     #[arg(long, value_name = "N", conflicts_with = "loss", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     every: Option<u32>,
-    /// In virtual time: delays and losses as a run had them, from the folder of its --out, over and over; the above comes on top
+    /// In virtual time: repeat the delays and losses of a run, from the folder of its --out; the other options add to
+    /// them
     #[arg(long, value_name = "FOLDER")]
     as_recorded: Option<std::path::PathBuf>,
 }
@@ -202,7 +205,7 @@ impl LinkOptions {
         })
     }
 
-    /// The first option that was given.
+    /// Returns the first option that was given.
     pub fn given(&self) -> Option<&'static str> {
         [
             ("--delay", self.delay.is_some()),
@@ -217,16 +220,16 @@ impl LinkOptions {
     }
 }
 
-/// A time in ns; an hour is as good as never.
+/// Converts a time to ns; an hour counts as never.
 pub fn within_an_hour(time: Option<Duration>) -> u64 {
     let ns = time.unwrap_or_default().as_nanos();
     u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
 }
 
-/// The network of a run, from its folder.
+/// Reads the network delays of a run from its folder.
 fn recorded_in(folder: &std::path::Path) -> Result<Vec<Option<[u64; 2]>>, Failure> {
     let report = ControlReport::read(folder)?;
-    // One way alone is known only where both sides had one clock.
+    // One-way delays are known only if both sides had one clock.
     let one_clock = report.kpis.there.is_some();
     let found = recorded(&ControlReport::read_records(folder)?, one_clock);
     if found.iter().all(Option::is_none) {
@@ -238,7 +241,7 @@ fn recorded_in(folder: &std::path::Path) -> Result<Vec<Option<[u64; 2]>>, Failur
     Ok(found)
 }
 
-/// A plant by its name or file.
+/// Loads a plant by its name or file.
 pub fn named(plant: &str) -> Result<Model, Failure> {
     if let Some(model) = model(plant) {
         return Ok(model);
@@ -255,7 +258,7 @@ pub fn named(plant: &str) -> Result<Model, Failure> {
     Ok(model_of_file(&text, plant)?)
 }
 
-/// One of the words that a type is written as.
+/// Parses a value of a type by the word that serde writes for it.
 pub fn choice<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = serde_json::Value::String(text.to_owned());
     serde_json::from_value(value).map_err(|e| e.to_string())
@@ -266,7 +269,7 @@ fn word(value: impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// An address that a person has written, with the port that is meant if it has none.
+/// Parses an address that a person has written, with a default port.
 pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     let of = |found: std::io::Result<std::vec::IntoIter<SocketAddr>>| found.ok()?.next();
     let found = of(text.to_socket_addrs())

@@ -1,5 +1,5 @@
-//! What lies between both sides of `taut control run --over`: functions of a chain, or a switch that is not taut's, between two
-//! namespaces of their own.
+//! The network between both sides of `taut control run --over`: functions of a chain or a third-party switch, between
+//! two namespaces of their own.
 
 use crate::exit::{self, Failure};
 use crate::transport::medium_of;
@@ -21,18 +21,18 @@ use tempfile::TempDir;
 /// Addresses of plant and controller.
 const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 
-/// What is asked for.
+/// The kind of network to set up.
 #[derive(Debug, Clone)]
 pub enum Over {
-    /// A channel that both directions share, from a medium file.
+    /// A channel shared by both directions, from a medium file.
     Medium(PathBuf),
-    /// The functions of a chain file, as the file has them run.
+    /// The functions of a chain file, run as the file says.
     Chain(PathBuf),
-    /// A switch that is not taut's, between wires of the kernel.
+    /// A third-party switch between virtual cables of the kernel.
     Device(&'static Baseline),
 }
 
-/// Switches that frames of any address pass.
+/// Returns the switches that forward frames with any address.
 fn switches() -> impl Iterator<Item = &'static Baseline> {
     let all = baselines().iter();
     all.filter(|it| it.on_interfaces() && it.frames == Frames::Through)
@@ -67,41 +67,41 @@ impl fmt::Display for Over {
     }
 }
 
-/// A chain whose only function is a medium, still between ports that lead nowhere.
+/// Builds a chain with a medium as its only function, between ports that are not connected yet.
 fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
     let path = toml::Value::from(file.display().to_string());
     let text =
         format!("ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"medium\"\nfile = {path}\n");
     let mut chain = Chain::parse(&text, "--over")?;
-    // Both sides sleep most of the time, and may have this core, too.
+    // Both sides sleep most of the time and may use this core as well.
     chain.wait = Wait::Yield;
     Ok(chain)
 }
 
-/// Bytes of a message in virtual time: those of NCSbench's command, which is the longer one.
+/// Length of a message in virtual time, bytes: that of NCSbench's command, the longer of its two messages.
 const MESSAGE_BYTES: usize = 192;
-/// Time after which a datagram is no use to any loop, ns.
+/// Time after which a datagram is useless to any loop, ns.
 const WORTHLESS_NS: u64 = 4_000_000_000;
-/// Times that a side which finds nobody tries again.
+/// Number of retries of a side that gets no reply.
 const GREETINGS: u64 = 8;
 
 /// A robot and its controller over a medium in virtual time.
 #[derive(Debug, Clone)]
 pub struct Virtual<'a> {
-    /// What carries messages.
+    /// The transport that carries messages.
     pub by: &'a probe::Over,
-    /// From one report to the next, ns.
+    /// Time from one report to the next, ns.
     pub period_ns: u64,
-    /// Reports.
+    /// Number of reports.
     pub rounds: u64,
-    /// Seed of what the medium draws.
+    /// Seed of the medium's random draws.
     pub seed: u64,
 }
 
 impl Virtual<'_> {
-    /// Delays of both ways of each round, ns, or that it is lost: reports by the clock, each of them answered when it
-    /// is delivered, as if the controller took no time. What is in messages changes nothing, so all of it is known
-    /// before the loop begins.
+    /// Returns the delays of both directions of each round, ns, or `None` if the round is lost. Reports are sent by the
+    /// clock, and each is answered when it is delivered, as if the controller took no time. Contents of messages do not
+    /// matter, so all delays are known before the loop begins.
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
@@ -109,7 +109,7 @@ impl Virtual<'_> {
             )));
         };
         let mut found = Simulated::default();
-        // Who finds nobody tries again, as processes do.
+        // A side without a reply tries again, as processes do.
         for attempt in 0..GREETINGS {
             let seed = self.seed.wrapping_add(attempt << 32);
             found = self.simulated(&mut medium_of(file, seed)?, seed)?;
@@ -117,14 +117,14 @@ impl Virtual<'_> {
                 break;
             }
         }
-        // The answers, in the order in which what they answer was delivered: that of the reports.
+        // The replies are in the order in which the reports were delivered.
         let mut answers = found.messages[1].iter();
         let rounds = found.messages[0].iter().map(|report| {
             let there_ns = report.took_ns?;
             Some([there_ns, answers.next()?.took_ns?])
         });
         let mut rounds: Vec<_> = rounds.collect();
-        // Where both sides never found each other, nothing arrives.
+        // Nothing arrives if the sides never found each other.
         if rounds.is_empty() {
             rounds.push(None);
         }
@@ -157,12 +157,12 @@ impl Virtual<'_> {
     }
 }
 
-/// The path, which is gone when it is dropped.
+/// The path between both sides, which is removed on drop.
 pub struct Between {
     path: Laid,
 }
 
-/// What it is made of; what reaches into namespaces ends before they do.
+/// The parts of the path; those that use the namespaces end before them.
 enum Laid {
     Chain {
         _deployment: Box<Deployment>,
@@ -177,10 +177,11 @@ enum Laid {
 }
 
 impl Between {
-    /// Lays it.
+    /// Sets up the path.
     ///
     /// # Errors
-    /// The file is none, or a chain cannot be put up here, or the switch is missing; nothing is left then.
+    /// The file is invalid, a chain cannot run here, or the switch is missing. Nothing is left behind in any of these
+    /// cases.
     pub fn lay(over: &Over) -> Result<Self, Failure> {
         let path = match over {
             Over::Medium(file) => functions(chain_of_medium(file)?, file)?,
@@ -190,7 +191,7 @@ impl Between {
         Ok(Self { path })
     }
 
-    /// Names of the namespaces of plant and controller.
+    /// Returns the names of the namespaces of plant and controller.
     pub fn namespaces(&self) -> [Option<String>; 2] {
         let names = match &self.path {
             Laid::Chain { namespaces, .. } => namespaces.each_ref().map(Namespace::name),
@@ -199,7 +200,7 @@ impl Between {
         names.map(|name| Some(name.to_owned()))
     }
 
-    /// The address at which the controller is.
+    /// Returns the address of the controller.
     pub fn controller(&self) -> IpAddr {
         SIDES[1].into()
     }
@@ -209,7 +210,7 @@ fn missing(e: impl fmt::Display) -> Failure {
     Failure::Missing(e.to_string())
 }
 
-/// Puts a chain up between two namespaces.
+/// Starts a chain between two namespaces.
 fn functions(mut chain: Chain, file: &Path) -> Result<Laid, Failure> {
     let fresh = || Namespace::fresh().map_err(missing);
     let namespaces = [fresh()?, fresh()?];
@@ -228,7 +229,7 @@ fn functions(mut chain: Chain, file: &Path) -> Result<Laid, Failure> {
     })
 }
 
-/// Starts a switch between two namespaces, on the last core that there is.
+/// Starts a switch between two namespaces, on the last core of the machine.
 fn device(switch: &Baseline) -> Result<Laid, Failure> {
     switch.probe().map_err(missing)?;
     let core = taut_host::allowed_cpus().last().copied().unwrap_or(0);

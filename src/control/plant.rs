@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_control::{Kpis, Standing, plant};
-use taut_lab::controlled::{ControlReport, write_report};
+use taut_lab::control_loop::{ControlReport, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::{End, PlantSide};
 
@@ -26,25 +26,25 @@ use taut_traffic::control::{End, PlantSide};
 Sends a report each period and applies what is answered, as the robot of NCSbench does: its unmodified controller balances
 this one. Whatever ends it leaves the plant at 0 V. Ends with code 1 if the plant fell or nobody answered.")]
 pub struct Arguments {
-    /// Where the controller is: host, address, or either with a port [default port: 34543]
+    /// Host or address of the controller, with a port unless that is 34543
     controller: String,
     #[command(flatten)]
     options: LoopOptions,
     #[command(flatten)]
     transport: TransportOptions,
-    /// Address to hear commands at, and to send reports from
+    /// Address and port to receive commands at, and to send reports from
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = format!("0.0.0.0:{COMMAND_PORT}"))]
     bind: String,
-    /// How long to wait for the first command
+    /// Time to wait for the first command
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::some_time)]
     patience: Duration,
-    /// End when standard input closes: for programs that start the plant and must not leave it behind
+    /// End when standard input closes, for programs that start taut and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
-    /// Watch the plant: drawn on a terminal; with --json an object for each reading that is seen
+    /// Draw the plant on a terminal; with --json print an object for each reading
     #[arg(long)]
     live: bool,
-    /// Write rounds and summary into this folder
+    /// Write summary.json and rounds.csv to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Print JSON: one object at the start, one at the end
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let running = scope.spawn(move || {
             let patience = arguments.patience;
             let found = side.run(body, of.format, of.station, patience, stop, seen);
-            // Closed, it wakes who waits below.
+            // Closing it wakes the waiting thread below.
             drop(open);
             found
         });
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 break;
             }
         }
-        // Gives the terminal back before anything is printed.
+        // The terminal is restored before anything is printed.
         drop(live.take());
         stop.store(true, Ordering::Relaxed);
         let found = running.join();
@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(&report)
 }
 
-/// How a run ends for who started it.
+/// Returns the result of a run for its parent process.
 pub fn verdict(report: &ControlReport) -> Result<(), Failure> {
     let complaint = report.complaint.as_ref();
     let came = complaint.map_or(String::new(), |it| format!("; what came was {it}"));

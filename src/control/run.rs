@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut_control::protocol::MOST_BYTES;
 use taut_control::{Kpis, Record, Scenario, Standing, simulate};
 use taut_host::cores_for;
-use taut_lab::controlled::{self, ControlReport, Node, Sides, write_report};
+use taut_lab::control_loop::{self, ControlReport, Node, Sides, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::End;
 use taut_traffic::messages::Transport;
@@ -37,18 +37,18 @@ pub struct Arguments {
     options: LoopOptions,
     #[command(flatten)]
     transport: TransportOptions,
-    /// In virtual time, in one process: a thousand times as fast
+    /// Run in virtual time, in one process: a thousand times as fast
     #[arg(long = "virtual")]
     is_virtual: bool,
     #[command(flatten)]
     link: LinkOptions,
-    /// In virtual time: from reading to sending
+    /// In virtual time: time from reading to sending
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     sensing: Option<Duration>,
-    /// In virtual time: from receiving a report to sending its command
+    /// In virtual time: time from receiving a report to sending its command
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     processing: Option<Duration>,
-    /// Cores of plant and controller, such as 1,2 [default: those that disturb each other least]
+    /// CPUs of plant and controller, such as 1,2 (default: those that disturb each other least)
     #[arg(
         long,
         value_name = "CPU,CPU",
@@ -56,21 +56,21 @@ pub struct Arguments {
         conflicts_with = "is_virtual"
     )]
     cores: Vec<usize>,
-    /// What lies between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a switch that is
-    /// not taut's, such as device:veth-ovs)
+    /// Network between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a switch
+    /// that is not taut's, such as veth-ovs)
     #[arg(
         long,
         value_name = "KIND:NAME",
         conflicts_with_all = ["plant_in", "controller_in", "at"]
     )]
     over: Option<Over>,
-    /// Watch the plant: drawn on a terminal, or a line each second
+    /// Draw the plant on a terminal, or print a line each second; not with --json or --virtual
     #[arg(long, conflicts_with_all = ["is_virtual", "json"])]
     live: bool,
-    /// Network namespace to run the plant in
+    /// Network namespace of the plant (default: that of the command)
     #[arg(long, value_name = "NAME", conflicts_with = "is_virtual")]
     plant_in: Option<String>,
-    /// Network namespace to run the controller in, or another machine, which has this taut on its search path
+    /// Network namespace of the controller, or another machine with taut on its search path; needs --at
     #[arg(
         long,
         value_name = "NAME|ssh://USER@HOST:PORT",
@@ -78,10 +78,10 @@ pub struct Arguments {
         requires = "at"
     )]
     controller_in: Option<String>,
-    /// Address of the controller, if not the loopback interface
+    /// Address of the controller (default: the loopback interface)
     #[arg(long, value_name = "ADDRESS", conflicts_with = "is_virtual")]
     at: Option<std::net::IpAddr>,
-    /// Write rounds and summary into this folder
+    /// Write summary.json and rounds.csv to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Print the result as JSON
@@ -89,7 +89,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Rounds that a plant may need before the first command is there, beside those that are asked for.
+/// Rounds that a plant may need before the first command arrives, in addition to the requested ones.
 const LYING_ROUNDS: u64 = 1_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -130,7 +130,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     plant::verdict(&report)
 }
 
-/// Why there was no command, in virtual time, where the other side is always there.
+/// Explains why no command arrived in virtual time, where the other side always exists.
 fn nobody_answered(too_late_ns: Option<u64>, deadline_ns: u64) -> String {
     match too_late_ns {
         Some(ns) => format!(
@@ -207,7 +207,7 @@ fn over_sockets(
     }
     let cores = match arguments.cores[..] {
         [plant, controller] => [plant, controller],
-        // On one core they share it, as the controller works while the plant waits.
+        // They share a single core, as the controller works while the plant waits.
         [] => match cores_for(2).as_deref() {
             Some([plant, controller]) => [*plant, *controller],
             _ => [taut_host::allowed_cpus().first().copied().unwrap_or(0); 2],
@@ -279,13 +279,13 @@ fn over_sockets(
     };
     let mut live = arguments.live.then(|| Live::open(of, title, false));
     let mut standing = Standing::default();
-    let found = controlled::run(&sides, report, exit::stop_flag()?, |line| {
+    let found = control_loop::run(&sides, report, exit::stop_flag()?, |line| {
         if let Some(Ok(Event::Standing(now))) = line.map(serde_json::from_str) {
             standing = now;
         }
         live.as_mut().is_some_and(|live| live.show(&standing))
     });
-    // Gives the terminal back before anything is printed.
+    // The terminal is restored before anything is printed.
     drop(live);
     Ok(found?)
 }

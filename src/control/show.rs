@@ -1,4 +1,4 @@
-//! `taut control show`, and what all of them show of a run.
+//! `taut control show`, and the output about a run that all control commands share.
 
 use super::options::named;
 use crate::exit::Failure;
@@ -7,7 +7,7 @@ use std::path::Path;
 use taut_control::controller::gain_of;
 use taut_control::steps::eigenvalues;
 use taut_figure::table;
-use taut_lab::controlled::{ControlReport, HEAD, PUBLISHED, is_published, outcome, rows, runs};
+use taut_lab::control_loop::{ControlReport, HEAD, PUBLISHED, is_published, outcome, rows, runs};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -17,7 +17,7 @@ use taut_lab::controlled::{ControlReport, HEAD, PUBLISHED, is_published, outcome
 
 Of a plant: its poles, its gains, and with which constant delay they leave it stable.")]
 pub struct Arguments {
-    /// A folder of `taut control run --out`, a plant or a plant file
+    /// Folder of `taut control run --out`, name of a plant, or plant file
     what: String,
     /// Print JSON
     #[arg(long)]

@@ -1,5 +1,5 @@
-//! `taut forward --control`: lines of JSON on standard input replace the functions of the running worker, or of the programs
-//! in the kernel, or ask for the counters; each is answered by a line on standard output.
+//! `taut forward --control`: lines of JSON on standard input. A line replaces the functions of the running worker or of
+//! the programs in the kernel, or requests the counters. Each is answered by a line on standard output.
 
 use crate::exit::Failure;
 use crate::forward::Arguments;
@@ -12,8 +12,8 @@ use taut_sys::Clock;
 /// Chains whose functions can be replaced.
 pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
 
-/// If asked to, reads and has `obey` answer, or say why not, on a thread of its own for as long as there is a standard input. Returns what is closed
-/// at the end of that, if the end is to be the program's as well.
+/// Reads standard input on a thread of its own, if requested, and lets `obey` answer each line or refuse it. Returns a
+/// pipe that is closed at the end of input, if that is to end the program as well.
 pub(crate) fn listen(
     arguments: &Arguments,
     mut obey: impl FnMut(Order) -> Result<Report, String> + Send + 'static,
@@ -29,7 +29,7 @@ pub(crate) fn listen(
             match line {
                 Ok(line) if line.trim().is_empty() => {}
                 Ok(line) => print::report(&answer(&line, &mut obey)),
-                // Not text: what follows cannot be trusted to be lines.
+                // The input is not text, so later input may not consist of lines.
                 Err(e) => {
                     print::report(&refused(e.to_string()));
                     return;
@@ -55,7 +55,7 @@ fn refused(reason: String) -> Report {
     Event::Refused { reason }.into()
 }
 
-/// What workers do about it; `joins` has one more join them, and returns its core.
+/// Applies a command to the workers; `joins` adds a worker and returns its core.
 pub(crate) fn of_workers(
     workers: Controlled,
     clock: Clock,

@@ -15,11 +15,11 @@ use taut_port::Link;
 use taut_sys::{Clock, at_death};
 use taut_xdp::forward::KernelCounters;
 
-/// What runs, for who counts it and for who exchanges it; none once it has ended.
+/// The running programs, shared by the threads that count and exchange them; `None` once they have ended.
 type Shared = Arc<Mutex<Option<Running>>>;
 
 struct Running {
-    // They go before who gets what they hand up.
+    // Dropped first: the programs end before the worker that gets their punted frames.
     programs: Programs,
     beside: Option<UpcallWorker>,
 }
@@ -40,7 +40,7 @@ impl Running {
 
 pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Result<(), Failure> {
     let in_kernel = chain.in_kernel()?;
-    // Before any frame comes: its functions say what the kernel is to do.
+    // The functions are prepared before any frame arrives: they configure the kernel.
     let beside = in_kernel
         .upcall()
         .map(|upcall| {
@@ -110,7 +110,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         before = now;
     });
     let seconds = begun.elapsed().as_secs_f64();
-    // The programs go first, so that what they have handed up is all there is.
+    // The programs end first, so that no punted frame arrives after the worker's last one.
     let (programs, beside) = lock(&shared)
         .take()
         .map(|it| (it.programs, it.beside))
@@ -139,7 +139,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     Failure::of_dead_threads().map_or(Ok(()), Err)
 }
 
-/// What the programs do about a line on standard input, until they are taken away.
+/// Obeys the commands on standard input until the programs are detached.
 fn obey(
     chain: &Chain,
     shared: &Shared,
@@ -171,8 +171,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same words as for a worker; what the kernel has no number for stays 0. What it handed up to the worker beside it
-/// went on there.
+/// Returns the counters in the form of a worker's; those that the kernel does not count stay 0. The worker beside the
+/// programs continues with the frames that they punted.
 fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,

@@ -37,36 +37,38 @@ Packets that enter the first port leave through the second and the other way rou
 gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary, and so does the
 end of the files that are read.")]
 pub struct Arguments {
-    /// Chain file (TOML), or several: a worker each, which `pair` ports can join; or put the chain together with the
-    /// options below
+    /// Chain files (TOML), one worker each, joined by `pair` ports; not with --function
     #[arg(conflicts_with = "function")]
     pub(crate) chain: Vec<PathBuf>,
-    /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them); give two, or one; instead of those
-    /// of the chain file
+    /// Port, such as memif:/run/a.sock or af_packet:eth0 (see `taut ports`): an even number, or one that packets also
+    /// leave through (default: those of the chain file)
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// A function that every packet passes: forward, mac-swap, burn(cycles=N), walk(steps=K, bytes=SIZE)
+    /// Function that every packet passes, with its settings: forward, mac-swap, burn(cycles=N); may be repeated
+    /// (default: none)
     #[arg(long, value_name = "NAME(KEY=VALUE...)")]
     function: Vec<String>,
-    /// Forward inside the kernel, by XDP programs on the interfaces; no worker, no flush, no core
+    /// Forward by XDP programs in the kernel; not with --flush, --wait, --burst, --core, --workers, --metrics or
+    /// --interruptions
     #[arg(long)]
     in_kernel: bool,
-    /// When held packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
+    /// When buffered packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
     #[arg(long)]
     flush: Option<Flush>,
-    /// What is done while no packets come: poll, yield, sleep(TIME), interrupt (default: poll)
+    /// Waiting policy, while no packets arrive: poll, yield, sleep(TIME), interrupt (default: poll)
     #[arg(long, value_name = "POLICY")]
     wait: Option<Wait>,
-    /// Packets taken from a port at a time at most, 1 to 256 (default: 32)
+    /// Maximum number of packets taken from a port at a time, 1 to 256 (default: 32)
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
-    /// Core to run on
+    /// CPU to run on (default: the scheduler's choice)
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
-    /// Workers that share the ports, each on a core of its own (default: one)
+    /// Workers that share the ports, each on a CPU of its own, 1 to 64; not in the kernel (default: 1, or as many as
+    /// --cores)
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
-    /// Their cores, such as 2,3 (default: those that disturb each other least)
+    /// CPUs of the workers, such as 2,3; not with --core (default: those that disturb each other least)
     #[arg(
         long,
         value_name = "CPU,...",
@@ -74,19 +76,21 @@ pub struct Arguments {
         conflicts_with = "core"
     )]
     cores: Vec<usize>,
-    /// Stop after this many seconds
+    /// Stop after this many seconds (default: at Ctrl-C, or when all input files are read)
     #[arg(long, value_parser = quantity::seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Print JSON: one object at the start, one a second, one at the end
+    /// Print JSON, one object per line: at the start, each second, at the end
     #[arg(long)]
     pub(crate) json: bool,
-    /// Give out the counters as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    /// Serve the counters as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free port
+    /// and prints it
     #[arg(long, value_name = "ADDRESS", conflicts_with = "in_kernel")]
     metrics: Option<String>,
-    /// Note when the core was taken away in a file that `taut generate --device-interruptions` reads (64 Ki latest)
+    /// Write the worker's latest 65,536 interruptions to this file, for `taut generate --device-interruptions`; one
+    /// worker, not in the kernel
     #[arg(long, value_name = "FILE", conflicts_with = "in_kernel")]
     interruptions: Option<PathBuf>,
-    /// No counters until the summary at the end
+    /// Print no counters until the summary at the end
     #[arg(long)]
     pub(crate) quiet: bool,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
@@ -100,7 +104,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Whether an option is given that can only be meant for a single worker.
+    /// Reports whether an option is set that applies to a single worker only.
     pub(crate) fn of_one_worker(&self) -> bool {
         !self.port.is_empty()
             || self.in_kernel
@@ -114,9 +118,9 @@ impl Arguments {
             || self.interruptions.is_some()
     }
 
-    /// Says that the link of a port has gone up or down, to people or to who reads JSON.
+    /// Reports that the link of a port went up or down, as text or as JSON.
     pub(crate) fn tell_link(&self, port: &str, link: &Link) {
-        // A supervisor takes what is for people for what it died of.
+        // A supervisor shows what it reads from standard error as the reason why the worker died.
         if !self.control {
             print::link(port, link);
         }
@@ -126,7 +130,7 @@ impl Arguments {
     }
 }
 
-/// How often a worker that has nothing left to do looks whether its ports may close, where nobody wakes it.
+/// The interval at which a worker without work checks whether its ports may close, if nothing wakes it.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -143,7 +147,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let log = arguments.interruptions.as_ref();
     let log = log.map(|path| InterruptionLog::create(path, clock.hz));
     let log = log.transpose()?;
-    // Closed by the end of the last worker, so that waiting for the next second ends too.
+    // The last worker closes this when it ends, which also ends the wait for the next second.
     let (ended, running) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let ending = Arc::new(Ending::of(&arguments, &chains, running));
@@ -197,7 +201,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     forwarding.finish(teams)
 }
 
-/// Forwards in the kernel, where there are no workers for the options of one.
+/// Forwards in the kernel, which has no workers and so no per-worker options.
 fn run_in_kernel(
     chain: &Chain,
     arguments: &Arguments,
@@ -215,7 +219,7 @@ fn run_in_kernel(
     in_kernel::run(chain, arguments, signalled)
 }
 
-/// Starts the workers of each chain; where one cannot start, none is left.
+/// Starts the workers of each chain; if one fails to start, all are stopped.
 fn start_teams(
     arguments: &Arguments,
     chains: &Chains,
@@ -265,7 +269,7 @@ fn start_teams(
     Ok(teams)
 }
 
-/// Prints that each chain forwards, and how.
+/// Prints that each chain forwards, and in which mode.
 fn print_started(arguments: &Arguments, chains: &Chains) {
     for (number, (name, chain)) in chains.iter().enumerate() {
         let line = || {
@@ -289,11 +293,11 @@ fn print_started(arguments: &Arguments, chains: &Chains) {
     }
 }
 
-/// Chains whose workers run, for the lines about them.
+/// The running chains, for the lines printed about them.
 struct Forwarding<'a> {
     arguments: &'a Arguments,
     chains: &'a Chains,
-    /// Way to the workers of each chain.
+    /// The exchange with the workers of each chain.
     exchanges: &'a [Arc<Exchange>],
     clock: Clock,
     /// Time from which seconds are counted.
@@ -301,11 +305,12 @@ struct Forwarding<'a> {
 }
 
 impl Forwarding<'_> {
-    /// Prints what the workers of a chain did in a second; `before` has their counters at its begin, and then at its end.
+    /// Prints the activity of a chain's workers in one second; updates `before`, their counters, from the second's
+    /// start to its end.
     fn print_second(&self, number: usize, second: u32, before: &mut Vec<CountersView>) {
         let exchange = &self.exchanges[number];
         let now = exchange.each();
-        // Workers may have joined.
+        // Workers may have been added.
         before.resize(now.len(), CountersView::default());
         let passed: Vec<_> = now
             .iter()
@@ -335,7 +340,7 @@ impl Forwarding<'_> {
         *before = now;
     }
 
-    /// Prints the sums of a chain whose workers have ended.
+    /// Prints the totals of a chain whose workers have ended.
     fn print_summary(&self, number: usize, outcomes: &[(&'static str, u64)]) {
         let (name, chain) = &self.chains[number];
         let exchange = &self.exchanges[number];
@@ -361,10 +366,10 @@ impl Forwarding<'_> {
         ));
     }
 
-    /// Waits for the workers, which were told to stop, and prints the sums of each chain.
+    /// Waits for the workers, which have been told to stop, and prints the totals of each chain.
     ///
     /// # Errors
-    /// A port that broke, a worker that died, a dead thread beside them.
+    /// A port failed, a worker panicked, or a helper thread of the workers died.
     fn finish(&self, teams: Vec<Team>) -> Result<(), Failure> {
         let mut failed = None;
         for (number, team) in teams.into_iter().enumerate() {
@@ -388,22 +393,22 @@ impl Forwarding<'_> {
     }
 }
 
-/// What happens when workers have come to their end.
+/// The shared state that decides when workers close their ports.
 struct Ending {
-    /// Workers that have not.
+    /// The number of workers that have not ended.
     left: AtomicUsize,
-    /// Those that have nothing left to do keep their ports open until they are told to stop.
+    /// Workers without further work keep their ports open until they are told to stop.
     stays: bool,
-    /// Of those that have ended, that they had nothing left to do.
+    /// All workers that have ended so far had no work left.
     all_done: AtomicBool,
-    /// All of them stay.
+    /// All workers are out of work.
     is_done: AtomicBool,
     stop: Arc<AtomicBool>,
     running: Mutex<Option<PipeWriter>>,
 }
 
 impl Ending {
-    /// `running` is closed when the last worker ends.
+    /// Creates the state; `running` is closed when the last worker ends.
     fn of(arguments: &Arguments, chains: &Chains, running: PipeWriter) -> Self {
         Self {
             left: AtomicUsize::new(chains.iter().map(|(_, chain)| chain.workers).sum()),
@@ -416,7 +421,7 @@ impl Ending {
         }
     }
 
-    /// On the worker's thread; its ports are open until this returns.
+    /// Records the end of a worker, on its thread; the worker's ports stay open until this returns.
     fn of_worker(&self, end: &End) {
         let is_done = *end == End::Done;
         self.all_done.fetch_and(is_done, Ordering::AcqRel);
@@ -426,7 +431,7 @@ impl Ending {
         }
     }
 
-    /// A worker has ended, or has not come to be.
+    /// Counts a worker that has ended or failed to start.
     fn one_less(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let all_done = self.all_done.load(Ordering::Acquire);
@@ -437,7 +442,7 @@ impl Ending {
     }
 }
 
-/// The chains to run, with the names of their files where they are several.
+/// The chains to run, with their file names if there are several.
 type Chains = Vec<(Option<String>, Chain)>;
 
 fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
@@ -473,7 +478,7 @@ fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
     chains.collect()
 }
 
-/// Gives each of several workers a core of its own, where the chain does not say which.
+/// Assigns a core to each of several workers if the chain does not.
 pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
     if chain.workers > 1 && chain.cores.is_empty() {
         chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
@@ -504,7 +509,7 @@ fn started(chain: &Chain) -> Event {
     })
 }
 
-/// What each of several workers has counted; nothing of a single one.
+/// Returns the counters of each worker if there are several, else an empty list.
 fn of_several(each: &[CountersView]) -> Vec<CountersView> {
     if each.len() > 1 {
         each.to_vec()
@@ -513,13 +518,13 @@ fn of_several(each: &[CountersView]) -> Vec<CountersView> {
     }
 }
 
-/// An event with the number of its chain file, where there are several.
+/// Adds the number of the chain file to an event if there are several chains.
 fn of_chain(chains: &Chains, number: usize, event: Event) -> Report {
     let worker = (chains.len() > 1).then_some(number);
     Report { event, worker }
 }
 
-/// A line behind the name of its chain file, where there are several.
+/// Prefixes a line with the name of its chain file if there are several.
 fn named(name: &Option<String>, line: String) -> String {
     match name {
         Some(name) => format!("{name:<12}{line}"),
@@ -527,7 +532,7 @@ fn named(name: &Option<String>, line: String) -> String {
     }
 }
 
-/// What was counted at each port.
+/// Returns the counters of each port.
 pub(crate) fn at_ports(chain: &Chain, exchange: &Exchange) -> Vec<AtPort> {
     let mut queues = exchange.queues().into_iter();
     let ports = chain.ports.iter().zip(exchange.ports());
@@ -551,7 +556,7 @@ fn busy_of_each(each: &[CountersView]) -> String {
     format!(" ({})", each.join(", "))
 }
 
-/// The endpoint, if one is asked for; zeros until the workers have started.
+/// Starts the metrics endpoint if it is requested; it shows zeros until the workers have started.
 fn metrics_endpoint(
     arguments: &Arguments,
     shown: Arc<OnceLock<Arc<Exchange>>>,
@@ -565,8 +570,8 @@ fn metrics_endpoint(
     })
 }
 
-/// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the
-/// other side of one of `ended` is closed.
+/// Calls `report` once a second, unless output is quiet, until the time is over, a signal arrives, or the other side of
+/// one of `ended` is closed.
 pub(crate) fn each_second(
     arguments: &Arguments,
     signalled: &AtomicBool,
@@ -597,7 +602,7 @@ pub(crate) fn each_second(
     }
 }
 
-/// The chain from the file or from the options.
+/// Builds the chain from the file or from the options.
 fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     let ports = arguments.port.iter().map(|p| PortSpec::parse(p));
     let ports: Vec<PortSpec> = ports.collect::<Result<_, _>>()?;
@@ -652,7 +657,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     Ok(chain)
 }
 
-/// The chain of a file, if one worker is to run all of it.
+/// Loads the chain of a file that one worker is to run completely.
 pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
     let chain = Chain::load(path)?;
     if chain.placement == Placement::Compact {
@@ -664,7 +669,7 @@ pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
     )))
 }
 
-/// Waits until `deadline`, a signal, the end of one of `ended`, or (if asked) of standard input; true means stop.
+/// Waits until `deadline`, a signal, the end of one of `ended`, or (if requested) of standard input; true means stop.
 pub(crate) fn wait(
     signalled: &AtomicBool,
     ended: &[&PipeReader],
@@ -672,7 +677,7 @@ pub(crate) fn wait(
     deadline: Option<Instant>,
 ) -> bool {
     let stdin = std::io::stdin();
-    // The flag is there, so is this.
+    // The signal handler is installed, so this file exists.
     let stopped = taut_host::stop_file().ok();
     loop {
         if signalled.load(Ordering::Relaxed) {
@@ -744,7 +749,7 @@ pub(crate) fn line(second: u32, c: CountersView) -> String {
     )
 }
 
-/// How the worker spent its time.
+/// Describes how the worker spent its time.
 fn worked(c: &CountersView) -> String {
     let asleep = match c.sleeps {
         0 => String::new(),
@@ -767,7 +772,7 @@ pub(crate) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str,
     )
 }
 
-/// How many packets came, and how many left; more may leave than came, as functions and the slow path make some.
+/// Describes how many packets arrived and left. More may leave than arrive, as functions and the slow path create some.
 pub(crate) fn passed(c: &CountersView) -> String {
     let (came, sent) = (c.rx_packets, c.tx_packets);
     match c.from_slow_path {
@@ -777,7 +782,7 @@ pub(crate) fn passed(c: &CountersView) -> String {
     }
 }
 
-/// What became of packets in functions that tell, a line for each cause that there was.
+/// Describes the outcomes that functions report, with a line for each cause that occurred.
 pub(crate) fn lines_of(outcomes: &[(&'static str, u64)]) -> String {
     let outcomes = outcomes.iter().filter(|(_, n)| *n > 0);
     outcomes
@@ -785,7 +790,7 @@ pub(crate) fn lines_of(outcomes: &[(&'static str, u64)]) -> String {
         .collect()
 }
 
-/// What every summary says.
+/// Returns the fields that every summary contains.
 pub(crate) fn summary_of(
     c: &CountersView,
     seconds: f64,

@@ -1,4 +1,4 @@
-//! `taut ips capacity`: what the inspection of packets costs on this machine, and at what rate its queue fills.
+//! `taut ips capacity`: the cost of packet inspection on this machine, and the rate at which its queue fills.
 
 use super::variables;
 use crate::exit::Failure;
@@ -11,7 +11,7 @@ use taut_forecast::{Capacity, Inspection, capacity};
 use taut_measure::quantity::share;
 use taut_port::BATCH_CAPACITY;
 
-/// Name of the function, and of chain files' endings.
+/// Name of the function, and extension of its chain files.
 const FUNCTION: &str = "ips";
 const ENDING: &str = "toml";
 
@@ -25,25 +25,25 @@ No network is used: the function is given frames from memory, of datagrams to po
 DNS, HTTP and TLS (`taut ips sample --traffic FILE` writes those). R_max is what interruptions leave of a core over
 the time of a packet.")]
 pub struct Arguments {
-    /// Files of rules, or one chain file (*.toml) with a function ips, whose settings count
+    /// Files of rules, or one chain file (*.toml) with a function ips, whose settings are used
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What a name in rules stands for, such as HOME_NET=[10.0.0.0/8]; may be repeated
+    /// Value of a name in rules, such as HOME_NET=[10.0.0.0/8]; may be repeated
     #[arg(long, value_name = "NAME=TEXT")]
     variable: Vec<String>,
-    /// Places of the ring that packets wait in, as `ring` of a port
+    /// Slots of the ring in which packets wait, as `ring` of a port, 1 to 1048576
     #[arg(long, value_name = "SLOTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     queue: u32,
-    /// Packets taken from a port at a time at most, 1 to 64 [default: 32, or what the chain file says]
+    /// Maximum number of packets taken from a port at a time, 1 to 64 (default: 32, or as in the chain file)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=BATCH_CAPACITY as i64))]
     burst: Option<u8>,
-    /// Time that receiving and sending a packet takes beside the inspection, such as 60ns
+    /// Time to receive and send a packet, added to the inspection, such as 60ns
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = quantity::duration)]
     io: Duration,
-    /// Time that each kind of traffic is measured for
+    /// Seconds of measurement for each kind of traffic
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
-    /// Core to measure on
+    /// CPU to measure on
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
     /// Print JSON
@@ -51,7 +51,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Longest time of one kind of traffic.
+/// The longest time for one kind of traffic, seconds.
 const MOST_SECONDS: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Settings of the function, and packets of a burst.
+/// Returns the settings of the function, and the number of packets in a burst.
 fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
     let is_chain = |file: &Path| file.extension() == Some(OsStr::new(ENDING));
     let Some(chain) = arguments.files.iter().find(|file| is_chain(file)) else {
@@ -106,7 +106,7 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
             })
             .collect::<Result<Vec<_>, _>>()?;
         settings.insert("rules".to_owned(), files.into());
-        // What is measured is what was named, or nothing.
+        // Strict mode measures all named rules, or none.
         settings.insert("strict".to_owned(), true.into());
         let variables = variables(&arguments.variable)?;
         let variables: toml::Table = variables

@@ -1,4 +1,4 @@
-//! `taut ips`: reads rule files, says what they cost on this machine, and asks a running inspection (`taut forward`
+//! `taut ips`: reads rule files, measures their cost on this machine, and queries a running inspection (`taut forward`
 //! with the function `ips`) through its control socket.
 
 mod capacity;
@@ -19,7 +19,7 @@ use taut_inspect::variables::Variables;
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 
-/// Mistakes that are printed; the others are counted.
+/// Number of errors that are printed; the others are counted.
 const MOST_SAID: usize = 50;
 
 #[derive(clap::Args)]
@@ -37,52 +37,51 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Read rule files: count rules, name mistakes with their places, and what is not understood
+    /// Read rule files: count rules, and print errors with their places and what is not supported
     Check {
         /// Files of rules
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// What a name stands for, such as HOME_NET=[10.0.0.0/8] or HTTP_PORTS=80; may be repeated
+        /// Value of a name in rules, such as HOME_NET=[10.0.0.0/8] or HTTP_PORTS=80; may be repeated
         #[arg(long, value_name = "NAME=TEXT")]
         variable: Vec<String>,
-        /// Language of the files; what they look like unless given
+        /// Language of the files (default: recognised from the files)
         #[arg(long, value_name = "LANGUAGE")]
         language: Option<Language>,
         /// Count rules that are commented out, too
         #[arg(long)]
         disabled: bool,
-        /// Count rules that are understood in part as the function does with `lenient`: they are loaded without that
-        /// part
+        /// Count partly understood rules as the function does with `lenient`: they are loaded without the part that
+        /// is not
         #[arg(long)]
         lenient: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Say at what rate the queue fills on this machine, the latency below it, and how long a full ring lasts
+    /// Measure at which rate the queue fills on this machine, the latency below it, and the wait in a full ring
     Capacity(capacity::Arguments),
-    /// Print 300 rules of our own, free of any licence, which use every option that taut and Suricata understand and
-    /// fit nothing:
-    /// for trials
+    /// Print 300 free rules for trials that use every option common to taut and Suricata and match nothing
     Sample {
-        /// Write traffic that they are tried on instead, conversations of DNS, HTTP and TLS, to this pcapng file
+        /// Write traffic instead, to this pcapng file: conversations of DNS, HTTP and TLS, which none of the rules
+        /// matches
         #[arg(long, value_name = "FILE")]
         traffic: Option<PathBuf>,
     },
-    /// Print what became of packets, and which rules are in force
+    /// Print the outcomes of packets, and the rules in force
     Status {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Print the rules that cost most, with how often they were asked and fitted
+    /// Print the rules that cost most, with their evaluations and matches
     Top {
-        /// Rules at most
+        /// Maximum number of rules that are printed
         #[arg(long, value_name = "N", default_value_t = 20)]
         most: usize,
         #[command(flatten)]
         asked: Asked,
     },
-    /// Read all rule files again, and go by them from the next packet on
+    /// Read all rule files again, and use them from the next packets on
     Reload {
         #[command(flatten)]
         asked: Asked,
@@ -91,7 +90,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Asked {
-    /// The inspection's control socket: `control` among its settings
+    /// Control socket of the inspection, its setting `control`
     #[arg(long, value_name = "SOCKET")]
     control: PathBuf,
     /// Print JSON
@@ -168,7 +167,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Names in rules and what they stand for.
+/// Parses names in rules and their values.
 fn variables(texts: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     let each = texts.iter().map(|text| {
         let wrong = || Failure::Input(format!("--variable {text}: want NAME=TEXT"));
@@ -177,7 +176,7 @@ fn variables(texts: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     each.collect()
 }
 
-/// Frames of traffic of our own follow each other at this distance in a file.
+/// Time between two frames of generated traffic in a file.
 const FRAME_DISTANCE_NS: u64 = 100_000;
 
 fn write_traffic(path: &Path) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `taut model access`: what random accesses cost on this machine, measured, and what the access model says.
+//! `taut model access`: the cost of random accesses on this machine, measured and as predicted by the access model.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -16,13 +16,13 @@ use taut_measure::quantity::{bytes, share, three_digits};
 Walks through lists of many sizes on one core (the function walk), takes the quietest block of each, and fits sizes and latencies of
 the caches to them. The ideal model has all of each cache for the list; the fitted one is held to sizes that it was not fitted to.")]
 pub struct Arguments {
-    /// Size of a list that has to be among them, bytes
+    /// Size in bytes that is measured among the others, 4096 to 8589934592
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(4096..=8_589_934_592))]
     at: Option<u64>,
-    /// Time for each size
+    /// Time of measurement for each size
     #[arg(long, default_value = "40ms", value_parser = quantity::duration)]
     time: Duration,
-    /// Machine file (TOML) whose caches it has [default: this machine's]
+    /// Machine file (TOML) with the caches (default: this machine's)
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     /// Print JSON

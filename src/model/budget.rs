@@ -19,25 +19,25 @@ use taut_model::link::wlan::Line;
 
 Exit code 1: the parts take longer than the target.")]
 pub struct Arguments {
-    /// Time from end to end
+    /// Time from end to end that must be kept
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time, required_unless_present = "calvin")]
     target: Option<Duration>,
-    /// A part that is known; may be given several times
+    /// Part with a known time; may be repeated
     #[arg(long, value_name = "NAME=TIME", value_parser = term)]
     term: Vec<(String, Duration)>,
-    /// Fibre, kilometres; may be given several times
+    /// Length of a fibre in kilometres; may be repeated
     #[arg(long, value_name = "KM", value_parser = not_negative)]
     fibre: Vec<f64>,
-    /// Way through the air, kilometres; may be given several times
+    /// Distance through the air in kilometres; may be repeated
     #[arg(long, value_name = "KM", value_parser = not_negative)]
     air: Vec<f64>,
-    /// A frame put onto a line; may be given several times
+    /// Frame that is put on a line; may be repeated
     #[arg(long, value_name = "BYTES@LINE", value_parser = frame)]
     frame: Vec<(u32, f64)>,
-    /// A packet of so many bytes over 802.11g at 54 Mbit/s (0.15 us a byte and 162.43 us); may be given several times
+    /// Packet of 1 to 1500 bytes over 802.11g at 54 Mbit/s (0.15 us a byte and 162.43 us); may be repeated
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1500))]
     wlan: Vec<u32>,
-    /// CALVIN's millisecond, split as in figure 2 of its paper
+    /// The millisecond of CALVIN, split as in figure 2 of its paper; not with the other options
     #[arg(long, conflicts_with_all = ["target", "term", "fibre", "air", "frame", "wlan"])]
     calvin: bool,
     /// Print JSON
@@ -63,7 +63,7 @@ fn frame(text: &str) -> Result<(u32, f64), String> {
     Ok((bytes, bit_rate(line).ok_or_else(wanted)?))
 }
 
-/// What is printed as JSON.
+/// The JSON output.
 #[derive(Serialize)]
 struct Answer<'a> {
     target_us: f64,

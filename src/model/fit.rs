@@ -1,4 +1,4 @@
-//! `taut model fit` and `check`: models from measured runs, and what they are off by.
+//! `taut model fit` and `check`: models fitted to measured runs, and their errors.
 
 use super::predict;
 use crate::exit::Failure;
@@ -14,7 +14,7 @@ use taut_model::model_file::{Kind, Run};
 use taut_model::published::{self, Summary};
 use taut_results::instant;
 
-/// Which model.
+/// The kind of model.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Named {
     /// By the columns that there are
@@ -39,31 +39,31 @@ RESULTS are CSV files with a row for each run, or folders of experiments after t
 load_cycles, frame_bytes, batch, functions, structure_bytes, bytes; cycles or time_us (or pps) is what was measured. Terms are
 chosen by BIC, never more than the runs carry; half of the runs, drawn by --seed, are held out to find the error.")]
 pub struct Arguments {
-    /// Runs: CSV files and results folders
+    /// CSV files with a row per run, or folders of experiments after `taut experiment show`
     #[arg(required = true)]
     results: Vec<PathBuf>,
-    /// Which model
+    /// Model to fit
     #[arg(long, value_enum, default_value = "auto")]
     model: Named,
-    /// Column of what was measured [default: cycles; of wlan time_us]
+    /// Column of the measured value (default: cycles; of wlan time_us)
     #[arg(long, value_name = "COLUMN")]
     response: Option<String>,
-    /// Take a column for one that models know; may be given several times
+    /// Use a column as one that the model knows; may be repeated
     #[arg(long, value_name = "COLUMN=NAME")]
     column: Vec<String>,
-    /// Take only runs of which a column says this; may be given several times
+    /// Use only runs whose column has this value; may be repeated
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     only: Vec<String>,
-    /// Let single runs gone wrong pull little (Huber)
+    /// Use Huber's regression, which limits the influence of outliers
     #[arg(long)]
     robust: bool,
-    /// Seed by which runs are held out
+    /// Seed of the choice of runs that are held out
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Machine file whose caches an access model has [default: this machine's]
+    /// Machine file with the caches of an access model (default: this machine's)
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// File to write the model into
+    /// File to write the model to
     #[arg(short, long, value_name = "MODEL.toml")]
     output: Option<PathBuf>,
     /// Print the model as JSON
@@ -79,19 +79,19 @@ pub struct CheckArguments {
     /// Model file
     #[arg(required_unless_present = "published")]
     model: Option<PathBuf>,
-    /// Runs that it has not seen: CSV files and results folders
+    /// Runs that the model has not seen: CSV files and folders of experiments
     #[arg(required_unless_present = "published")]
     results: Vec<PathBuf>,
-    /// Take a column for one that the model knows; may be given several times
+    /// Use a column as one that the model knows; may be repeated
     #[arg(long, value_name = "COLUMN=NAME")]
     column: Vec<String>,
-    /// Take only runs of which a column says this; may be given several times
+    /// Use only runs whose column has this value; may be repeated
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     only: Vec<String>,
-    /// Hold all models to figures that others have published
+    /// Check all models against figures that others have published; not with MODEL
     #[arg(long, conflicts_with_all = ["model", "results"])]
     published: bool,
-    /// Median error above which the exit code is 1: 0.05 or 5%
+    /// Exit with code 1 if the median error is larger than this: 0.05 or 5%
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     max_error: Option<f64>,
     /// Print JSON
@@ -195,7 +195,7 @@ fn read(results: &[PathBuf], columns: &[String], only: &[String]) -> Result<Tabl
     Ok(table)
 }
 
-/// What a check prints as JSON.
+/// The JSON output of a check.
 #[derive(Serialize)]
 struct Checked {
     errors: Errors,

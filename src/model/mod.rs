@@ -1,4 +1,4 @@
-//! `taut model`: predictions from a few measurements, how sure they are, and what they were held to.
+//! `taut model`: predictions from a few measurements, their uncertainty, and the comparison with measured values.
 
 mod access;
 mod budget;
@@ -23,19 +23,19 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Say how many packets a machine carries, what binds it, and how long packets take
+    /// Predict the packet rate of a machine, the resource that limits it, and the latency
     Predict(predict::Arguments),
-    /// Say which resource binds, and what the others have left
+    /// Print which resource is the limit, and how much of the others is in use
     Explain(predict::Arguments),
-    /// Fit a model to runs that were measured, and write it into a file
+    /// Fit a model to measured runs, and write it to a file
     Fit(fit::Arguments),
-    /// Hold a model to runs that it has not seen, or all models to what others have published
+    /// Check a model with runs that it has not seen, or all models with published figures
     Check(fit::CheckArguments),
-    /// Say how many cores, which batch and which flush policy a rate and a latency take
+    /// Find the cores, batch and flush policy for a rate and a latency
     Plan(plan::Arguments),
-    /// Measure what random accesses cost on this machine, and hold the access model to it
+    /// Measure the cost of random accesses on this machine, and compare the access model with it
     Access(access::Arguments),
-    /// Say where a core with a function tips over, from how long single packets take
+    /// Compute the rate at which a core with a function is overloaded, from the latency of single packets
     Overload(overload::Arguments),
     /// Split a latency from end to end into its parts
     Budget(budget::Arguments),
@@ -82,7 +82,7 @@ impl From<QueueingError> for Failure {
     }
 }
 
-/// What takes a core away, as options say it.
+/// Converts the options about interrupts to vacations of the core.
 fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
     let mut vacations = Vacations::none();
     for Ticking(interrupt) in interrupts {
@@ -91,7 +91,7 @@ fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
     Ok(vacations)
 }
 
-/// The same for the model of overload.
+/// Converts the same options for the model of overload.
 fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
     let all = interrupts.iter().map(|Ticking(interrupt)| Interruption {
         name: "given".to_owned(),
@@ -101,7 +101,7 @@ fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
     all.collect()
 }
 
-/// What `--io` says: cycles, or a port whose cycles the machine file has.
+/// The value of `--io`: cycles, or a port with cycles in the machine file.
 #[derive(Debug, Clone)]
 enum Io {
     Cycles(f64),
@@ -109,7 +109,7 @@ enum Io {
 }
 
 impl Io {
-    /// Cycles of receiving and sending a packet, and where they are from; none of which nobody has said more.
+    /// Returns the cycles to receive and send a packet, and their source if there is one.
     fn cycles(&self, machine: &Described) -> Result<(Estimate, Option<String>), Failure> {
         match self {
             Self::Cycles(cycles) => Ok((Estimate::given(*cycles)?, None)),

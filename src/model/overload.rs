@@ -25,17 +25,18 @@ those that the forwarder's core noted. The rate has to be one at which packets d
 less: --busy finds how long from the median at a higher rate, which it has to carry; --bursts from what the worker itself took for
 packets in full batches, as they come under overload: the nearest, and it needs no high rate.")]
 pub struct Arguments {
-    /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports; once for each run
+    /// Folders of `taut generate --out`: of a plain forwarder, and of the function between the same ports; once for
+    /// each run
     #[arg(long, num_args = 2, value_names = ["FORWARDER", "FUNCTION"], required = true)]
     from: Vec<PathBuf>,
-    /// Folder of the function at a higher rate that it carried: R_max by the queue too; once for each run
+    /// Folder of the function at a higher rate that it carried: adds R_max by the queue; once for each run
     #[arg(long, value_name = "FOLDER")]
     busy: Vec<PathBuf>,
-    /// Folder of the function given bursts of 32 at a rate that it carries: R_max by its worker's own time too; once for each
-    /// run
+    /// Folder of the function with bursts of 32 at a rate that it carries easily: adds R_max by the worker's own
+    /// time; once for each run
     #[arg(long, value_name = "FOLDER")]
     bursts: Vec<PathBuf>,
-    /// What takes the core away, and for how long, such as 250/s:6us, instead of what was noted; may be given several times
+    /// Interrupts of the core and their length, such as 250/s:6us, instead of the recorded ones; may be repeated
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
     /// Print JSON
@@ -63,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An estimate, and its interval where it has one.
+/// Formats an estimate, with its interval if it has one.
 fn with_interval(estimate: &Estimate, told: impl Fn(f64) -> String) -> String {
     let Estimate {
         value,

@@ -17,7 +17,7 @@ use taut_model::resource::{Costs, Packets};
 use taut_model::scale::{self, Bound as Bounded, Row};
 use taut_traffic::{Rate, Sizes};
 
-/// Choices that are shown.
+/// Number of choices that are shown.
 const SHOWN: usize = 6;
 
 #[derive(clap::Args)]
@@ -29,58 +29,58 @@ const SHOWN: usize = 6;
 With --chain the functions are measured on this machine for some milliseconds, ports too where they can be. Packets are taken to
 spread evenly over cores and to come at random times. Exit code 1: no choice keeps the latency.")]
 pub struct Arguments {
-    /// Rate, as in taut generate: 2M, '10Gbit/s L1'
+    /// Rate, as in `taut generate`: 2M, '10Gbit/s L1'
     #[arg(long)]
     rate: Rate,
-    /// Frame sizes, as in taut generate
+    /// Frame sizes, as in `taut generate`
     #[arg(long, default_value = "64")]
     sizes: String,
-    /// Chain file (TOML) whose functions are measured here
+    /// Chain file (TOML) whose functions are measured here; not with --io or --model
     #[arg(long, value_name = "FILE", conflicts_with_all = ["io", "model"])]
     chain: Option<PathBuf>,
-    /// Model file, as taut model fit writes it, of cycles per packet
+    /// Model file of cycles per packet, as `taut model fit` writes it; not with --io
     #[arg(long, value_name = "FILE", conflicts_with = "io")]
     model: Option<PathBuf>,
-    /// Cycles of receiving and sending a packet, or a port that the machine file has them of
+    /// Cycles of receiving and sending a packet, or a port whose costs are in the machine file
     #[arg(long, value_name = "CYCLES|PORT", value_parser = super::io)]
     io: Option<Io>,
-    /// Cycles of what is done to a packet
+    /// Cycles of processing a packet
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     task: f64,
     /// Cycles of each batch
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     batch_cost: f64,
-    /// Latency to keep: p99.9<50us
+    /// Latency that must be kept, such as 'p99.9<50us'
     #[arg(long, value_name = "BOUND")]
     latency: Option<Bound>,
-    /// Machine file (TOML), with what ports cost if taut bench io wrote it [default: this machine]
+    /// Machine file (TOML), with the costs of ports if `taut bench io` wrote it (default: this machine)
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// Clock of the cores
+    /// Clock of the cores in GHz (default: the time-stamp counter of this machine)
     #[arg(long, value_parser = super::positive)]
     ghz: Option<f64>,
-    /// Line that packets leave through: 10G, 2x25G
+    /// Line that packets leave through: 10G, 2x25G (default: unknown)
     #[arg(long, value_name = "RATE")]
     machine_line: Option<String>,
-    /// What takes a core away, and for how long, such as 250/s:6us; may be given several times
+    /// Interrupts that take the core away and for how long, such as 250/s:6us; may be repeated
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
-    /// Places of the receive ring
+    /// Slots of the receive ring, 1 to 1048576
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     ring: u32,
     /// Seed of the simulation
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Spread the load over so many machines instead, a row each: 1,10,100
+    /// Spread the load over these numbers of machines instead, a row each: 1,10,100
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     machines: Vec<u32>,
-    /// Entries of state over all machines, such as bearers
+    /// With --machines: entries of state of all machines together, such as bearers
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = not_negative, requires = "machines")]
     entries: f64,
-    /// Memory of an entry, bytes
+    /// With --machines: memory of an entry in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64.0, value_parser = not_negative, requires = "machines")]
     entry_bytes: f64,
-    /// Memory of a machine for state, GB
+    /// With --machines: memory of a machine for state in GB
     #[arg(long, value_name = "GB", default_value_t = 8.0, value_parser = super::positive, requires = "machines")]
     memory_gb: f64,
     /// Print JSON
@@ -88,7 +88,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What is printed as JSON.
+/// The JSON output.
 #[derive(Serialize)]
 struct Answer {
     frame_bytes: f64,
@@ -154,7 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// What a packet costs, where that is from, and what to know about it.
+/// The cost of a packet, its source, and notes about it.
 struct Found {
     costs: Costs,
     basis: String,
@@ -164,7 +164,7 @@ struct Found {
 fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result<Found, Failure> {
     if let Some(path) = &arguments.chain {
         let chain = Chain::load(path)?;
-        // Ethernet, IPv4, UDP and check sequence stand around a payload.
+        // The headers of Ethernet, IPv4 and UDP, and the check sequence, surround a payload.
         let payload = (frame_bytes as usize).saturating_sub(46).clamp(18, 1472);
         let settings = Settings {
             payloads_bytes: vec![payload],
@@ -302,7 +302,7 @@ fn show(answer: &Answer, arguments: &Arguments) {
     );
 }
 
-/// The load over several machines.
+/// Spreads the load over several machines.
 fn spread(
     arguments: &Arguments,
     machine: &Described,
@@ -318,7 +318,7 @@ fn spread(
     let packets = Packets::new(frame_bytes, 32.0)?;
     let cycles = costs.cycles(&packets);
     let hierarchy = machine.hierarchy()?;
-    // A packet finds its entry by one access to the state that its machine holds.
+    // A packet finds its entry with one access to the state on its machine.
     let with_state = |bytes: f64| {
         let access = hierarchy
             .as_ref()

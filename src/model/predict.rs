@@ -16,10 +16,10 @@ use taut_model::queueing::{Arrivals, Observer};
 use taut_model::resource::{Carried, Costs, Packets};
 use taut_traffic::Rate;
 
-/// Packets of a simulated run, unless a recording is longer, and then at most.
+/// Packets of a simulated run; a longer recording raises the number, up to [`MOST_PACKETS`].
 const PACKETS: u64 = 100_000;
 const MOST_PACKETS: u64 = 10_000_000;
-/// Share of them that is counted: the others warm up.
+/// The fraction of the packets that is counted, after the warm-up.
 const COUNTED: f64 = 0.9;
 
 #[derive(clap::Args)]
@@ -34,69 +34,69 @@ const COUNTED: f64 = 0.9;
 Without a model file or --io the costs come from a machine file (--machine). What is not known limits nothing and is told as
 unknown; a clock that is not given is this machine's time-stamp counter.")]
 pub struct Arguments {
-    /// Model file, as taut model fit writes it
+    /// Model file, as `taut model fit` writes it (default: costs from --io or the machine file)
     model: Option<PathBuf>,
-    /// What the model is asked at; once for each of its variables
+    /// Value of a variable of the model, once for each variable
     #[arg(long, value_name = "NAME=NUMBER", value_parser = assignment)]
     at: Vec<(String, f64)>,
-    /// Machine file (TOML); options go before what it says
+    /// Machine file (TOML); options override it
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// Cores that forward [default: 1]
+    /// Cores that forward, 1 to 4096 (default: 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cores: Option<u32>,
-    /// Clock of the cores
+    /// Clock of the cores in GHz (default: the time-stamp counter of this machine)
     #[arg(long, value_parser = positive)]
     ghz: Option<f64>,
-    /// Cycles of receiving and sending a packet, or a port that the machine file has them of
+    /// Cycles of receiving and sending a packet, or a port whose costs are in the machine file
     #[arg(long, value_name = "CYCLES|PORT", value_parser = super::io)]
     io: Option<Io>,
-    /// Cycles of what is done to a packet
+    /// Cycles of processing a packet
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     task: f64,
-    /// Cycles of each byte of a frame
+    /// Cycles per byte of a frame
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     byte: f64,
     /// Cycles of each batch, which its packets share
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     batch_cost: f64,
-    /// Frame size, check sequence included, bytes
+    /// Frame size in bytes, frame check sequence included
     #[arg(long, value_name = "BYTES", default_value_t = 64.0, value_parser = positive)]
     size: f64,
-    /// Packets of a batch
+    /// Packets of a batch, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
-    /// Line that packets leave through: 10G, 2x25G
+    /// Line that packets leave through: 10G, 2x25G (default: unknown)
     #[arg(long, value_name = "RATE")]
     line: Option<String>,
-    /// PCI Express of the card, generation and lanes: 3x8
+    /// PCI Express of the NIC, generation and lanes: 3x8 (default: unknown)
     #[arg(long, value_name = "GxL")]
     pcie: Option<String>,
-    /// Memory, MT/s and channels: 3200x2
+    /// Memory, MT/s and channels: 3200x2 (default: unknown)
     #[arg(long, value_name = "MT/sxN")]
     memory: Option<String>,
-    /// Latency too, where each core is given this share of what it could take for ever
+    /// Predict latency too, at this fraction of what each core can sustain; not with --rate
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     load: Option<f64>,
-    /// Latency too, where each core is given so many packets, as in taut generate: 400k, '1Gbit/s L1'
+    /// Predict latency too, at this rate per core, as in `taut generate`: 400k, '1Gbit/s L1'; not with --load
     #[arg(long, conflicts_with = "load")]
     rate: Option<Rate>,
-    /// How packets come: constant, poisson, burst(N), batch(N)
+    /// Arrivals: constant, poisson, burst(N) (back to back on the line), batch(N) (at once)
     #[arg(long, default_value = "constant", value_parser = pattern)]
     pattern: Pattern,
     /// Flush policy, as in chain files
     #[arg(long, default_value = "idle(32)")]
     flush: Flush,
-    /// Places of the receive ring
+    /// Slots of the receive ring, 1 to 1048576
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     ring: u32,
-    /// What takes a core away, and for how long, such as 250/s:6us; may be given several times
+    /// Interrupts that take the core away and for how long, such as 250/s:6us; may be repeated
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
-    /// Folder of taut generate --out: its device's core is interrupted as that one was, and so is who sends and receives
+    /// Folder of `taut generate --out`: interruptions of its device's and its generator's core are simulated
     #[arg(long, value_name = "FOLDER")]
     interrupted_as: Option<PathBuf>,
-    /// Time that packets spend on the way to the core and back, such as the median latency of a plain forwarder
+    /// Time of packets on the way to the core and back, such as the median latency of a plain forwarder
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = quantity::duration)]
     transfer: Duration,
     /// Print JSON
@@ -104,7 +104,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How packets come.
+/// The arrival process of packets.
 #[derive(Debug, Clone, Copy)]
 enum Pattern {
     Constant,
@@ -135,7 +135,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     }
 }
 
-/// What is printed as JSON.
+/// The JSON output.
 #[derive(Serialize)]
 struct Answer {
     frame_bytes: f64,
@@ -201,7 +201,7 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Costs that are given, by options or else by the machine file, and where c_IO is from if it was measured.
+/// Returns the costs from the options or the machine file, and the source of a measured c_IO.
 fn given(
     arguments: &Arguments,
     machine: &Described,
@@ -220,7 +220,7 @@ fn given(
     Ok(Some((costs, origin)))
 }
 
-/// The machine: this one's clock, then what the file says, then what the options say.
+/// Returns the machine: this one's clock, then the file's values, then those of the options.
 fn described(arguments: &Arguments) -> Result<Described, Failure> {
     let file = arguments
         .machine
@@ -380,7 +380,7 @@ fn show(answer: &Answer, explain: bool) {
     }
 }
 
-/// A prediction that is no rate.
+/// Prints a prediction without a rate.
 fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<(), Failure> {
     if arguments.json {
         print::json(prediction);
@@ -405,7 +405,7 @@ fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<()
     Ok(())
 }
 
-/// Errors in words.
+/// Describes errors in words.
 pub(super) fn words(errors: &Errors) -> String {
     let basis = match errors.basis {
         ErrorBasis::HeldOut => "runs held out",

@@ -1,4 +1,4 @@
-//! `taut probe layers`: where the time of messages went, from captures at both ends.
+//! `taut probe layers`: the time that messages spend in each layer, from captures at both ends.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -40,8 +40,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How far the clock of captures is ahead of that of packets, ns: between two looks at one of them is one at the other, and the
-/// closest of a few is right within their half.
+/// Returns how far the capture clock is ahead of the packet clock, ns. Each of a few attempts reads one clock between
+/// two reads of the other; the closest pair is right within half their distance.
 fn ahead_ns() -> i64 {
     let read_ns = |clock| {
         let now = clock_gettime(clock);

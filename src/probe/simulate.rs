@@ -10,10 +10,10 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_traffic::messages::Transport;
 use taut_transport::{Clocks, Delays, Scenario, Simulated, simulate, simulate_datagrams};
 
-/// Names of both ways, as they stand in JSON.
+/// Names of both directions in JSON.
 const WAYS: [&str; 2] = ["there", "back"];
 
-/// Names of the stages of a message, as they stand in JSON and as people read them.
+/// Names of the stages of a message in JSON and in text.
 const STAGES: [(&str, &str); 4] = [
     ("sender_ns", "sender"),
     ("access_ns", "waiting for the medium"),
@@ -32,40 +32,40 @@ delay, in order, and how long these took.")]
 pub struct Arguments {
     #[command(flatten)]
     transport: TransportOptions,
-    /// From one message to the next, such as 5ms
+    /// Time from one message to the next, such as 5ms
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = quantity::some_time)]
     interval: Duration,
-    /// Bytes of a message
+    /// Bytes of a message, 1 to 1400
     #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=1_400))]
     size: u16,
-    /// Messages of each side
+    /// Messages of each side, 1 to 10000000
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     count: u32,
-    /// The other side answers each message, instead of sending by the clock as well
+    /// The other side sends a reply to each message, instead of one per interval
     #[arg(long)]
     answers: bool,
-    /// The other side only listens
+    /// The other side sends nothing; not with --answers
     #[arg(long, conflicts_with = "answers")]
     one_way: bool,
-    /// Both clocks differ by so much at most; without it, nothing is known of the difference
+    /// Bound of the difference between both clocks (default: nothing is known of it)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     clock_error: Option<Duration>,
-    /// File of the medium between both sides
+    /// Medium file; not with --delay, --jitter, --loss or --burst (default: a path of delays and losses)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["delay", "jitter", "loss", "burst"])]
     medium: Option<PathBuf>,
-    /// Delay of each way
+    /// Delay in each direction
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = quantity::duration)]
     delay: Duration,
-    /// Up to so much is added to each delay, and packets overtake each other by it
+    /// Random addition to each delay, up to this; it reorders packets
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = quantity::duration)]
     jitter: Duration,
-    /// Packets that are lost, such as 1%
+    /// Fraction of packets that are lost, such as 1%
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = quantity::share)]
     loss: f64,
-    /// Packets that are lost in a row each time
+    /// Packets that are lost in a row each time, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     burst: u32,
-    /// What is drawn is the same for the same seed
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print the result as JSON
@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => {
             let mut path = Delays::new(nanoseconds(arguments.delay), arguments.seed);
             path.jitter_ns = nanoseconds(arguments.jitter);
-            // So that as many are lost as asked for, whatever the burst.
+            // The fraction of lost packets is as requested, for any burst length.
             let good = f64::from(arguments.burst) * (1.0 - arguments.loss);
             path.loss = arguments.loss / (arguments.loss + good);
             path.burst = arguments.burst;
@@ -129,7 +129,7 @@ fn over_path(
     }
 }
 
-/// Times of the stages of a way's messages; none where no message has any.
+/// Returns the times of the stages of a direction's messages; `None` if no message has any.
 fn stages(found: &Simulated, way: usize) -> [Option<Summary>; 4] {
     let mut all = [(); 4].map(|()| LatencyHistogram::new());
     for it in found.messages[way].iter().filter_map(|it| it.stages) {
@@ -188,7 +188,7 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
         return;
     }
     for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
-        // A side that only listens has none.
+        // A side that only receives sends none.
         if *sent == 0 && arguments.one_way {
             continue;
         }

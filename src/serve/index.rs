@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use taut_results::{InsidePath, has};
 
-/// Files that say what a results folder is, the first that is there.
+/// Files that identify a results folder; the first one found counts.
 const HEADS: [&str; 7] = [
     "state.json",
     "experiment.json",
@@ -22,42 +22,42 @@ const HEADS: [&str; 7] = [
     "generators.json",
     "summary.json",
 ];
-/// Levels of folders that are looked through.
+/// The deepest level of folders that is searched.
 const DEEPEST: usize = 4;
-/// Results folders that are listed.
+/// The largest number of results folders that are listed.
 const MOST_FOLDERS: usize = 100_000;
-/// Bytes of a head that are read.
+/// The largest head that is read, bytes.
 const MOST_HEAD_BYTES: u64 = 16 << 20;
-/// Time between two looks.
+/// Time between two scans.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What the list says of a results folder.
+/// The entry of a results folder in the list.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Entry {
-    /// Path from the folder that is served on.
+    /// Path relative to the folder that is served.
     pub name: String,
-    /// Command that made it, such as `bench rfc2544`.
+    /// The command that wrote the results, such as `bench rfc2544`.
     pub kind: String,
     pub title: String,
-    /// RFC 3339, UTC.
+    /// Start time, RFC 3339, UTC.
     pub started: String,
     pub stage: String,
-    /// Runs that are there, and that there are to be.
+    /// Runs that are complete, and runs in total.
     pub done: Option<u64>,
     pub planned: Option<u64>,
-    /// Claims by their verdict.
+    /// Number of claims by verdict.
     pub verdicts: BTreeMap<String, u64>,
     pub has_report: bool,
-    /// Whether it can be compared.
+    /// The folder can be compared with others.
     pub is_experiment: bool,
-    /// What is wrong with it.
+    /// The error that makes the folder unreadable.
     pub problem: Option<String>,
 }
 
-/// What a folder's head and verdicts were when they were read.
+/// The times at which a folder's head and verdicts were last modified when they were read.
 type Stamp = [Option<SystemTime>; 3];
 
-/// All results folders below one.
+/// All results folders below a folder.
 #[derive(Debug)]
 pub struct Index {
     dir: PathBuf,
@@ -80,7 +80,7 @@ impl Index {
         self.known().len()
     }
 
-    /// The folder of that name, if it is in the list.
+    /// Returns the folder of that name, if it is in the list.
     pub fn path_of(&self, name: &str) -> Option<PathBuf> {
         self.known().contains_key(name).then(|| match name {
             "." => self.dir.clone(),
@@ -91,18 +91,18 @@ impl Index {
     pub fn as_json(&self) -> String {
         let known = self.known();
         let mut entries: Vec<&Entry> = known.values().map(|(_, entry)| entry).collect();
-        // The latest first; those of which that is not known last.
+        // The latest come first; those without a known start come last.
         entries.sort_by(|a, b| (&b.started, &a.name).cmp(&(&a.started, &b.name)));
         serde_json::to_string(&entries).unwrap_or_default()
     }
 
-    /// Looks through the folders again.
+    /// Scans the folders again.
     pub fn look(&self) {
         let mut found = Vec::new();
         look_below(&self.dir, String::new(), 0, &mut found);
         let mut known = self.known();
         let mut before = std::mem::take(&mut *known);
-        // Whoever asks meanwhile waits for what is read anew, which is little but for the first time.
+        // Requests wait while changed folders are read, which is short except for the first time.
         for (name, head) in found {
             let folder = match name.as_str() {
                 "." => self.dir.clone(),
@@ -127,7 +127,7 @@ impl Index {
     }
 }
 
-/// The results folders below a folder, by name, with the file that says what each is.
+/// Finds the results folders below a folder, by name, with the file that identifies each.
 fn look_below(dir: &Path, name: String, level: usize, found: &mut Vec<(String, &'static str)>) {
     let is_there = |head: &&&str| fs::symlink_metadata(dir.join(head)).is_ok_and(|it| it.is_file());
     if let Some(head) = HEADS.iter().find(is_there) {
@@ -165,7 +165,8 @@ fn look_below(dir: &Path, name: String, level: usize, found: &mut Vec<(String, &
     }
 }
 
-/// A JSON file of a results folder that is not too long; a plain one, as a pipe would keep whoever reads waiting.
+/// Reads a JSON file of a results folder. It has to be a plain file of limited length, as a pipe would block the
+/// reader.
 pub fn read(folder: &Path, name: &str) -> Result<Value, String> {
     let name = InsidePath::new(name).map_err(|e| e.to_string())?;
     let text = name.read(folder, MOST_HEAD_BYTES);
@@ -199,7 +200,7 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     {
         for claim in summary["verdicts"].as_array().into_iter().flatten() {
             let verdict = match claim["verdict"].as_str().unwrap_or("no-data") {
-                // Results of before say so of any condition that held.
+                // Older results use this word for any condition that held.
                 "reproduced" => "holds",
                 "not-reproduced" => "fails",
                 other => other,
@@ -211,7 +212,7 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     entry
 }
 
-/// The subcommand of a command line: its words up to the first that is none.
+/// Returns the subcommand of a command line: its words up to the first option or file.
 fn kind_of(command_line: &str) -> String {
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|it| it.is_ascii_lowercase());
     let words = command_line.split_whitespace().skip(1);
@@ -259,7 +260,7 @@ pub fn files_below(dir: &Path, below: &Path, files: &mut Vec<Listed>, most: usiz
     true
 }
 
-/// Looks again and again until dropped.
+/// A thread that scans the folders periodically until dropped.
 #[derive(Debug)]
 pub struct Watching {
     stop: Arc<AtomicBool>,

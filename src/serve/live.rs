@@ -1,4 +1,5 @@
-//! What runs at the moment: an experiment, by what lies in its folder so far; forwarders and others, by their metrics.
+//! Programs and experiments that run now: an experiment by the files in its folder so far, forwarders and others by
+//! their metrics.
 
 use crate::exit::Failure;
 use serde_json::{Value, json};
@@ -9,16 +10,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use taut_results::InsidePath;
 
-/// Bytes at the end of the list of runs that are read.
+/// Number of bytes that are read at the end of the list of runs.
 const TAIL_BYTES: u64 = 1 << 20;
-/// Runs that are shown, the latest ones.
+/// Number of runs that are shown, the latest ones.
 const MOST_RUNS: usize = 300;
-/// Bytes of metrics that are read.
+/// Number of bytes of metrics that are read.
 const MOST_METRICS_BYTES: u64 = 8 << 20;
-/// How long a program may take to give out its metrics.
+/// The timeout of a program's reply with metrics.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// The address of a program's metrics, as the program says it or as it was told.
+/// Parses the address of a program's metrics, as the program prints it or the user gives it.
 pub fn address(text: &str) -> Result<SocketAddr, Failure> {
     let bare = text.strip_prefix("http://").unwrap_or(text);
     let bare = bare.strip_suffix("/metrics").unwrap_or(bare);
@@ -29,14 +30,14 @@ pub fn address(text: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
-/// An experiment: how far it is, the runs that are being made, and the latest that have been.
+/// Returns the progress of an experiment, its current runs, and the latest complete ones.
 pub fn experiment(folder: &Path) -> Result<Value, String> {
     let state = super::index::read(folder, "state.json")?;
     let (runs, problem) = match latest_runs(folder) {
         Ok(runs) => (runs, None),
         Err(e) => (Vec::new(), Some(format!("runs.jsonl: {e}"))),
     };
-    // What lies behind a link is not the experiment's.
+    // A file behind a link does not belong to the experiment.
     let is_own = InsidePath::new("runs").is_ok_and(|it| it.is_folder(folder));
     let names = is_own.then(|| fs::read_dir(folder.join("runs")));
     let names = names.into_iter().flatten().flatten();
@@ -53,7 +54,7 @@ pub fn experiment(folder: &Path) -> Result<Value, String> {
     }))
 }
 
-/// The last lines of the list of runs. One that is being written is left out.
+/// Reads the last lines of the list of runs, without an incomplete last line.
 fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
     let opened = InsidePath::new("runs.jsonl").map_err(io::Error::other)?;
     let mut file = match opened.open(folder) {
@@ -65,7 +66,7 @@ fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
     file.seek(SeekFrom::Start(from))?;
     let mut tail = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut tail)?;
-    // What follows the last line end is empty, or half a line; what is in front of the first may be as well.
+    // The text after the last line end is empty or an incomplete line, and the first line may be incomplete.
     let mut lines: Vec<&[u8]> = tail.split(|byte| *byte == b'\n').collect();
     lines.pop();
     if from > 0 && !lines.is_empty() {
@@ -82,7 +83,7 @@ fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
     runs.collect()
 }
 
-/// What a program gives out at that address now: OpenMetrics.
+/// Returns the metrics that a program serves at that address now, as OpenMetrics.
 pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let mut program = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -103,7 +104,7 @@ pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
     loop {
         program.set_read_timeout(Some(left()?))?;
         let read = match program.read(&mut part) {
-            // As a socket says it whose time is up.
+            // A socket reports a timeout in this way.
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
             read => read?,
         };
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_is_shown_as_far_as_it_has_been_written() {
+    fn an_unfinished_experiment_is_displayed_up_to_its_last_run() {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         assert!(experiment(folder.path()).is_err());
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(now["making"], json!(["v1-r2"]));
         assert_eq!(now["runs"].as_array().unwrap().len(), 1, "{now}");
         assert_eq!(now["runs"][0]["metrics"]["a"], 2);
-        // Of many runs the latest.
+        // Only the latest of many runs are shown.
         put("runs.jsonl", &format!("{line}\n").repeat(20_000));
         let many = experiment(folder.path()).unwrap();
         assert_eq!(many["runs"].as_array().unwrap().len(), MOST_RUNS);
@@ -180,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn metrics_come_from_who_gives_them_out_and_nobody_else_is_waited_for() {
+    fn metrics_arrive_from_an_endpoint_and_idle_ones_time_out() {
         let endpoint = Endpoint::serve("127.0.0.1:0", || "x 1\n# EOF\n".to_string()).unwrap();
         assert_eq!(metrics(endpoint.address()).unwrap(), b"x 1\n# EOF\n");
         let gone = endpoint.address();
         drop(endpoint);
         assert!(metrics(gone).is_err());
-        // Accepted by the system, answered by nobody.
+        // The system accepts the connection, but nothing answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let error = metrics(silent.local_addr().unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);

@@ -1,9 +1,9 @@
-//! `taut serve`: results folders in a browser. Reads, and changes nothing.
+//! `taut serve`: results folders in a browser, read only.
 //!
-//! Every address has the token in it that is printed at the start, and nobody is answered who came by a name. Files are looked up by
-//! names that lead nowhere else. Whoever made a report may be a stranger, so it is shown in a frame in a page of ours: that page's policy
-//! lets the frame go nowhere else, the frame's own has no script run but those that our reports have, and the address of the frame has a
-//! key in it that opens nothing but this report.
+//! Every address contains the token that is printed at the start, and requests by host name are refused. Files are
+//! looked up by names that cannot lead outside the folder. A report may come from an untrusted source, so it is shown
+//! in a frame of our page. The page's policy keeps the frame from navigating elsewhere. The frame's own policy only
+//! runs the scripts that our reports have. The address of the frame contains a key that opens only this report.
 
 mod index;
 mod live;
@@ -29,16 +29,16 @@ use taut_results::{InsidePath, has};
 const PAGE: &str = include_str!("page.html");
 /// The page around a report.
 const FRAME: &str = include_str!("frame.html");
-/// What stands for the frame's address in it.
+/// The placeholder for the frame's address.
 const ADDRESS: &str = "{{address}}";
-/// What stands for the secrets in it.
+/// The placeholder for the secrets.
 const NONCE: &str = "{{nonce}}";
 const TOKEN: &str = "{{token}}";
-/// What stands for the addresses that are watched.
+/// The placeholder for the addresses that are watched.
 const WATCHED: &str = "{{watched}}";
-/// The largest file that is handed out, bytes.
+/// The largest file that is served, bytes.
 const MOST_FILE_BYTES: u64 = 256 << 20;
-/// Files of a folder that are listed.
+/// The largest number of files listed per folder.
 const MOST_FILES: usize = 5_000;
 
 #[derive(clap::Args)]
@@ -50,20 +50,19 @@ const MOST_FILES: usize = 5_000;
 Open the address that it prints. The list follows what is written below the folder: a running experiment shows how far it is, and run by
 run what it measures. Tick two experiments to compare them. Ctrl-C ends it.")]
 pub struct Arguments {
-    /// Folder with results folders, or folders of them
+    /// Folder with results folders, or with folders of them
     #[arg(default_value = "results")]
     dir: PathBuf,
-    /// Port of this machine, or address and port; 0 takes a free one
+    /// Port of this machine, or address and port; 0 takes a free port
     #[arg(long, value_name = "PORT", default_value = "9200")]
     listen: String,
-    /// Show a running forwarder, generator, chain or capture as well: the address of its --metrics; may be there more
-    /// than once
+    /// Show a running forwarder, generator, chain or capture as well: the address of its --metrics; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     watch: Vec<String>,
-    /// End when standard input closes: for programs that start it and must not leave it behind
+    /// End when standard input closes, for programs that start taut and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
-    /// Print the address as JSON
+    /// Print the address as JSON: `event`, `url` and `folders`
     #[arg(long)]
     json: bool,
 }
@@ -111,19 +110,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keys that open one report each: who has one can tell no other.
+/// The keys that open one report each; a key does not reveal any other.
 #[derive(Default)]
 struct Keys([RandomState; 2]);
 
 impl Keys {
-    /// The key of what has this address behind the token.
+    /// Returns the key of the address with these parts after the token.
     fn of(&self, parts: &[&str]) -> String {
         let [one, other] = self.0.each_ref().map(|keyed| keyed.hash_one(parts));
         format!("{one:016x}{other:016x}")
     }
 }
 
-/// Parts of a path behind the token, with what `%XX` stands for in place of it; none if it is not text.
+/// Splits a path after the token into its parts and decodes `%XX`; `None` if a part is not UTF-8.
 fn parts(path: &str) -> Option<Vec<String>> {
     path.trim_start_matches('/')
         .split('/')
@@ -191,7 +190,7 @@ fn answer(
         let more = "connect-src 'self'; frame-src 'self'; img-src data:; frame-ancestors 'none'";
         (reply, format!("{of_ours}{more}"))
     } else if is_shown && is_same(token, &keys.of(rest)) {
-        // A report by itself could go where it likes: it is shown in a frame.
+        // A report outside the frame could navigate anywhere, so it is shown in a frame.
         if request.field("Sec-Fetch-Dest") == Some("document") {
             return Reply::text("403 Forbidden", "this address is for a frame");
         }
@@ -224,12 +223,12 @@ fn answer(
     }
 }
 
-/// A part of a policy: what has the nonce of our page in it, and nothing else.
+/// Returns the part of a policy that allows only elements with our page's nonce.
 fn nonce_policy(of: &str, secrets: &Secrets) -> String {
     format!("{of} 'nonce-{}'; ", secrets.nonce)
 }
 
-/// Whether there is something to show.
+/// Reports whether the address leads to anything.
 fn is_there(index: &Index, parts: &[&str]) -> bool {
     match parts {
         ["report", folder] => index
@@ -250,7 +249,7 @@ fn frame(secrets: &Secrets, key: &str, parts: &[&str]) -> Reply {
     of_html(text.into_bytes())
 }
 
-/// A part of a path, with `%XX` for whatever is neither a letter nor a digit.
+/// Encodes a part of a path: `%XX` for every byte that is neither a letter nor a digit.
 fn encoded(part: &str) -> String {
     let of = |byte: u8| match byte {
         b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
@@ -259,8 +258,8 @@ fn encoded(part: &str) -> String {
     part.bytes().map(of).collect()
 }
 
-/// Tags by which a page has a browser connect to where they lead, by itself: it does so before it looks whether the policy lets it go
-/// there. Our reports have none of them but [`OURS`].
+/// Tags that make a browser connect to their target by itself, before it checks whether the policy allows it. Our
+/// reports contain none of them but [`OURS`].
 const LEADING: [&str; 7] = [
     "<link", "<meta", "<iframe", "<frame", "<object", "<embed", "<portal",
 ];
@@ -269,11 +268,11 @@ const OURS: [&str; 2] = [
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
 ];
 
-/// Lets those scripts of a page run that our reports have, by the nonce of its policy; others do not run. Tags that lead elsewhere
-/// become such as mean nothing.
+/// Gives our reports' scripts the nonce of the policy, so that no other script runs. Tags that lead elsewhere are
+/// renamed to meaningless ones.
 fn tamed(reply: Reply, nonce: &str) -> Reply {
     const BEGIN: &str = "<script>";
-    // What is no UTF-8 could be text of another kind to a browser.
+    // A browser could read invalid UTF-8 as text in another encoding.
     let text = String::from_utf8_lossy(&reply.body);
     let lower = text.to_ascii_lowercase();
     let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
@@ -303,7 +302,7 @@ fn tamed(reply: Reply, nonce: &str) -> Reply {
     }
 }
 
-/// Whether text begins with a tag that leads elsewhere; in small letters.
+/// Reports whether text in lower case begins with a tag that leads elsewhere.
 fn is_leading(text: &str) -> bool {
     let begins = |tags: &[&str]| tags.iter().any(|it| text.starts_with(it));
     begins(&LEADING) && !begins(&OURS)
@@ -337,7 +336,7 @@ fn of_json(text: String) -> Reply {
     }
 }
 
-/// How far an experiment is, and what its latest runs have measured.
+/// Returns the progress of an experiment and the metrics of its latest runs.
 fn experiment(index: &Index, folder: &str) -> Reply {
     let Some(path) = index.path_of(folder) else {
         return missing();
@@ -348,7 +347,7 @@ fn experiment(index: &Index, folder: &str) -> Reply {
     }
 }
 
-/// What the program of that number gives out, which the page reads.
+/// Returns the metrics of the program of that number, which the page reads.
 fn metrics(watched: &[SocketAddr], number: &str) -> Reply {
     let Some(address) = number.parse().ok().and_then(|it: usize| watched.get(it)) else {
         return missing();
@@ -372,7 +371,7 @@ fn files(index: &Index, folder: &str) -> Reply {
     of_json(json!({"files": files, "is_whole": is_whole}).to_string())
 }
 
-/// Hands out a file of a results folder: as a download, or to be shown.
+/// Serves a file of a results folder, as a download or for display.
 fn file(index: &Index, folder: &str, name: &str, is_download: bool) -> Reply {
     let Some(path) = index.path_of(folder) else {
         return missing();
@@ -413,7 +412,7 @@ fn file(index: &Index, folder: &str, name: &str, is_download: bool) -> Reply {
     }
 }
 
-/// Compares two experiments, as `taut experiment compare` does, and shows the page of that.
+/// Compares two experiments, as `taut experiment compare` does, and serves the resulting page.
 fn compared(index: &Index, one: &str, other: &str) -> Reply {
     let (Some(one), Some(other)) = (index.path_of(one), index.path_of(other)) else {
         return missing();

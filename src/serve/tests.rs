@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 
-/// A folder of results: an experiment that runs, one of another kind, a broken one, and what is none.
+/// Creates a folder of results: a running experiment, one of another kind, a broken one, and unrelated files.
 fn results() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
@@ -81,7 +81,7 @@ impl Asked {
 }
 
 impl Asked {
-    /// What the frame of a report or a comparison shows.
+    /// Returns the content of the frame of a report or a comparison.
     fn framed(&self, path: &str) -> String {
         let around = self.get(path);
         let address = around.split("<iframe src=\"").nth(1).unwrap();
@@ -98,7 +98,7 @@ fn body(said: &str) -> &str {
 }
 
 #[test]
-fn the_list_has_what_is_there_and_says_what_is_broken() {
+fn the_list_contains_all_results_and_names_broken_ones() {
     let asked = Asked::new();
     let list: Vec<Value> = serde_json::from_str(body(&asked.get("list.json"))).unwrap();
     let names: Vec<&str> = list.iter().map(|it| it["name"].as_str().unwrap()).collect();
@@ -128,7 +128,7 @@ fn the_list_has_what_is_there_and_says_what_is_broken() {
 }
 
 #[test]
-fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
+fn the_server_requires_the_token_and_serves_only_result_files() {
     let asked = Asked::new();
     let page = asked.get("");
     assert!(
@@ -236,7 +236,7 @@ fn ten_thousand_folders_are_listed_and_forgotten_when_they_go() {
 }
 
 #[test]
-fn a_key_opens_the_report_that_it_is_of_and_in_a_frame_only() {
+fn a_key_opens_only_its_own_report_in_a_frame() {
     let asked = Asked::new();
     let around = asked.get("report/a");
     let address = around.split("<iframe src=\"").nth(1).unwrap();
@@ -288,7 +288,7 @@ fn scripts_of_our_reports_run_and_no_others() {
 }
 
 #[test]
-fn what_is_no_plain_file_keeps_nobody_waiting() {
+fn special_files_do_not_block_the_list() {
     let dir = results();
     for name in ["pipe", "stdin", "zero"] {
         let folder = dir.path().join(name);
@@ -323,7 +323,7 @@ fn what_is_no_plain_file_keeps_nobody_waiting() {
 
 #[test]
 fn verdicts_of_strangers_are_words_and_nothing_else() {
-    // Whatever a key is called, the page finds nothing under it that it has not put there.
+    // The page only finds keys that it has set itself, whatever their names.
     for looked_up in ["words[", "kinds[", "metrics || {})["] {
         assert!(!PAGE.contains(looked_up), "{looked_up}");
     }

@@ -9,12 +9,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long an answer may take: millions of entries may be loaded for somebody else.
+/// The timeout of a reply: another client may be loading millions of entries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One end of a control socket.
 pub struct Conversation {
-    /// What is talked to, for messages: `gateway`.
+    /// The kind of function at the other end, for messages: `gateway`.
     what: &'static str,
     socket: PathBuf,
     stream: UnixStream,
@@ -22,7 +22,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Connects with the function of that name, which is a `what`.
+    /// Connects to the function of that name, which is a `what`.
     pub fn begin(what: &'static str, function: &str, socket: &Path) -> Result<Self, Failure> {
         let (stream, read) = connect(socket)
             .and_then(|stream| Ok((stream.try_clone()?, stream)))
@@ -44,12 +44,12 @@ impl Conversation {
         &self.stream
     }
 
-    /// Asks, with the file that belongs to the request; the line that answers.
+    /// Sends a request with its file; returns the line of the reply.
     pub fn ask(&mut self, request: &impl Serialize, file: &[u8]) -> Result<String, Failure> {
         let mut asked = serde_json::to_vec(request).map_err(|e| self.failed(&e.into()))?;
         asked.push(b'\n');
         asked.extend(file);
-        // One that does not want the file says why and reads no more of it.
+        // A function that does not accept the file says why and stops reading.
         let sent = (&self.stream).write_all(&asked);
         let line = self.lines.next();
         match (line, sent) {
@@ -62,7 +62,7 @@ impl Conversation {
         }
     }
 
-    /// A further line of an answer.
+    /// Reads a further line of a reply.
     pub fn line(&mut self) -> Result<String, Failure> {
         let line = self.lines.next();
         let line = line.unwrap_or(Err(ErrorKind::UnexpectedEof.into()));
@@ -93,7 +93,7 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A file of at most so many bytes, of `what`.
+/// Reads the file of a `what`, of at most `most_bytes` bytes.
 pub fn read_file(path: &Path, what: &str, most_bytes: u64) -> Result<Vec<u8>, Failure> {
     let wrong = |e: String| Failure::Input(format!("{}: {e}", path.display()));
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! What commands that measure share at the terminal: the machine for themselves, a progress bar, and what is shown at the end.
+//! Terminal output shared by commands that measure: exclusive use of the machine, a progress bar, and the final output.
 
 pub mod conversation;
 pub mod print;
@@ -16,8 +16,8 @@ use taut_host::private::{Claim, LockError, MEASURING, MEASURING_PATIENCE};
 use taut_lab::benchmark::Observer;
 use taut_results::LeftOut;
 
-/// Measures while nothing else does, under a progress bar, and shows the results folder that comes of it. After Ctrl-C the
-/// folder has what was complete.
+/// Measures while no other measurement runs, with a progress bar, and shows the resulting folder. After Ctrl-C, the
+/// folder has the complete part.
 pub fn measure_alone<E: Into<Failure>>(
     json: bool,
     measure: impl FnOnce(&mut Bar, &AtomicBool) -> Result<PathBuf, E>,
@@ -36,20 +36,20 @@ pub fn measure_alone<E: Into<Failure>>(
     Ok(())
 }
 
-/// Held while measuring: two measurements on the same cores would only measure each other.
+/// The lock held while measuring: two measurements on the same cores would disturb each other.
 pub struct Alone {
     _claim: Claim,
 }
 
 impl Alone {
-    /// Takes the machine's lock for measuring, as [`Alone::claim_for`].
+    /// Takes the machine's lock for measuring, with [`Alone::claim_for`].
     pub fn claim() -> Result<Self, Failure> {
         Self::claim_for(MEASURING)
     }
 
-    /// Takes the machine's lock for measuring or that for experiments, which the kernel frees however this process ends.
+    /// Takes the machine's lock for measuring or for experiments, which the kernel releases however this process ends.
     ///
-    /// Waits for another measurement to end, [`MEASURING_PATIENCE`] at most.
+    /// Waits for another measurement to end, for at most [`MEASURING_PATIENCE`].
     pub fn claim_for(what: &str) -> Result<Self, Failure> {
         let stop = exit::stop_flag()?;
         let minutes = MEASURING_PATIENCE.as_secs() / 60;
@@ -71,8 +71,7 @@ impl Alone {
     }
 }
 
-/// The progress bar. It is redrawn between measurements only: a redraw during one would take time from
-/// one of the two cores.
+/// The progress bar. It is redrawn only between measurements, as redrawing takes time from one of the two cores.
 pub struct Bar(ProgressBar);
 
 impl Bar {
@@ -86,7 +85,7 @@ impl Bar {
 }
 
 impl Bar {
-    /// Takes it off the terminal.
+    /// Removes it from the terminal.
     pub fn clear(&self) {
         self.0.finish_and_clear();
     }

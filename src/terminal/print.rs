@@ -1,4 +1,4 @@
-//! Printing for people and pipes: a reader that has gone away is no reason to die.
+//! Printing for people and pipes: a closed pipe is no error.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
@@ -9,7 +9,7 @@ use taut_port::Link;
 
 use crate::exit::Failure;
 
-/// Prints a line on standard output at once; what would command the terminal is shown as text.
+/// Prints a line on standard output at once, with control sequences shown as text.
 pub fn line(text: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = out
@@ -17,12 +17,12 @@ pub fn line(text: impl Display) {
         .and_then(|()| out.flush());
 }
 
-/// Prints what has happened as JSON.
+/// Prints an event as JSON.
 pub fn report(report: &Report) {
     line(serde_json::to_string(report).unwrap_or_default());
 }
 
-/// Says that the link of a port has gone up or down, to people.
+/// Prints that the link of a port went up or down.
 pub fn link(port: &str, link: &Link) {
     match link {
         Link::Up => note(format_args!("{port}: up")),
@@ -30,7 +30,7 @@ pub fn link(port: &str, link: &Link) {
     }
 }
 
-/// The same as JSON.
+/// Prints the same as JSON.
 pub fn link_report(port: &str, link: &Link) {
     let down = match link {
         Link::Up => None,
@@ -40,7 +40,7 @@ pub fn link_report(port: &str, link: &Link) {
     report(&Event::Link { port, down }.into());
 }
 
-/// Says something on standard error beside what is printed, behind the program's name.
+/// Prints a note on standard error, after the program's name.
 pub fn note(text: impl Display) {
     say(format_args!(
         "taut: {}",
@@ -48,7 +48,7 @@ pub fn note(text: impl Display) {
     ));
 }
 
-/// What the system said, without the number that it has for it.
+/// Returns a system error's text without its number.
 fn without_error_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -62,7 +62,8 @@ fn without_error_numbers(text: &str) -> String {
     plain
 }
 
-/// Prints a line on standard error. One write: lines of several programs on one terminal stay whole.
+/// Prints a line on standard error. It is a single write, so that lines of several programs on one terminal stay
+/// intact.
 pub fn say(text: impl Display) {
     let _ = std::io::stderr().write_all(whole_line(&text.to_string()).as_bytes());
 }
@@ -73,8 +74,8 @@ fn whole_line(text: &str) -> String {
     line
 }
 
-/// A text in which nothing commands a terminal: control characters, and those that turn the direction of writing, as JSON writes
-/// them. So names in somebody else's results can neither hide nor forge what is printed, and JSON stays the same JSON.
+/// Escapes control characters and those that change the writing direction, as JSON does. Names in untrusted results can
+/// then neither hide nor forge output, and JSON keeps its meaning.
 pub fn shown(text: &str) -> Cow<'_, str> {
     let commands = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
@@ -94,7 +95,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Prints rows below their heads.
+/// Prints rows below their headings.
 pub fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
     let mut text = taut_figure::table::plain();
     text.set_header(head);
@@ -111,7 +112,7 @@ pub fn json(value: &impl serde::Serialize) {
     line(serde_json::to_string(value).unwrap_or_default());
 }
 
-/// Says where a report is, if there is one.
+/// Prints the path of the report, if there is one.
 pub fn page(page: Option<&Path>) {
     if let Some(page) = page {
         line(format!("report: {}", page.display()));
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_said_is_told_in_words() {
+    fn os_error_numbers_are_removed_from_messages() {
         let plain = |text| without_error_numbers(text);
         assert_eq!(
             plain("a: No such file (os error 2); b: Denied (os error 13)"),
@@ -148,7 +149,7 @@ mod tests {
             shown("\u{1b}[2J\rdone\u{9b}1m\u{202e}x\u{7}"),
             "\\u001b[2J\\u000ddone\\u009b1m\\u202ex\\u0007"
         );
-        // In JSON it stays the same text.
+        // The text in JSON stays the same.
         let json = serde_json::json!({ "name": "\u{9b}\u{202e}\u{1b}" });
         let printed = shown(&json.to_string()).into_owned();
         assert_eq!(

@@ -1,15 +1,15 @@
-//! Numbers as people write them on the command line: times, shares. How they are printed is the laboratory's.
+//! Numbers as people write them on the command line: times and fractions. The laboratory formats them for output.
 
 use std::time::Duration;
 pub use taut_measure::quantity::{rate, summary, time};
 
-/// Reads a time with its unit, which may be none: `0us`.
+/// Parses a time with its unit, which may be zero: `0us`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     taut_settings::duration(text)
         .ok_or_else(|| "want a time, such as 800ns, 5ms or 10s".to_string())
 }
 
-/// Reads a time with its unit that is longer than none.
+/// Parses a time above zero with its unit.
 pub fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("want a time above 0, such as 800ns, 5ms or 10s".to_string()),
@@ -17,7 +17,7 @@ pub fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a number of seconds.
+/// Parses a number of seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1e7).contains(&value) => Ok(value),
@@ -25,7 +25,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a share of a whole, also in per cent: 0.05 or 5%.
+/// Parses a fraction, also in per cent: 0.05 or 5%.
 pub fn share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, factor) = text
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_a_unit_and_are_above_zero_where_they_must() {
+    fn times_need_a_unit_and_positive_values_where_required() {
         assert_eq!(some_time("1.5 ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("0us"), Ok(Duration::ZERO));
         assert!(some_time("0us").is_err_and(|e| e.contains("above 0")));

@@ -1,4 +1,4 @@
-//! What a running generator shows each second: a line, a JSON object or the dashboard, and its metrics.
+//! The display of a running generator each second: a line, a JSON object or the dashboard, and its metrics.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -12,29 +12,29 @@ use taut_live::{Asked, Dashboard, View};
 use taut_results::SampleThread;
 use taut_traffic::{Interval, StreamView};
 
-/// How long to wait for a stream to hand over what it has gathered.
+/// How long to wait for a stream to send the samples of a second.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What is left at the end is a second of its own if it lasted as long: the last one ends with the generator, a moment early.
+/// The shortest last interval that counts as a second of its own. The last one ends with the generator, a moment early.
 const LAST_SECOND: Duration = Duration::from_millis(500);
 
-/// How often a dashboard looks for keys.
+/// The interval at which a dashboard checks for keys.
 const KEYS: Duration = Duration::from_millis(100);
 
-/// How it is shown.
+/// The kind of display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Not at all: only the metrics are kept up to date.
+    /// No display; only the metrics are updated.
     Nothing,
     Lines,
     Json,
     Dashboard,
 }
 
-/// The text that the metrics endpoint gives out.
+/// The text that the metrics endpoint serves.
 pub type MetricsText = Arc<Mutex<String>>;
 
-/// Gives out what `render` makes, if that is asked for, and says where.
+/// Serves the output of `render`, if that is requested, and prints the address.
 pub fn serve_metrics(
     address: Option<&str>,
     render: impl Fn() -> String + Send + Sync + 'static,
@@ -50,9 +50,9 @@ pub fn serve_metrics(
     Ok(Some(endpoint))
 }
 
-/// The endpoint, if one is asked for, and the text that it gives out.
+/// Starts the endpoint, if one is requested, and returns the text that it serves.
 pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
-    // Well-formed before the first look as well.
+    // The text is well-formed before the first update as well.
     let text = MetricsText::new(Mutex::new(Exposition::new().finish()));
     let given_out = Arc::clone(&text);
     let endpoint = serve_metrics(address, move || {
@@ -65,19 +65,19 @@ pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<Metri
     Ok((endpoint, text))
 }
 
-/// What a measurement of several trials does at the moment, and about how long it still takes.
+/// The current step of a measurement of several trials, and about how long it still takes.
 #[derive(Debug, Default)]
 pub struct Status {
     pub doing: String,
     pub left: Duration,
 }
 
-/// What is watched, and how.
+/// The streams to watch, and the kind of display.
 pub struct Watch<'a> {
     pub look: Look,
     pub title: String,
     pub planned_seconds: f64,
-    /// Of a measurement of several trials; it says instead of `planned_seconds` how long it takes.
+    /// Set for a measurement of several trials; it gives the remaining time instead of `planned_seconds`.
     pub status: Option<&'a Mutex<Status>>,
     pub metrics: Option<MetricsText>,
     pub samples: &'a [SampleThread],
@@ -85,8 +85,8 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Shows every second from the message of `running` on until its other side is gone. Nothing comes if
-    /// the generator fails before it starts.
+    /// Shows every second, from the message of `running` until its other side is closed. No message arrives if the
+    /// generator fails before it starts.
     pub fn run(&self, streams: &mut [StreamView], running: &Receiver<()>) {
         self.publish(streams);
         if running.recv().is_err() {
@@ -138,7 +138,7 @@ impl Watch<'_> {
                     *told = true;
                 }
             }
-            // The first stream's, where somebody gathers them.
+            // The first stream's interval, if intervals are collected.
             let last = streams.first().and_then(|stream| stream.last.as_deref());
             self.say(second, streams, last);
         }
@@ -177,7 +177,7 @@ impl Watch<'_> {
                 Ok(Asked::Quit) => self.stop.store(true, Ordering::Relaxed),
                 Ok(Asked::Stream) => self.draw(dashboard, begun, streams),
                 Ok(Asked::Nothing) => {}
-                // The terminal has gone; a signal says so as well.
+                // The terminal is closed; a signal reports that as well.
                 Err(_) => *dashboard = None,
             }
         }

@@ -1,4 +1,4 @@
-//! `taut tune aliasing`: what periodic interrupts do to periodic packets, by simulation.
+//! `taut tune aliasing`: the effect of periodic interrupts on periodic packets, by simulation.
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
@@ -12,10 +12,10 @@ use taut_model::{Beat, Interrupt, Scene};
 use taut_results::write_whole;
 use taut_traffic::Rate;
 
-/// Parts of the time of which the worst latency is told.
+/// Number of intervals for which the worst latency is printed.
 const BINS: usize = 100;
 
-/// Interrupts, and packets held up, that are simulated at most.
+/// The largest number of simulated interrupts, and of delayed packets.
 const MOST: f64 = 2e6;
 
 #[derive(clap::Args)]
@@ -30,24 +30,25 @@ pub struct Arguments {
     /// Packets per second, such as 10k
     #[arg(long)]
     rate: Rate,
-    /// How often an interrupt comes and what it costs, such as 250/s:6us; may be given several times
+    /// Rate and length of an interrupt, and when the first one comes, such as 250/s:6us or 250/s:6us@4ms; may be
+    /// repeated
     #[arg(long, value_name = "RATE/s:TIME[@TIME]", required = true)]
     interrupt: Vec<Ticking>,
-    /// For how long
+    /// Simulated time; it ends at two million interrupts or delayed packets
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::duration)]
     duration: Duration,
-    /// Latency of a packet that nothing holds up
+    /// Latency of a packet that nothing delays
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = quantity::duration)]
     latency: Duration,
-    /// Draw the packets that are held up in this file
+    /// Draw the delayed packets in this file
     #[arg(short, long, value_name = "FILE.svg")]
     output: Option<PathBuf>,
-    /// Print JSON, with the worst latency of each hundredth of the time
+    /// Print JSON, with the highest latency of each hundredth of the time
     #[arg(long)]
     json: bool,
 }
 
-/// An interrupt as it is given.
+/// An interrupt in the form of the option.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticking(pub(crate) Interrupt);
 
@@ -71,7 +72,7 @@ impl FromStr for Ticking {
     }
 }
 
-/// The scene, if it can be simulated.
+/// Builds the scene, if it can be simulated.
 fn scene(arguments: &Arguments) -> Result<Scene, Failure> {
     let input = |text: &str| Failure::Input(text.to_owned());
     let Rate::Packets(rate_pps) = arguments.rate else {

@@ -19,26 +19,26 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Say how every setting that matters for latency stands, what it costs, and how to change it
+    /// Print the state of every setting that matters for latency, its cost, and how to change it
     Audit(AuditArguments),
-    /// Change what can be changed at run time; every old value goes into a journal first
+    /// Change what can be changed at run time; every old value is written to a journal first
     Apply(ApplyArguments),
-    /// Bring back what apply changed
+    /// Restore what apply changed
     Revert(RevertArguments),
-    /// Listen for what interrupts a busy loop on these CPUs: how often, how long, by what
+    /// Measure what interrupts a busy loop on these CPUs: how often, how long, the cause
     Noise(noise::Arguments),
     /// Simulate what periodic interrupts do to packets at a constant rate
     Aliasing(aliasing::Arguments),
-    /// Print what there is to know of a setting, or the names of all
+    /// Print everything about a setting, or the names of all
     Explain(ExplainArguments),
 }
 
 #[derive(clap::Args)]
 struct On {
-    /// What to tune for
+    /// Profile: the goal of the settings
     #[arg(long, value_enum, default_value = "latency")]
     profile: ProfileName,
-    /// Look at the tree of proc and sys below this folder instead of this machine's
+    /// Tree of proc, sys and run to work on, such as a copy from another machine, instead of those of this machine
     #[arg(
         long,
         value_name = "FOLDER",
@@ -62,7 +62,7 @@ struct AuditArguments {
     cpus: Option<String>,
     #[command(flatten)]
     on: On,
-    /// End with code 1 if a setting is bad
+    /// Exit with code 1 if a setting is bad
     #[arg(long)]
     check: bool,
     /// Print JSON
@@ -79,16 +79,17 @@ struct AuditArguments {
 A group of settings is changed as a whole or not at all. What is as wanted already stays untouched. Values last until
 taut tune revert or the next boot.")]
 struct ApplyArguments {
-    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the one that measurements give a device under test; at least one must
-    /// remain for the system
+    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the one that measurements give a device under test; one at
+    /// least must remain for the system
     #[arg(long, value_name = "LIST")]
     cpus: String,
     #[command(flatten)]
     on: On,
-    /// Print the commands instead
+    /// Print the commands and change nothing; needs no root
     #[arg(long)]
     dry_run: bool,
-    /// Print arguments for the kernel's command line instead, and where they go
+    /// Print the missing arguments of the kernel's command line, and where they go for GRUB and systemd-boot; not
+    /// with --dry-run
     #[arg(long, conflicts_with = "dry_run")]
     boot: bool,
     /// Print JSON
@@ -101,10 +102,10 @@ struct ApplyArguments {
 
 Works from the journal, so also after an apply that was killed midway. After a reboot there is nothing to revert.")]
 struct RevertArguments {
-    /// Print the commands instead
+    /// Print the commands and change nothing; needs no root
     #[arg(long)]
     dry_run: bool,
-    /// Work below this folder instead of on this machine
+    /// Tree of proc, sys and run to work on, such as a copy from another machine, instead of those of this machine
     #[arg(
         long,
         value_name = "FOLDER",
@@ -120,9 +121,9 @@ struct RevertArguments {
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut tune explain irq-affinity")]
 struct ExplainArguments {
-    /// The setting (default: list them)
+    /// Name of a setting (default: list the names)
     setting: Option<String>,
-    /// Print what there is to know of all settings, as one page of Markdown
+    /// Print all settings as one page of Markdown; not with SETTING
     #[arg(long, conflicts_with = "setting")]
     all: bool,
 }
@@ -254,7 +255,7 @@ fn print_finding(finding: &Finding) {
     line("source", &finding.source);
 }
 
-/// CPUs of a list, or the one of a device under test.
+/// Parses a list of CPUs, or returns the one of a device under test.
 fn cpus_of(root: &Root, list: &str) -> Result<BTreeSet<usize>, Failure> {
     match list {
         "device" => Ok(BTreeSet::from([taut_host::choose_cores().device])),
@@ -266,7 +267,7 @@ fn apply(arguments: &ApplyArguments) -> Result<(), Failure> {
     let root = Root::at(&arguments.on.root);
     let cpus = cpus_of(&root, &arguments.cpus)?;
     let profile = arguments.on.profile.into();
-    // Also refuses the last CPU.
+    // The plan also refuses the last CPU.
     let plan = tune::plan(&root, &cpus, profile)?;
     if arguments.boot {
         let line = BootLine::of(&tune::audit(&root, &cpus, profile)?);

@@ -1,4 +1,4 @@
-//! `taut tune noise`: what interrupts a busy loop on this machine, without any packet.
+//! `taut tune noise`: the interruptions of a busy loop on this machine, without any packet.
 
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
@@ -22,19 +22,20 @@ pub struct Arguments {
     /// CPUs to listen on, such as 1 or 2-3,6
     #[arg(long, value_name = "LIST")]
     cpus: String,
-    /// For how long, such as 30s or 500ms
+    /// Time to listen, such as 30s or 500ms; with --compare for each program, in three turns of whole seconds
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::some_time)]
     duration: Duration,
-    /// Run the loops at this real-time priority (SCHED_FIFO, 1 to 99); only on CPUs that nothing else needs
+    /// Real-time priority of the loops (SCHED_FIFO), 1 to 99, only on CPUs that nothing else needs (default: an
+    /// ordinary task)
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     fifo: Option<u8>,
-    /// Do not trace the kernel: gaps are a little shorter, and have no causes
+    /// Do not trace what the kernel did in the gaps: gaps are a little shorter, and have no causes
     #[arg(long)]
     no_trace: bool,
-    /// Let oslat and cyclictest take turns with it on the first CPU, each as long in all
+    /// Run oslat and cyclictest as well, interleaved on the first CPU, each for the same time
     #[arg(long)]
     compare: bool,
-    /// Write every gap into this file (CSV): CPU, start on the monotonic clock, length, cause
+    /// Write every gap to this file (CSV): `cpu`, `start_ns` on CLOCK_MONOTONIC, `length_ns`, `cause`
     #[arg(long, value_name = "FILE")]
     gaps: Option<PathBuf>,
     /// Print JSON
@@ -42,18 +43,18 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Most turns of each program in a comparison. A turn is whole seconds long.
+/// The largest number of rounds of each program in a comparison. A round takes whole seconds.
 const ROUNDS: f64 = 3.0;
-/// Causes shown; --json has all.
+/// Number of causes shown; --json has all.
 const SHOWN_CAUSES: usize = 15;
-/// Kinds of interrupts shown of the kernel's counters.
+/// Number of kinds of interrupts shown from the kernel's counters.
 const SHOWN_COUNTS: usize = 4;
 
 #[derive(Serialize)]
 struct Results<'a> {
     #[serde(flatten)]
     heard: &'a Heard,
-    /// Of other programs, in the same run.
+    /// Figures of other programs, in the same run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<PeerFigures>,
 }
@@ -79,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "--fifo on every CPU would stop the whole machine; leave one out of --cpus".to_owned(),
         ));
     }
-    // A file that cannot be written is said before the wait, not after.
+    // An unwritable file is reported before the wait, not after.
     let file = arguments.gaps.as_deref().map(create).transpose()?;
     let (heard, compared) = match arguments.compare {
         true => compare(&plan, stop)?,
@@ -123,7 +124,7 @@ fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Takes turns with the other programs.
+/// Measures alternately with the other programs.
 fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), Failure> {
     let cpu = plan.cpus.first().copied().unwrap_or_default();
     let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);
@@ -210,7 +211,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
         .max(1);
     for bin in &noise.histogram {
         const WIDTH: u64 = 40;
-        // By the logarithm: a single long gap matters.
+        // The scale is logarithmic, as a single long gap matters.
         let share = ((bin.count + 1) as f64).ln() / ((most + 1) as f64).ln();
         let bar = "#".repeat((share * WIDTH as f64).round() as usize);
         let from = quantity::time(bin.from_ns);
@@ -235,7 +236,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
     }
     print::line(format!(
         "  explained: {:.1} % of the lost time, {:.1} % of the gaps; the loop's own share of the CPU: {:.4} %",
-        // Never below nothing, nor the minus zero of an empty sum.
+        // The value is never negative, nor the minus zero of an empty sum.
         (noise.explained.share_of_time * 100.0).max(0.0) + 0.0,
         (noise.explained.share_of_gaps * 100.0).max(0.0) + 0.0,
         noise.own_share * 100.0
@@ -250,7 +251,7 @@ fn print_cpu(noise: &CpuNoise, heard: &Heard) {
     print::line("");
 }
 
-/// The kernel's own counters over the same time.
+/// Prints the kernel's own counters over the same time.
 fn print_counted(cpu: usize, heard: &Heard) {
     let Some(core) = heard.counted.cores.iter().find(|core| core.cpu == cpu) else {
         return;

@@ -1,4 +1,4 @@
-//! What cannot be done is said in one line with the right exit code: calls that end before anything is measured.
+//! Errors that are reported in one line with the right exit code, by calls that end before any measurement.
 
 use crate::support::program::{Program, run};
 use crate::support::refusals::{INPUT, LIMIT, MISSING, says, table};
@@ -380,7 +380,7 @@ fn chain_files_that_cannot_be() {
 }
 
 #[test]
-fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
+fn each_command_names_missing_privileges_and_how_to_get_them() {
     if !as_nobody_works() {
         return;
     }
@@ -524,9 +524,9 @@ fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
         );
     }
     let dpdk = run(&mut as_nobody(&["forward", "--port", "dpdk:net_tap0"]));
-    // Where DPDK is not there, that is said.
+    // A missing DPDK is reported.
     says(&dpdk, MISSING, "needs");
-    // On one core.
+    // Both ends run on one core.
     let core = taut_host::choose_cores().generator.to_string();
     let on_one = ["taskset", "-c", &core, env!("CARGO_BIN_EXE_taut")];
     let two = [
@@ -634,7 +634,7 @@ fn a_socket_in_use_or_of_another_user_is_refused() {
     if !as_nobody_works() {
         return;
     }
-    // Readable by all up to the socket itself, which is the first user's alone.
+    // Every folder is readable except the socket itself, which is the first user's.
     fs::set_permissions(
         Path::new(&path).parent().unwrap(),
         fs::Permissions::from_mode(0o755),

@@ -1,4 +1,4 @@
-//! A capture beside tcpdump, tshark and ordinary hosts.
+//! A capture compared with tcpdump and tshark, and with ordinary hosts.
 
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ping, pinged, transfer};
 use crate::support::own_functions::write_capture;
@@ -17,7 +17,7 @@ const TOOLS: [(&str, &str); 5] = [
     ("capinfos", "wireshark-common"),
 ];
 
-/// Two hosts with a cable between them, on which frames are as long as they say.
+/// Connects two hosts by a cable, with offloads off so that frames have their real length.
 fn two_hosts() -> Option<Hosts> {
     let hosts = Hosts::new(2, &TOOLS)?;
     hosts.join_two();
@@ -29,21 +29,21 @@ fn two_hosts() -> Option<Hosts> {
     Some(hosts)
 }
 
-/// A command of taut in a host's namespace.
+/// Builds a taut command in a host's namespace.
 fn taut_in(host: &Namespace, arguments: &[&str]) -> Command {
     let mut command = in_namespace(&host.0, env!("CARGO_BIN_EXE_taut"));
     command.args(arguments);
     command
 }
 
-/// Echo requests, each after the answer to the one before: so many, and no more.
+/// Sends exactly `count` echo requests, each after the reply to the one before.
 fn pings(host: &Namespace, count: usize) {
     for _ in 0..count {
         ping(host, "10.8.0.2", 1, &[], 1);
     }
 }
 
-/// TCP and echo requests between both.
+/// Sends TCP and echo requests between both.
 fn traffic(hosts: &Hosts) {
     let [one, other] = [0, 1].map(|at| &hosts.all[at]);
     pings(one, 5);
@@ -52,7 +52,7 @@ fn traffic(hosts: &Hosts) {
     transfer(Transport::Tcp, server, &one.0, at);
 }
 
-/// What tshark makes of a file: a line for each packet.
+/// Returns a line of tshark for each packet of a file.
 fn packets(file: &Path) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.args(["-T", "fields"]);
@@ -78,7 +78,7 @@ fn ask(control: &Path, arguments: &[&str]) -> Finished {
 }
 
 #[test]
-fn what_passes_is_captured_as_tcpdump_captures_it() {
+fn a_capture_contains_the_same_packets_as_that_of_tcpdump() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -113,7 +113,7 @@ fn what_passes_is_captured_as_tcpdump_captures_it() {
     capturing.wait_for_stdout("ring_bytes");
     traffic(&hosts);
     ping(&hosts.all[0], "10.8.0.2", 1, &[], 1);
-    // What was sent last is written last: five and one, and their answers.
+    // Five packets and one more, with their replies, are sent last and written last.
     let has_all = |_: &str, _: &str| {
         let mut shown = Command::new("tshark");
         let shown = run(shown.args(["-Y", "icmp", "-r"]).arg(&theirs));
@@ -145,7 +145,7 @@ fn what_passes_is_captured_as_tcpdump_captures_it() {
         "{status:?}"
     );
     let (mut ours_seen, mut theirs_seen) = (packets(&ours), packets(&theirs));
-    // What came before both were there, or after one had ended, is nobody's fault.
+    // Packets from before both captures ran, or after one ended, do not count.
     ours_seen.retain(|it| !it.contains("10.8.0.0"));
     theirs_seen.retain(|it| !it.contains("10.8.0.0"));
     assert!(ours_seen.len() > 200, "{}", ours_seen.len());
@@ -161,7 +161,7 @@ fn what_passes_is_captured_as_tcpdump_captures_it() {
 }
 
 #[test]
-fn a_trigger_writes_what_came_before_it_and_an_interrupt_ends_all_of_it() {
+fn a_trigger_writes_earlier_packets_and_an_interrupt_ends_all() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -201,7 +201,7 @@ fn a_trigger_writes_what_came_before_it_and_an_interrupt_ends_all_of_it() {
     capturing.wait_for_stdout(" asked: ");
     let listed = ask(&control, &["list"]).success().stdout;
     assert!(listed.contains(" end: 1 packets"), "{listed}");
-    // Nobody else's garbage ends it.
+    // Invalid input of another client does not end the capture.
     let mut stream = std::os::unix::net::UnixStream::connect(&control).unwrap();
     std::io::Write::write_all(&mut stream, b"\x00\xff{\"op\":\"fly\"}\n").unwrap();
     drop(stream);
@@ -215,7 +215,7 @@ fn a_trigger_writes_what_came_before_it_and_an_interrupt_ends_all_of_it() {
     let comment = run(comment.arg("-k").arg(dumps.join(all))).success().stdout;
     assert!(comment.contains("to see"), "{comment}");
     let echoes = packets(&dumps.join(all));
-    // Requests and answers, among what else hosts say.
+    // The replies and requests are among the hosts' other packets.
     assert_eq!(
         echoes.iter().filter(|it| it.starts_with("98\t")).count(),
         4,
@@ -224,7 +224,7 @@ fn a_trigger_writes_what_came_before_it_and_an_interrupt_ends_all_of_it() {
 }
 
 #[test]
-fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothing() {
+fn a_killed_capture_leaves_its_packets_on_disk() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -250,7 +250,7 @@ fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothin
     let kept = ["--disk", disk.to_str().unwrap(), "--disk-size", "1G"];
     let mut capturing = begin(&kept);
     pings(&hosts.all[0], 5);
-    // A second is what may be lost.
+    // A second of packets may be lost.
     let has_kept = |_: &str, _: &str| {
         let status = ask(&control, &["status", "--json"]).success().last_json();
         status["status"]["disk"]["packets"].as_u64() >= Some(10)
@@ -267,14 +267,14 @@ fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothin
     ];
     let found = run(&mut taut(&query)).success();
     assert!(found.stderr.contains("10 packets found"), "{found:?}");
-    // Another one goes on there, and the socket of the dead one is in nobody's way.
+    // Another capture takes over, and the dead one's socket does not block it.
     let small = small.join("full.pcapng");
     let mut both = kept.to_vec();
     both.extend(["--write", small.to_str().unwrap()]);
     let mut capturing = begin(&both);
     let many = ["-c", "200", "-i", "0.002", "-s", "1000", "10.8.0.2"];
     pinged(&hosts.all[0], &many);
-    // Behind all of those, as they are in order.
+    // The packets are in order, so this one comes after all of those.
     pings(&hosts.all[0], 1);
     if mounted.is_ok_and(|it| it.success()) {
         capturing.wait_for_stderr("No space left");
@@ -287,7 +287,7 @@ fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothin
 }
 
 #[test]
-fn packets_that_did_not_get_onto_the_disk_are_said_at_the_end() {
+fn packets_lost_before_the_disk_are_reported_at_the_end() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -320,14 +320,14 @@ fn packets_that_did_not_get_onto_the_disk_are_said_at_the_end() {
     let _ = Command::new("umount").arg(&disk).status();
 }
 
-/// The file of a folder that has one.
+/// Returns the only file of a folder.
 fn only_file(folder: &Path) -> PathBuf {
     let files: Vec<_> = names(folder).into_iter().collect();
     assert_eq!(files.len(), 1, "{files:?}");
     folder.join(&files[0])
 }
 
-/// Packets that tshark reads of what zstd unpacks of a file, as far as that is whole.
+/// Returns the number of packets that tshark reads of a file after zstd decompresses its complete part.
 fn unpacked(folder: &Path, file: &Path, filter: &str) -> usize {
     let plain = folder.join("unpacked.pcapng");
     let mut unpack = Command::new("zstd");
@@ -340,7 +340,7 @@ fn unpacked(folder: &Path, file: &Path, filter: &str) -> usize {
 }
 
 #[test]
-fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_whole_frames() {
+fn other_programs_read_compressed_captures_even_after_a_kill() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -395,7 +395,7 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     )
     .success();
     assert_eq!(unpacked(folder, &found, "icmp"), 10);
-    // What is asked for is written to the disk at once, so the kill takes nothing that was there before.
+    // Requested packets are written to the disk at once, so the kill loses none of the earlier ones.
     ask(
         &control,
         &[
@@ -416,7 +416,7 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     let query = ["capture", "query", "icmp", "--disk", disk.to_str().unwrap()];
     let asked = run(&mut taut(&query)).success();
     assert!(asked.stderr.contains("10 packets found"), "{asked:?}");
-    // Replayed, and captured again.
+    // The file is replayed and captured again.
     let port = format!("pcap:{}", found.display());
     let again = path("replayed.pcapng");
     let replay = [
@@ -431,7 +431,7 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     ];
     run(taut(&replay).arg(&again)).success();
     assert_eq!(packets(&again), packets(&found));
-    // A file that breaks off in a frame ends with the frame before.
+    // A file that is truncated within a frame ends with the frame before.
     let bytes = fs::read(&found).unwrap();
     let cut = path("cut.pcapng.zst");
     fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
@@ -441,7 +441,7 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     ];
     let ended = run(&mut taut(&forwarded)).success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
-    // What does not fit is said, also when the file that is captured ends before anybody has asked.
+    // Packets that do not fit are reported, even if the captured file ends before any request.
     let full = run(&mut taut(&[
         "capture",
         "--ring",
@@ -466,7 +466,7 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
 }
 
 #[test]
-fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone() {
+fn a_script_fires_a_trigger_and_a_looping_one_stops() {
     let Some(hosts) = two_hosts() else {
         return;
     };
@@ -557,7 +557,8 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
     );
 }
 
-/// What triggers have written of a capture that passes an example's analyser: names of triggers, and comments of files.
+/// Returns the dumps that triggers have written while an example's analyser runs: names of triggers, and comments of
+/// files.
 fn analysed(
     example: &str,
     triggers: &[&str],
@@ -582,7 +583,7 @@ fn analysed(
         );
     }
     fs::write(&chain, text).unwrap();
-    // Packets of one burst have one stamp, so that triggers asked for by two of them would be one dump.
+    // Packets of one burst have one stamp, so triggers of two of them would share one dump.
     let ended = run(taut(&["forward", "--quiet", "--burst", "1"]).arg(&chain)).success();
     assert!(!ended.stderr.contains("taut: capture"), "{ended:?}");
     let written = names(&dumps).into_iter().map(|name| {
@@ -601,7 +602,7 @@ fn analysed(
     written.collect()
 }
 
-/// A datagram between both ends of a flow, one way or the other, that begins so.
+/// Builds a datagram of a flow, in either direction, with this beginning of its payload.
 fn datagram(port: u16, back: bool, payload: &[u8]) -> Vec<u8> {
     let there = UdpFlow {
         dst_port: port,
@@ -640,8 +641,9 @@ fn the_examples_know_quic_and_who_is_silent() {
         said("quic", "quic: analyser quic: version 2 to port 31238"),
     ];
     assert_eq!(found, want);
-    // The other end is silent for almost four seconds, while another flow goes on, and there again: on a machine on which others have
-    // real-time priority the program may stand still for almost two, and neither more nor less is silent.
+    // The other end is silent for almost four seconds, while another flow continues, then sends again. On a machine
+    // where others have real-time priority, the program may stop for almost two, and no more and no fewer flows are
+    // silent.
     let mut frames = [false, true, false]
         .map(|back| datagram(9, back, &[]))
         .to_vec();
@@ -702,7 +704,7 @@ fn an_alert_of_an_inspection_in_front_fires_a_trigger() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_in_a_line() {
+fn an_invalid_capture_command_prints_one_line() {
     let folder = scratch();
     let path = folder.path().to_str().unwrap();
     for (arguments, code, said) in [

@@ -1,4 +1,5 @@
-//! `taut capture match` on both sides of devices that know nothing of it: a router of the kernel, and a forwarder that loses packets.
+//! `taut capture match` on both sides of unmodified devices: a router of the kernel, and a forwarder that loses
+//! packets.
 
 use crate::support::hosts::{
     Hosts, Namespace, Transport, in_namespace, ip, ping, received, transfer,
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
-/// A client, a device and a server: `c` is joined to `in`, and `out` to `s`; the device does not forward yet.
+/// Creates a client, a device and a server: `c` is connected to `in`, and `out` to `s`; the device does not forward
+/// yet.
 fn joined(programs: &[(&str, &str)]) -> Option<Hosts> {
     let hosts = Hosts::new(3, programs)?;
     let [client, device, server] = names(&hosts);
@@ -38,7 +40,7 @@ fn names(hosts: &Hosts) -> [&str; 3] {
     [0, 1, 2].map(|at| hosts.all[at].0.as_str())
 }
 
-/// The same with a device that routes between two networks, and has nowhere to send what is for a third one.
+/// Creates the same with a device that routes between two networks, and has no route to a third one.
 fn routed(programs: &[(&str, &str)]) -> Option<Hosts> {
     let hosts = joined(programs)?;
     let [client, device, server] = names(&hosts);
@@ -72,7 +74,7 @@ fn number(of: &Value) -> u64 {
     of.as_u64().unwrap_or_else(|| panic!("{of}"))
 }
 
-/// The sums that hold of every match.
+/// Checks the sums that hold for every match.
 #[track_caller]
 fn assert_sums(report: &Value) {
     let of = |name: &str| number(&report["matching"][name]);
@@ -87,7 +89,7 @@ fn assert_sums(report: &Value) {
 }
 
 #[test]
-fn what_a_router_forwards_is_matched_and_what_it_has_no_route_for_is_lost() {
+fn forwarded_packets_are_matched_and_unroutable_ones_are_lost() {
     let tools = [("ping", "iputils-ping"), ("iperf3", "iperf3")];
     let Some(hosts) = routed(&tools) else {
         return;
@@ -115,7 +117,7 @@ fn what_a_router_forwards_is_matched_and_what_it_has_no_route_for_is_lost() {
     let again = run(taut(&["report"]).arg(&out)).success();
     assert!(again.stdout.contains("report.html"), "{again:?}");
 
-    // What came before the end counts, also where the program had no time for it by then.
+    // Packets from before the end count, even if the program had not processed them by then.
     let matching = start_match(device, &["--filter=icmp"]);
     matching.signal(Signal::STOP);
     ping(client, "10.8.2.2", 40, &["-i", "0.002"], 40);
@@ -125,7 +127,7 @@ fn what_a_router_forwards_is_matched_and_what_it_has_no_route_for_is_lost() {
     assert_sums(&report);
     assert_eq!(number(&report["directions"][0]["left"]), 40, "{report}");
 
-    // Both ways, and over a transport whose answers go back.
+    // Both directions are matched, and a transport whose replies return.
     let matching = start_match(device, &["--both", "--within=200ms", "--filter=ip"]);
     ping(client, "10.8.2.2", 20, &["-i", "0.002"], 20);
     transfer(
@@ -143,7 +145,7 @@ fn what_a_router_forwards_is_matched_and_what_it_has_no_route_for_is_lost() {
     }
 }
 
-/// Has `tcpdump` record an interface in both directions, as much of each packet as `--bytes 40` takes.
+/// Runs `tcpdump` on an interface in both directions, with as much of each packet as `--bytes 40` needs.
 fn record(device: &str, interface: &str, file: &Path) -> Program {
     let mut command = in_namespace(device, "tcpdump");
     command.args([
@@ -190,7 +192,7 @@ fn two_captures_of_another_program_are_matched_as_well() {
     let counts = ["seen_a", "matched", "lost", "extra"];
     let counts = counts.map(|it| number(&there["matching"][it]));
     assert_eq!(counts, [35, 30, 5, 0], "{there}");
-    // As if the device had rewritten them: the same come out.
+    // Ignoring the fields that a device may rewrite gives the same result.
     let ignoring = [
         "--ignore=addresses",
         "--ignore=ports",
@@ -205,7 +207,7 @@ fn two_captures_of_another_program_are_matched_as_well() {
     let left = [0, 1].map(|at| number(&both["directions"][at]["left"]));
     assert_eq!(left, [30, 30], "{both}");
 
-    // More bytes than were kept tell nothing apart; and what is no capture is said.
+    // More bytes than were captured distinguish no packets; and a file that is no capture is reported.
     let cut = match_files(&files, &["--filter=icmp"]);
     assert_eq!(cut.code(), Some(1), "{cut:?}");
     assert!(cut.stderr.contains("--bytes"), "{cut:?}");
@@ -214,7 +216,7 @@ fn two_captures_of_another_program_are_matched_as_well() {
     assert!(wrong.stderr.contains("Cargo.toml"), "{wrong:?}");
 }
 
-/// Waits until nothing has arrived at an interface for half a second.
+/// Waits until no packet has arrived at an interface for half a second.
 fn wait_for_silence(namespace: &str, interface: &str) {
     let mut last = None;
     while last != Some(received(namespace, interface)) {
@@ -224,12 +226,12 @@ fn wait_for_silence(namespace: &str, interface: &str) {
 }
 
 #[test]
-fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_generators() {
+fn losses_duplicates_and_delays_agree_with_device_and_generator() {
     let Some(hosts) = joined(&[]) else {
         return;
     };
     let [client, device, server] = names(&hosts);
-    // The generator's ends are one program's, as it sends at one and receives at the other.
+    // The generator is one program, so it sends and receives in one namespace.
     ip(&format!("-n {server} link set s netns {client}"));
     ip(&format!("-n {client} link set s up"));
     let log = hosts.folder.path().join("faults.csv");
@@ -246,7 +248,7 @@ fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_ge
     forward.wait_until("both links up", |_, stderr| {
         stderr.matches(": up").count() >= 2
     });
-    // Either may have to wait for a CPU.
+    // Either program may have to wait for a CPU.
     let matching = start_match(device, &["--filter=udp", "--within=3s"]);
     let mut command = in_namespace(client, TAUT);
     command.args([
@@ -262,7 +264,7 @@ fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_ge
     let report = matching.interrupt().success().last_json();
     forward.interrupt().success();
     let log = std::fs::read_to_string(log).unwrap();
-    // Of the generator's packets, not of those that the kernel makes for itself.
+    // The log has the generator's packets, not those that the kernel sends for itself.
     let logged = |what: &str| {
         let lines = log.lines().map(|it| it.split(',').collect::<Vec<_>>());
         let stamped = lines.filter(|it| it.len() == 5 && !it[2].is_empty());
@@ -277,10 +279,10 @@ fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_ge
     assert_eq!(of("reordered"), logged("reorder"), "{report}");
     let all = ["lost", "extra", "reordered"].map(of);
     assert!(all.iter().all(|it| *it > 0), "{report}");
-    // The generator gives up on what comes too late.
+    // The generator gives up on late packets.
     assert!(number(&generated["lost"]) >= of("lost"), "{generated}");
     assert_eq!(of("ambiguous"), 0, "{report}");
-    // The least of all, as the generator has fewer than the match: it gives up on what comes too late.
+    // The minimum is compared, as the generator has fewer packets than the match: it gives up on late ones.
     let inside = number(&report["directions"][0]["latency_ns"]["min_ns"]);
     let around = number(&generated["latency_ns"]["min_ns"]);
     assert!(inside > 0 && inside < around, "{inside} {around}");

@@ -1,4 +1,4 @@
-//! What others see of a capture while it runs, by curl: the page and its state, triggers, and flows beside what was sent.
+//! The view of a running capture by curl: the page and its state, triggers, and flows compared with the sent packets.
 
 use crate::support::hosts::{Hosts, in_namespace, ping};
 use crate::support::program::{Finished, Program, run};
@@ -6,7 +6,7 @@ use crate::support::taut;
 use std::path::Path;
 
 #[test]
-fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
+fn a_page_displays_a_capture_and_a_token_guards_triggers() {
     let tools = [("ping", "iputils-ping"), ("curl", "curl")];
     let Some(hosts) = Hosts::new(2, &tools) else {
         return;
@@ -46,7 +46,7 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
         let mut curl = in_namespace(&one, "curl");
         run(curl.args(["--silent", "--max-time", "20"]).args(arguments))
     };
-    // It stands alone.
+    // The page loads nothing else.
     let html = curl(&["--fail", &page]).success().stdout;
     assert!(html.contains("Analysers") && !html.contains("src="));
     assert!(html.contains("Fire") && !html.contains("src="), "{html}");
@@ -58,12 +58,12 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
         let of_ping = flows.into_iter().find(|it| it["protocol"] == 1);
         of_ping.map(|it| (it["packets"].clone(), it["addresses"].clone()))
     };
-    // What is asked for is told the next time. More than five echoes were there if an answer came late.
+    // The next reply contains what was requested. More than five echoes exist if a reply was late.
     let ends = serde_json::json!(["10.8.0.1", "10.8.0.2"]);
     capturing.wait_until("the flow of the pings", |_, _| {
         let state = curl(&["--fail", &status]).success().last_json();
         assert_eq!(state["ports"][0]["rx_overrun"], 0, "{state}");
-        // The analyser knows the flow of the pings as well.
+        // The analyser has recorded the flow of the pings as well.
         let known = state["analysers"][0]["known"].as_u64().unwrap();
         let is_it = |(packets, of): (serde_json::Value, serde_json::Value)| {
             packets.as_u64() >= Some(10) && of == ends

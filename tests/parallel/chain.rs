@@ -1,5 +1,5 @@
-//! `taut chain`: functions over threads, processes and namespaces carry the packets of programs that know nothing of it, go
-//! on after one of them dies, and leave nothing behind.
+//! `taut chain`: functions over threads, processes and namespaces carry the packets of unmodified programs, continue
+//! after one of them dies, and leave nothing behind.
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
@@ -54,7 +54,7 @@ impl TwoHosts {
         path
     }
 
-    /// The chain, up.
+    /// Starts the chain and waits until it is up.
     fn up(&self, head: &str, functions: &str) -> Program {
         let file = self.file(head, functions);
         let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
@@ -87,7 +87,7 @@ fn inside<T: Send>(namespace: &str, action: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// A datagram socket of a host, at port 7.
+/// Opens a datagram socket of a host, at port 7.
 fn socket(namespace: &str, address: &str) -> UdpSocket {
     inside(namespace, || {
         let socket = UdpSocket::bind((address, 7)).unwrap();
@@ -98,14 +98,14 @@ fn socket(namespace: &str, address: &str) -> UdpSocket {
     })
 }
 
-/// Sends numbered datagrams both ways until all of a round have come, each one that comes intact.
+/// Sends numbered datagrams both ways until all of a round have arrived; each that arrives is intact.
 fn exchange(stage: &TwoHosts, count: u32) {
     let west = socket(&stage.west.0, "10.9.0.1");
     let east = socket(&stage.east.0, "10.9.0.2");
     let deadline = Instant::now() + PATIENCE;
     for (from, to, address) in [(&west, &east, "10.9.0.2:7"), (&east, &west, "10.9.0.1:7")] {
         for number in 0..count {
-            // A stall of the machine, or the neighbours' first search for each other, may cost one.
+            // A stall of the machine, or ARP at the start, may lose one.
             loop {
                 let payload = [&number.to_be_bytes()[..], &[0xa5; 96]].concat();
                 from.send_to(&payload, address).unwrap();
@@ -115,7 +115,7 @@ fn exchange(stage: &TwoHosts, count: u32) {
                         assert_eq!(&got[..bytes], &payload, "what arrives is what was sent");
                         break;
                     }
-                    // A late one of the round before.
+                    // A late packet of the previous round is skipped.
                     Ok(_) => {}
                     Err(_) => assert!(Instant::now() < deadline, "{address}: {number} lost"),
                 }
@@ -124,7 +124,7 @@ fn exchange(stage: &TwoHosts, count: u32) {
     }
 }
 
-/// Waits until `is` is true, or fails saying `what` is not.
+/// Waits until `is` is true; fails with `what` otherwise.
 #[track_caller]
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -146,7 +146,7 @@ fn pids(status: &serde_json::Value) -> Vec<u64> {
         .collect()
 }
 
-/// Which process does what.
+/// Returns the functions of each process.
 fn made_of(status: &serde_json::Value) -> Vec<[&serde_json::Value; 3]> {
     let segments = status["segments"].as_array().unwrap().iter();
     segments
@@ -164,7 +164,7 @@ fn interface_of(namespace: &str) -> bool {
     run(&mut command).code() == Some(0)
 }
 
-/// The numbers of namespaces and links that name this process.
+/// Returns the names of namespaces and links that contain this process number.
 fn left_of(pid: u32) -> Vec<String> {
     let names = |folder: &str| -> Vec<String> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -181,7 +181,7 @@ fn left_of(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn every_placement_carries_what_programs_send_and_goes_without_a_trace() {
+fn every_placement_carries_datagrams_and_leaves_nothing() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -252,7 +252,7 @@ fn a_cable_that_is_cut_is_seen() {
 }
 
 #[test]
-fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
+fn a_killed_segment_restarts_while_its_neighbours_continue() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -285,8 +285,8 @@ fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
     }
 }
 
-/// Numbered datagrams from west to east at a steady rate while `action` runs; returns how many were sent, and how many of
-/// these came, each once and in order.
+/// Sends numbered datagrams from west to east at a steady rate while `action` runs. Returns how many were sent, and how
+/// many of these arrived, each once and in order.
 fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
     const GAP: Duration = Duration::from_micros(500);
     exchange(stage, 1);
@@ -307,7 +307,7 @@ fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
         let receiver = scope.spawn(|| {
             let (mut came, mut next) = (0, 0);
             let mut got = [0; 8];
-            // Over when nothing has come for a while and nothing is sent any more.
+            // The loop ends when sending has stopped and nothing has arrived for a while.
             loop {
                 match east.recv(&mut got) {
                     Ok(_) => {
@@ -364,7 +364,7 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
         run(taut(&["chain", "update"]).arg(&file)).success();
         let status = stage.status();
         assert_eq!(status["segments"][0]["functions"][0], "forward", "{status}");
-        // What cannot be is refused in one line, and nothing is changed.
+        // Invalid changes are refused in one line, and nothing changes.
         let refused = |head: &str, functions: &str, part: &str| {
             let finished = run(taut(&["chain", "update"]).arg(stage.file(head, functions)));
             assert_eq!(finished.code(), Some(2), "{finished:?}");
@@ -393,7 +393,7 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
 }
 
 #[test]
-fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
+fn kernel_functions_are_replaced_under_traffic_without_loss() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -409,7 +409,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
         )
     };
     let forward = "[[function]]\nname = \"forward\"\n";
-    // A packet that met the old key once and the new one once would come with another number.
+    // A packet that met both the old and the new key once would arrive with another number.
     let two_keys = |key: u32| format!("[[function]]\nname = \"xor\"\nkey = {key}\n").repeat(2);
     for (head, first, others) in [
         (
@@ -446,7 +446,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
             }
         });
         assert_eq!(pids(&stage.status()), before, "nothing is started anew");
-        // What the new functions say is done.
+        // The new functions take effect.
         let functions = match head.starts_with("place ") {
             true => filter(7) + &two_keys(3),
             false => filter(7) + forward,
@@ -458,7 +458,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
         let east = socket(&stage.east.0, "10.9.0.2");
         west.send_to(b"to nobody", "10.9.0.2:7").unwrap();
         assert!(east.recv(&mut [0; 9]).is_err(), "port 7 is dropped now");
-        // What cannot be is refused in one line, and nothing is changed.
+        // Invalid changes are refused in one line, and nothing changes.
         let refused = |head: &str, functions: &str, part: &str| {
             let finished = run(taut(&["chain", "update"]).arg(stage.file(head, functions)));
             assert_eq!(finished.code(), Some(2), "{finished:?}");
@@ -498,7 +498,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
 }
 
 #[test]
-fn what_is_lost_while_a_segment_is_down_is_counted() {
+fn packets_lost_while_a_segment_is_down_are_counted() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -513,7 +513,7 @@ fn what_is_lost_while_a_segment_is_down_is_counted() {
                 let segment = &stage.status()["segments"][1];
                 segment["restarts"].as_u64().unwrap() >= deaths && segment["condition"] == "up"
             });
-            // Its wires are joined again, and packets pass.
+            // The cables are connected again, and packets pass.
             sleep(Duration::from_millis(500));
         }
     });
@@ -524,8 +524,9 @@ fn what_is_lost_while_a_segment_is_down_is_counted() {
         missing > 1000.0,
         "it was down for 1.5 s and more: {missing}"
     );
-    // Counters are published ten times a second, and what the dead held is not counted. Once the wires are joined again packets
-    // meet a full ring for as long as the new process waits for its core: those the segment before it counts as its own.
+    // Counters are published ten times a second, and the packets held by the dead process are not counted. After the
+    // reconnection, packets meet a full ring while the new process waits for its core; the segment before counts those
+    // as its own.
     let full = &status["segments"][0]["counters"]["dropped_tx_full"];
     let full = full.as_u64().unwrap() as f64;
     assert!(
@@ -559,7 +560,7 @@ fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
             assert_eq!(left_of(supervisor), Vec::<String>::new());
             assert!(!interface_of(&stage.west.0), "{placement}");
         }
-        // It can be put up again, which clears up as well.
+        // The chain can be started again, which also cleans up.
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
         assert_eq!(left_of(supervisor), Vec::<String>::new());
         exchange(&stage, 2);
@@ -606,7 +607,7 @@ fn a_detached_supervisor_that_dies_leaves_its_log() {
         let victim = if is_killed {
             supervisor
         } else {
-            // A segment that cannot be started again ends the chain.
+            // A segment that cannot be restarted ends the chain.
             let of_segment = stage.run_folder().join("2-xor.log");
             fs::remove_file(&of_segment).unwrap();
             fs::create_dir(&of_segment).unwrap();
@@ -633,7 +634,7 @@ fn a_detached_supervisor_that_dies_leaves_its_log() {
 }
 
 #[test]
-fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
+fn an_invalid_chain_prints_one_line_and_creates_nothing() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -666,7 +667,7 @@ fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
         FUNCTIONS,
         "core 1000 is not among those",
     );
-    // A file that a function needs, and that only the segment's own process misses.
+    // Only the segment's own process notices the missing file of a function.
     let file = stage.file(spread, FUNCTIONS);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace(&stage.east.0, "taut-no-such")).unwrap();
@@ -681,7 +682,7 @@ fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
     assert!(finished.stderr.contains("taut chain up"), "{finished:?}");
 }
 
-/// A capture of numbered frames, and the frames.
+/// Writes a capture of numbered frames, and returns the frames.
 fn capture(path: &Path, count: u32) -> Vec<Vec<u8>> {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65535, 1] {
@@ -702,7 +703,7 @@ fn capture(path: &Path, count: u32) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The frames of a capture that taut has written.
+/// Returns the frames of a capture that taut has written.
 fn captured(path: &Path) -> Vec<Vec<u8>> {
     let file = fs::read(path).unwrap();
     let (mut at, mut frames) = (24, Vec::new());
@@ -714,10 +715,10 @@ fn captured(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Has a chain of that placement read a file of so many frames and write another, until it ends by itself. Every segment gets
-/// what the one before has sent, or it says how much it did not.
+/// Runs a chain of that placement from one file of `count` frames to another, until it ends by itself. Every segment
+/// receives what the one before has sent, or that one counts the difference as dropped.
 fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
-    // The middle one is slower than what reads the file, so that much is under way when that has read all of it.
+    // The middle function is slower than the file's reader, so many packets are in flight when the file ends.
     let functions = "[[function]]\nname = \"forward\"\n\
         [[function]]\nname = \"burn\"\ncycles = 50000\n\
         [[function]]\nname = \"forward\"\n";
@@ -765,7 +766,7 @@ fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
     let mut read = frames.iter();
     assert!(came.iter().all(|frame| read.any(|one| one == frame)));
     for pair in way.windows(2) {
-        // A ring may have been full meanwhile, which was counted.
+        // A ring may have been full in between, which was counted.
         let sent = counted(pair[0], "tx_packets");
         let got = counted(pair[1], "rx_packets") + counted(pair[1], "dropped_rx_overrun");
         assert_eq!(got, sent, "{placement}: {down}");
@@ -773,7 +774,7 @@ fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
 }
 
 #[test]
-fn a_chain_ends_by_itself_when_its_file_has_been_read_and_what_is_under_way_has_passed() {
+fn a_chain_ends_after_forwarding_all_packets_of_its_file() {
     let root = alone_and_root();
     let _turn = root.is_none().then(crate::support::alone);
     for backwards in [false, true] {
@@ -781,7 +782,7 @@ fn a_chain_ends_by_itself_when_its_file_has_been_read_and_what_is_under_way_has_
             read_to_the_end(placement, 3000, backwards);
         }
         if root.is_some() {
-            // Wires between namespaces have no room for more.
+            // Cables between namespaces have no space for more.
             read_to_the_end("namespaces", 200, backwards);
         }
     }

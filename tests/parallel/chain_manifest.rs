@@ -30,7 +30,7 @@ fn the_same_text_goes_to_standard_output_and_into_files() {
 }
 
 #[test]
-fn what_cannot_be_elsewhere_is_refused_in_one_line() {
+fn unsupported_manifest_settings_are_refused_in_one_line() {
     let folder = scratch();
     let file = folder.path().join("chain.toml");
     let kernel = CHAIN.replace(

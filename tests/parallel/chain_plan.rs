@@ -1,4 +1,4 @@
-//! `taut chain plan`: where functions will run, what they cost, whether the budget holds.
+//! `taut chain plan`: the place of functions, their cost, and whether the budget is met.
 
 use crate::support::program::{Finished, run};
 use crate::support::{scratch, taut};
@@ -57,7 +57,7 @@ fn a_plan_says_where_functions_run_and_what_they_cost() {
         .sum();
     let whole = of("/round_trips/0/typical_ns").as_f64().unwrap();
     assert!((sum - whole).abs() < 1.0, "{sum} {whole}");
-    // Over one core's 3000 cycles a packet.
+    // The cost exceeds one core's 3000 cycles a packet.
     let rate = of("/rates/0/one_way_pps").as_f64().unwrap();
     assert!(
         rate > 0.0 && rate < of("/tsc_hz").as_f64().unwrap() / 2500.0,
@@ -66,7 +66,7 @@ fn a_plan_says_where_functions_run_and_what_they_cost() {
 }
 
 #[test]
-fn a_budget_that_cannot_hold_ends_with_code_1_and_the_part_that_breaks_it() {
+fn an_exceeded_budget_gives_code_1_and_names_the_function() {
     let text = chain(
         "budget = \"20us\"",
         &["name = \"forward\"", "name = \"burn\"\ncycles = 900000"],
@@ -77,7 +77,7 @@ fn a_budget_that_cannot_hold_ends_with_code_1_and_the_part_that_breaks_it() {
     assert!(said.contains("budget of 20.0 µs cannot hold"), "{said}");
     assert!(said.contains("function burn"), "{said}");
     assert!(!said.contains('\n'), "one line: {said}");
-    // The table is there all the same.
+    // The table is printed all the same.
     for part in [
         "advanced",
         "1400 B alone",

@@ -1,4 +1,4 @@
-//! A chain whose functions have a virtual machine each: packets pass, and nothing stays behind.
+//! A chain with a virtual machine for each function: packets pass, and nothing is left behind.
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{PATIENCE, Program, run};
@@ -47,7 +47,7 @@ impl Ends {
     }
 }
 
-/// A socket of the kernel's in a namespace.
+/// Opens a socket of the kernel in a namespace.
 fn socket(namespace: &Namespace, address: &'static str) -> UdpSocket {
     let file = File::open(Path::new("/run/netns").join(&namespace.0)).unwrap();
     let made = std::thread::spawn(move || {
@@ -66,7 +66,7 @@ fn up(chain: &Path) -> Program {
     program
 }
 
-/// Programs that run with this text in their command line.
+/// Returns the running programs with this text in their command line.
 fn processes(text: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| {
@@ -91,7 +91,7 @@ fn nothing_is_left() {
     }
 }
 
-/// Datagrams go there, changed by `key`, and come back as they were.
+/// Sends datagrams, which arrive changed by `key` and return unchanged.
 fn exchange(client: &UdpSocket, server: &UdpSocket, key: u8) {
     for number in 0..DATAGRAMS {
         let sent = [number; 200];
@@ -106,7 +106,7 @@ fn exchange(client: &UdpSocket, server: &UdpSocket, key: u8) {
 }
 
 #[test]
-fn a_function_in_a_virtual_machine_carries_datagrams_both_ways_and_leaves_nothing() {
+fn a_function_in_a_virtual_machine_forwards_in_both_directions() {
     if !is_root() {
         return;
     }
@@ -140,7 +140,7 @@ fn a_function_in_a_virtual_machine_carries_datagrams_both_ways_and_leaves_nothin
     );
     nothing_is_left();
 
-    // Killed, it leaves nothing that runs.
+    // After SIGKILL no process is left.
     let program = up(&chain);
     assert!(!processes(&format!("vm-test-{}", std::process::id())).is_empty());
     program.kill();

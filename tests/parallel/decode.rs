@@ -1,11 +1,11 @@
-//! What `taut generate` sends is what another program's dissectors read.
+//! The dissectors of another program read the frames that `taut generate` sends.
 
 use crate::support::between::guess_nothing_over_udp;
 use crate::support::program::run;
 use crate::support::{is_installed, scratch, taut};
 use std::process::Command;
 
-/// Settings, the layers that tshark has to find, and fields with the values it has to read.
+/// Settings, the layers that tshark has to find, and fields with their expected values.
 type Case = (
     &'static [&'static str],
     &'static str,
@@ -70,7 +70,7 @@ fn tshark_reads_every_protocol_and_finds_every_checksum_right() {
         for setting in *settings {
             command.args(["--set", setting]);
         }
-        // How fast they were sent is no matter: code 1 if something else had the core meanwhile.
+        // The rate does not matter: code 1 means that the generator was preempted.
         let sent = run(&mut command);
         assert!(sent.stdout.contains("sent 50 of 50 packets"), "{sent:?}");
         let mut command = Command::new("tshark");
@@ -93,9 +93,9 @@ fn tshark_reads_every_protocol_and_finds_every_checksum_right() {
             let cells: Vec<&str> = line.split('\t').collect();
             let found = cells[0].trim_end_matches(":data");
             assert_eq!(found, *layers, "{settings:?}: {line}");
-            // Without the check sequence, which a capture does not have.
+            // The length excludes the check sequence, which a capture lacks.
             assert_eq!((cells[1], cells[2]), ("124", ""), "{settings:?}: {line}");
-            // 0 is bad, 1 good, 2 not checked, 3 none (the outer UDP of a tunnel).
+            // The values are 0 for bad, 1 good, 2 not checked, 3 none (the outer UDP of a tunnel).
             let statuses = cells[3..6].iter().flat_map(|cell| cell.split(','));
             let mut statuses = statuses.filter(|status| !status.is_empty());
             assert!(

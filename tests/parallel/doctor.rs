@@ -1,4 +1,4 @@
-//! `taut doctor`: what is said of a machine is true, one line each, and has a command that mends it.
+//! `taut doctor`: the report about a machine is right, has one line for each check, and a command for each fix.
 
 use crate::support::program::{Finished, run};
 use crate::support::{as_nobody, as_nobody_works, is_installed, nobody, taut};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
-/// The checks by name, after what holds of all of them was seen.
+/// Returns the checks by name, after testing the properties that all of them share.
 #[track_caller]
 fn checks(finished: &Finished) -> Vec<Value> {
     let told: Value =
@@ -47,7 +47,7 @@ fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_machine_is_told_on_one_screen_as_taut_ports_and_tune_audit_see_it() {
+fn doctor_reports_the_same_findings_as_ports_and_tune_audit() {
     let told = checks(&run(&mut taut(&["doctor", "--json"])));
     let ports = run(&mut taut(&["ports", "--json"])).success();
     let ports: Value = serde_json::from_str(&ports.stdout).unwrap();
@@ -66,7 +66,7 @@ fn a_machine_is_told_on_one_screen_as_taut_ports_and_tune_audit_see_it() {
     let settings = told.iter().skip_while(|it| it["name"] != "noise").skip(1);
     let settings: Vec<_> = settings.collect();
     assert!(settings.len() <= 5, "{settings:?}");
-    // Of this machine's last CPU, which is the one that a device gets where there are two.
+    // The CPU is this machine's last one, which a device gets if there are two.
     let device = taut_host::choose_cores().device.to_string();
     if audit["cpus"].as_str() == Some(device.as_str()) {
         for setting in settings {
@@ -92,7 +92,7 @@ fn an_ordinary_user_hears_which_rights_to_give() {
     let mend = rights["mend"].as_str().unwrap();
     assert!(mend.starts_with("sudo setcap cap_net_raw,"), "{mend}");
     assert!(mend.ends_with(TAUT), "{mend}");
-    // What lacks the rights says the same, and is mended once.
+    // Every check without rights reports the same, and the fix is printed once.
     let port = check(&told, "port af_packet");
     assert!(
         port["found"].as_str().unwrap().contains("CAP_NET_RAW"),
@@ -128,7 +128,7 @@ fn with_one_core_the_second_is_missing() {
         "{cores}"
     );
     let noise = check(&told, "noise")["found"].as_str().unwrap();
-    // Beside a test that measures it does not listen.
+    // It does not measure noise beside a test that measures.
     let is_told = [
         &format!("CPU {cpu} in "),
         "not listened to, as another taut measures",
@@ -137,13 +137,13 @@ fn with_one_core_the_second_is_missing() {
 }
 
 #[test]
-fn in_a_network_without_rights_nothing_hangs_and_all_is_said() {
+fn doctor_without_privileges_reports_them_and_does_not_hang() {
     if !as_nobody_works() {
         return;
     }
     for (mapped, says) in [
         (&["unshare", "--user", "--net"][..], "without CAP_NET_RAW"),
-        // Root of a user namespace has some rights, and not those of the machine.
+        // Root of a user namespace has some rights, but not those of the machine.
         (
             &["unshare", "--user", "--map-root-user", "--net"][..],
             "root of a user namespace without CAP_BPF",

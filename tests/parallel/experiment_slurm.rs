@@ -1,5 +1,5 @@
-//! `taut experiment` on machines that Slurm allocates: a whole cluster on this machine, with a controller, five
-//! machines of their own names and ports in two partitions, and `munge`, all of the test's own. It is started once.
+//! `taut experiment` on machines that Slurm allocates. The test starts its own cluster on this machine once: a
+//! controller, `munge`, and five machines with names and ports of their own in two partitions.
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
@@ -28,10 +28,10 @@ const MACHINES: [(&str, &str); 5] = [
     ("n4", "dut"),
     ("n5", "apart"),
 ];
-/// Elements of an array.
+/// The largest number of elements of an array.
 const MOST: usize = 8;
 
-/// A cluster. Dropped, it is gone with all that runs on it.
+/// A cluster, which is removed on drop with all its processes.
 struct Cluster {
     _network: Namespace,
     folder: TempDir,
@@ -45,7 +45,7 @@ impl Drop for Cluster {
         while Instant::now() < deadline && !self.queue().is_empty() {
             sleep(Duration::from_millis(50));
         }
-        // Whatever was started in the cluster knows its folder.
+        // Every process of the cluster has its folder in the environment.
         let own = self.folder.path().display().to_string();
         for _ in 0..3 {
             for process in processes_with(&own) {
@@ -59,8 +59,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Takes this thread, and with it what it will start, to a network namespace that has the loopback interface only. Names are looked
-/// up there as well, since that has an address of no loopback.
+/// Moves this thread, and the processes it will start, to a network namespace with only the loopback interface. Names
+/// resolve there as well, since it has an address other than loopback.
 fn network_of_its_own(name: String) -> Namespace {
     ip(&format!("netns add {name}"));
     ip(&format!("-n {name} link set lo up"));
@@ -70,7 +70,7 @@ fn network_of_its_own(name: String) -> Namespace {
     Namespace(name)
 }
 
-/// Processes that have `text` in their environment or command line, but for this one.
+/// Returns the other processes with `text` in their environment or command line.
 fn processes_with(text: &str) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -104,7 +104,7 @@ impl Cluster {
         let folder = scratch();
         let name = folder.path().file_name().unwrap().to_string_lossy();
         let mut cluster = Self {
-            // In it the machines do not wait for what other tests measure.
+            // In a separate network, the machines do not wait for other tests' measurements.
             _network: network_of_its_own(format!("{name}-cluster")),
             folder,
             daemons: Vec::new(),
@@ -148,11 +148,11 @@ impl Cluster {
 
     fn configure(&self) {
         let own = self.folder.path().display();
-        // All ports of its network are the cluster's; those from 32,768 on are given to whoever connects.
+        // All ports of the network are the cluster's; those from 32,768 on are ephemeral.
         let ports: Vec<_> = (0..=MACHINES.len()).map(|number| 17_000 + number).collect();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        // A machine whose daemon waits for its turn on a busy core is not to be taken for a dead one: nothing here waits for
-        // Slurm to notice that by itself.
+        // Daemons may be slow on a busy core and must not count as dead; no test waits for Slurm to detect that by
+        // itself.
         let mut text = format!(
             "ClusterName=taut\n\
              SlurmctldHost={}(127.0.0.1)\n\
@@ -198,7 +198,7 @@ impl Cluster {
         self.folder.path().join(name)
     }
 
-    /// One of Slurm's commands, for this cluster.
+    /// Builds one of Slurm's commands, for this cluster.
     fn slurm(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -239,7 +239,7 @@ impl Cluster {
         }
     }
 
-    /// Reasons why runs failed, of all experiments.
+    /// Returns the reasons why runs failed, of all experiments.
     fn failures(&self) -> Vec<String> {
         let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
         let outs = entries(self.folder.path().to_owned());
@@ -248,7 +248,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Jobs that wait or run.
+    /// Returns the jobs that wait or run.
     fn queue(&self) -> String {
         self.squeue(&["--partition=all"])
     }
@@ -257,7 +257,7 @@ impl Cluster {
         run(&mut self.slurm("squeue", &[&["--noheader"], arguments].concat())).stdout
     }
 
-    /// All arrays that were ever submitted.
+    /// Returns the number of all arrays ever submitted.
     fn arrays(&self) -> usize {
         let all = self.squeue(&["--states=all", "-o", "%F"]);
         all.lines().collect::<BTreeSet<_>>().len()
@@ -274,7 +274,7 @@ impl Cluster {
         Program::start(&mut self.taut(&["experiment", "run", "sweep.toml", "--out", out]))
     }
 
-    /// A run on the machine that is alone in its partition.
+    /// Starts a run on the machine that is alone in its partition.
     fn start_aside(&self, step: &str, out: &str) -> Program {
         let text = format!(
             "title = \"Aside\"\n[plan]\nrepetitions = 1\nlimit = \"600s\"\n\
@@ -293,7 +293,7 @@ impl Cluster {
         Program::start(&mut self.taut(&["experiment", "resume", out])).finish_within(2 * PATIENCE)
     }
 
-    /// The whole runs.
+    /// Returns the complete runs.
     fn whole(&self, out: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(self.path(out).join("runs"))
             .into_iter()
@@ -310,7 +310,7 @@ impl Cluster {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Nothing of the experiment waits or runs, and its folder says no more that something does.
+    /// Checks that no job of the experiment waits or runs, and that its folder lists none.
     #[track_caller]
     fn nothing_is_left(&self, out: &str) {
         assert_eq!(self.queue(), "");
@@ -323,7 +323,7 @@ impl Cluster {
     }
 }
 
-/// Twelve runs on pairs of machines.
+/// Returns an experiment of twelve runs on pairs of machines.
 fn sweep(seconds: &str) -> String {
     format!(
         r#"
@@ -362,7 +362,7 @@ fn experiments_are_run_on_a_cluster() {
     let Some(mut cluster) = Cluster::new() else {
         return;
     };
-    // Slurm looks at time limits twice a minute only: meanwhile the others.
+    // Slurm checks time limits twice a minute only; the other runs proceed in the meantime.
     let step = "echo begun; [ -e ../../../pass ] || sleep 300";
     let limited = cluster.start_aside(step, "limited");
     cluster.wait_until("the run aside", |cluster| {
@@ -436,10 +436,10 @@ json = true
 "#;
     let before = cluster.arrays();
     let finished = cluster.run(text, "until").success();
-    // The steady one is known after six runs, the other one is given up after seven.
+    // The steady one is done after six runs, the other one is abandoned after seven.
     assert!(finished.stdout.contains("13 of 13 runs"), "{finished:?}");
     assert!(cluster.whole("until").contains("v2-r7"));
-    // Twelve runs do not fit into one array; the thirteenth has one of its own.
+    // Twelve runs do not fit into one array; the thirteenth has its own.
     assert_eq!(cluster.arrays() - before, 3);
     cluster.nothing_is_left("until");
 }
@@ -499,7 +499,7 @@ fn an_interrupted_sweep_is_resumed_with_the_missing_runs_only(cluster: &Cluster)
     };
     let before: Vec<_> = first.iter().map(changed).collect();
 
-    // Killed without a word: the array goes on by itself, and is not submitted a second time.
+    // The command was killed: the array continues by itself, and is not submitted a second time.
     let resumed = Program::start(&mut cluster.taut(&["experiment", "resume", "cut"]));
     cluster.wait_until("another whole run", |cluster| {
         cluster.whole("cut").len() > first.len()
@@ -513,7 +513,7 @@ fn an_interrupted_sweep_is_resumed_with_the_missing_runs_only(cluster: &Cluster)
     cluster.nothing_is_left("cut");
     assert_eq!(first.iter().map(changed).collect::<Vec<_>>(), before);
     assert!(!cluster.path("cut/failed").exists());
-    // The first one, the second one, and not a third.
+    // There are two arrays, and not a third.
     assert_eq!(cluster.arrays() - arrays, 2);
 }
 
@@ -523,7 +523,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
     assert!(refused.stderr.contains("[gen*1&gpu*1]"), "{refused:?}");
     assert!(refused.stderr.contains("sinfo"), "{refused:?}");
-    // The same is said before anything is run.
+    // The same message appears before anything runs.
     let check = ["experiment", "check", "sweep.toml"];
     let checked = run(&mut cluster.taut(&check));
     assert_eq!(checked.code(), Some(3), "{checked:?}");
@@ -547,7 +547,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
     assert_eq!(refused.code(), Some(3), "{refused:?}");
     assert!(refused.stderr.contains("no `sbatch` here"), "{refused:?}");
 
-    // One job is cancelled by somebody, one loses its machine, which boots; the others are made.
+    // One job is cancelled, one loses its machine to a reboot; the others complete.
     let few = sweep("1")
         .replace("repetitions = 4", "repetitions = 1")
         .replace(
@@ -574,7 +574,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
     let mut daemon = cluster.daemons.remove(2 + host);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    // With the power goes all that ran.
+    // A power failure ends all processes.
     for process in processes_with(&cluster.folder.path().display().to_string()) {
         let read = |file: &str| {
             let bytes = fs::read(format!("/proc/{}/{file}", process.as_raw_nonzero()));
@@ -584,7 +584,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
             let _ = kill_process(process, Signal::KILL);
         }
     }
-    // Slurm would notice by itself within a minute.
+    // Slurm would detect it by itself within a minute.
     let name = format!("NodeName={}", MACHINES[host].0);
     let down = ["update", &name, "State=DOWN", "Reason=power"];
     assert_eq!(run(&mut cluster.slurm("scontrol", &down)).code(), Some(0));

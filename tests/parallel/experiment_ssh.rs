@@ -1,5 +1,5 @@
-//! `taut experiment` on machines reached over SSH: two network namespaces, each with an `sshd` of its own, wired
-//! to each other and to a third one from which the experiment is started.
+//! `taut experiment` on machines reached over SSH: two network namespaces, each with its own `sshd`, connected to each
+//! other and to a third one. The experiment starts from the third.
 
 use crate::support::hosts::{Namespace, in_namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
@@ -116,7 +116,7 @@ impl Machines {
             self.folder.path().display()
         );
         fs::write(self.path("config"), config).unwrap();
-        // ssh looks for its settings at the user's home, which is another than the test's.
+        // ssh looks for its settings in the user's home, which is not the test's.
         fs::create_dir_all(self.path("bin")).unwrap();
         let ssh = format!(
             "#!/bin/sh\nexec /usr/bin/ssh -F {}/config \"$@\"\n",
@@ -125,7 +125,7 @@ impl Machines {
         executable(&self.path("bin/ssh"), &ssh);
     }
 
-    /// Which host keys are known for the machines; none for an empty name.
+    /// Writes the known host keys of the machines; none for an empty name.
     fn know(&self, generator: &str, device: &str) {
         let mut known = String::new();
         for (address, key) in ADDRESS.iter().zip([generator, device]) {
@@ -139,7 +139,7 @@ impl Machines {
 
     /// Starts the server of a far machine.
     fn serve(&mut self, number: usize) {
-        // Where sshd locks itself in; the machine's own service makes it where there is one.
+        // The folder for sshd's privilege separation; a machine's own service creates it.
         fs::create_dir_all("/run/sshd").unwrap();
         let name = FAR[number];
         let own = self.folder.path().display();
@@ -181,7 +181,7 @@ impl Machines {
         }
     }
 
-    /// What the device's machine tells from now on as the name of its boot.
+    /// Sets the boot ID that the device's machine reports from now on.
     fn boot_id(&self, id: &str) {
         let cat = format!(
             "#!/bin/sh\ncase $1 in */boot_id) echo {id};; *) exec /usr/bin/cat \"$@\";; esac\n"
@@ -189,12 +189,12 @@ impl Machines {
         executable(&self.path("path-dut/cat"), &cat);
     }
 
-    /// Processes of this name on a far machine.
+    /// Returns the processes of this name on a far machine.
     fn processes(&self, number: usize, name: &str) -> Vec<Pid> {
         self.processes_by(number, "comm", &format!("{name}\n"))
     }
 
-    /// The long steps on a far machine; shells have short sleeps of their own.
+    /// Returns the long steps on a far machine; shells have short sleeps of their own.
     fn steps(&self, number: usize) -> Vec<Pid> {
         self.processes_by(number, "cmdline", "sleep\x00600\0")
     }
@@ -228,7 +228,7 @@ impl Machines {
         path
     }
 
-    /// `taut` on the machine from which experiments are started.
+    /// Runs `taut` on the machine from which experiments start.
     fn taut(&self, arguments: &[&str]) -> Command {
         let mut command = in_namespace(&self.here.0, env!("CARGO_BIN_EXE_taut"));
         let path = std::env::var("PATH").unwrap();
@@ -248,7 +248,7 @@ impl Machines {
         self.start(experiment, out).finish_within(2 * PATIENCE)
     }
 
-    /// What `taut experiment check` says.
+    /// Returns the output of `taut experiment check`.
     fn check(&self, experiment: &Path, more: &[&str]) -> Finished {
         let experiment = experiment.display().to_string();
         let words = [&["experiment", "check", &experiment], more].concat();
@@ -261,7 +261,7 @@ impl Machines {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Nothing of the experiment is left on the far machines but the program, in their cache.
+    /// Checks that only the cached program is left on the far machines.
     #[track_caller]
     fn nothing_is_left(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -289,7 +289,7 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// One line that holds all of `parts`, and the exit code of something that is missing.
+/// Checks for one line with all of `parts`, and the exit code of a missing requirement.
 #[track_caller]
 fn assert_refused(finished: &Finished, parts: &[&str]) {
     assert_eq!(finished.code(), Some(3), "{finished:?}");
@@ -302,7 +302,7 @@ fn assert_refused(finished: &Finished, parts: &[&str]) {
     }
 }
 
-/// `check` names what is missing in one line of its own, and the machines that are there in others.
+/// Checks that `check` names the missing part in a line of its own, and the machines found in others.
 #[track_caller]
 fn assert_missing(checked: &Finished, parts: &[&str]) {
     assert_eq!(checked.code(), Some(3), "{checked:?}");
@@ -380,7 +380,7 @@ run = "taut generate --port af_packet:out --port af_packet:back --rate {{ rate }
 json = true
 "#,
     );
-    // Code 1 is that of a generator that came late beside other tests: what it counted is there all the same.
+    // Code 1 means that the generator was late beside other tests; its counts are there all the same.
     let finished = machines.run(&experiment, "out").success();
     machines.nothing_is_left();
     assert!(finished.stdout.contains("4 of 4 runs"), "{finished:?}");
@@ -403,7 +403,7 @@ json = true
             .unwrap_or(0.0);
         assert!(received > 0.0, "{record}");
     }
-    // The program is brought there once.
+    // The program is copied there once.
     let copy = |name: &str| {
         let folder = machines.path(&format!("cache-{name}/taut"));
         let hash = fs::read_dir(folder)
@@ -421,7 +421,7 @@ json = true
 }
 
 #[test]
-fn what_is_wrong_with_a_machine_is_said_in_a_line() {
+fn each_problem_of_a_node_is_reported_in_one_line() {
     let Some(mut machines) = Machines::new() else {
         return;
     };
@@ -467,7 +467,7 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
     );
     machines.serve(1);
 
-    // A library of the right name without the versions that taut was built with, as on an older system.
+    // A library of the right name lacks the versions that taut was built with, as on an older system.
     let old = machines.path("path-dut/libgcc_s.so.1");
     fs::write(machines.path("old.map"), "OLD_1.0 { global: *; };\n").unwrap();
     let mut cc = Command::new("cc");
@@ -522,7 +522,7 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
         .arg(&full);
     assert_eq!(run(&mut mount).code(), Some(0));
     machines.full = Some(full);
-    // A server sees what was mounted when it began.
+    // A server sees the mounts that existed when it started.
     machines.cut(1);
     machines.serve(1);
     let finished = machines.run(&experiment, "o6");
@@ -568,7 +568,7 @@ fn what_is_wrong_with_a_machine_is_said_in_a_line() {
     assert_eq!(stopped.code(), Some(130), "{stopped:?}");
     machines.nothing_is_left();
 
-    // Killed without a chance to clean up: the machines do it themselves.
+    // The process is killed without a chance to clean up, so the machines do it themselves.
     let killed = machines.start(&experiment, "o9");
     while machines.steps(0).is_empty() {
         assert!(Instant::now() < deadline + PATIENCE, "the step never began");
@@ -623,7 +623,7 @@ ready = "11"
     assert_eq!(fs::read_to_string(kept).unwrap(), "[secret]");
     let log = machines.path("out/runs/v1-r1/logs/there.out");
     assert_eq!(fs::read_to_string(log).unwrap(), "it is [secret]\n");
-    // Nothing was taken out of the command lines: it was in none.
+    // Nothing was removed from the command lines: the secret was in none.
     let processes = machines.path("out/runs/v1-r1/gen/processes");
     let processes = fs::read_to_string(processes).unwrap();
     assert!(processes.contains("--secrets"), "{processes}");
@@ -685,7 +685,7 @@ fn a_machine_that_goes_away_costs_one_run() {
     );
     machines.nothing_is_left();
 
-    // It hangs: the line is up, nobody answers. Then it is back, and takes part again.
+    // The node hangs: the link is up, but nothing answers. Then it returns and takes part again.
     let resumed = Program::start(&mut machines.taut(&["experiment", "resume", "out"]));
     let deadline = Instant::now() + PATIENCE;
     while machines.steps(1).is_empty() {
@@ -711,7 +711,7 @@ fn a_machine_that_goes_away_costs_one_run() {
         if finished.code() == Some(0) {
             break;
         }
-        // Until the machine has noticed that the line was dead.
+        // The loop lasts until the machine has noticed the dead link.
         assert!(Instant::now() < deadline, "{finished:?}");
         sleep(Duration::from_millis(500));
     }

@@ -1,5 +1,5 @@
-//! Functions in the kernel between real interfaces, in native and generic XDP: what comes out is what the functions in
-//! user space make of it, and other programs reach each other through a translator.
+//! Functions in the kernel between real interfaces, in native and generic XDP. Their output equals that of the
+//! functions in user space, and other programs reach each other through a translator.
 
 #[path = "../../crates/function/tests/frames/mod.rs"]
 mod frames;
@@ -22,10 +22,10 @@ const FILTER: &str = "default = \"accept\"\nrules = [{ action = \"drop\", source
                       { action = \"drop\", protocol = \"udp\", destination_port = \"50-51\" }]\n";
 const BALANCE: &str =
     "port = 1\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\", \"02:00:00:00:00:03\"]\n";
-/// Numbers as near as that to the time are stamps.
+/// Numbers within this distance of the current time are stamps.
 const A_WHILE_NS: u64 = 60_000_000_000;
 
-/// What becomes of frames in user space that go from one port to the other.
+/// Returns the output in user space of frames that go from one port to the other.
 fn in_user_space(
     functions: &mut [Box<dyn Function>],
     frames: &[Vec<u8>],
@@ -60,7 +60,7 @@ fn in_user_space(
         .collect()
 }
 
-/// Sorted, and without the stamps that some have.
+/// Returns frames sorted, and without their stamps.
 fn comparable(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let now_ns = ClockReading::now(StampClock::Monotonic).unwrap().ns;
     for frame in &mut frames {
@@ -80,7 +80,7 @@ fn comparable(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_generic_xdp() {
+fn xdp_gives_the_same_frames_and_counts_as_user_space() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -107,7 +107,7 @@ fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_
                 function
             })
             .collect();
-        // Packet sockets send nothing that is only a header.
+        // Packet sockets do not send a frame of a header only.
         let frames = frames().into_iter().filter(|frame| frame.len() > 14);
         let frames: Vec<_> = frames.collect();
         for (number, chunk) in frames.chunks(48).enumerate() {
@@ -133,7 +133,7 @@ fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_
         assert_eq!(counters["rx_packets"].as_u64(), Some(sent), "{summary}");
         let outcomes = summary["outcomes"].as_object().unwrap();
         for (outcome, count) in functions.iter().flat_map(|it| it.outcomes()) {
-            // Functions of a chain share some names, of which the last one's count is told.
+            // Functions of a chain share some names; the last one's count is reported.
             if !outcome.contains("malformed") && !outcome.starts_with("passed") {
                 assert_eq!(
                     outcomes[outcome].as_u64(),
@@ -145,7 +145,7 @@ fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_
     }
 }
 
-/// Has the program go on with other functions; its answer.
+/// Replaces the functions of the program; returns its reply.
 fn exchange(program: &mut Program, functions: Value) -> Value {
     let count = |stdout: &str| stdout.matches("\"pause_us\"").count();
     let before = count(&program.stdout());
@@ -156,7 +156,7 @@ fn exchange(program: &mut Program, functions: Value) -> Value {
 }
 
 #[test]
-fn functions_are_exchanged_and_a_translator_that_stays_keeps_its_mappings() {
+fn an_unchanged_nat_keeps_its_mappings_when_functions_are_replaced() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -190,7 +190,7 @@ fn functions_are_exchanged_and_a_translator_that_stays_keeps_its_mappings() {
         panic!("its mapping is not known: {summary:?}");
     }
     assert_eq!(came[0][30..34], [10, 0, 0, 9]);
-    // Another translator knows nothing of it (the next frame out may get the same port).
+    // The new translator lacks the old mappings (the next frame out may get the same port).
     let updated = exchange(&mut kernel.program, json!([xor(4), other]));
     assert_eq!((&updated["kept"], &updated["made"]), (&json!(0), &json!(2)));
     let answer = back([192, 0, 2, 78], port ^ 2).frame(100).unwrap();
@@ -203,11 +203,11 @@ fn functions_are_exchanged_and_a_translator_that_stays_keeps_its_mappings() {
     assert_eq!(outcome("translated to outside"), 2, "{summary}");
     assert_eq!(outcome("translated to inside"), 1, "{summary}");
     assert_eq!(outcome("dropped: no mapping"), 1, "{summary}");
-    // On the way in frames meet the translator first: two answers came, of which one went on.
+    // Incoming frames meet the translator first: two replies arrived, of which one was forwarded.
     assert_eq!(outcome("changed"), 2, "{summary}");
 }
 
-/// `taut forward` with a translator between two hosts, whose outside address is 192.0.2.77.
+/// Runs `taut forward` with a translator between two hosts, with the outside address 192.0.2.77.
 fn translator(testbed: &Testbed, place: &str, folder: &tempfile::TempDir) -> Program {
     let backend = if place == "kernel" {
         "af_xdp"
@@ -230,7 +230,7 @@ fn translator(testbed: &Testbed, place: &str, folder: &tempfile::TempDir) -> Pro
 }
 
 #[test]
-fn hosts_inside_reach_outside_and_servers_inside_are_reached_through_a_translator() {
+fn hosts_and_servers_reach_each_other_through_nat() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! The gallery of the documentation: each experiment has its figure, with the command and the commit that made it.
+//! The gallery of the documentation: each experiment has its figure, with the command and commit of its measurement.
 
 use crate::support::names;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 const PAGE: &str = "docs/gallery.md";
 const FIGURES: &str = "docs/gallery";
-/// A figure on the page is no larger, bytes.
+/// The largest figure on the page, bytes.
 const MOST_BYTES: usize = 40_000;
 
-/// What the page shows: text under each heading of an experiment.
+/// Returns the text under each heading of an experiment.
 fn shown(page: &str) -> BTreeMap<String, String> {
     let mut figures = BTreeMap::new();
     for part in page.split("\n### ").skip(1) {
@@ -49,7 +49,7 @@ fn every_experiment_has_a_figure_with_its_command() {
         let has_command =
             text.contains(&format!("{command}\n")) || text.contains(&format!("{command} "));
         assert!(has_command, "{name}: no command");
-        // Commit, date and machine that made it.
+        // The caption has the commit, date and machine of the measurement.
         let made = text
             .lines()
             .find_map(|line| line.strip_prefix("Made by commit `"));

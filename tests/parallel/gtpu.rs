@@ -1,5 +1,5 @@
-//! The mobile gateway: `taut forward` with the function gtpu, between memif links and veth pairs; what it sends is
-//! read by tshark, its tunnels end in Open vSwitch, and its bearers change while packets pass.
+//! The mobile gateway: `taut forward` with the function gtpu, between memif links and veth pairs. Frames
+//! that it sends are decoded by tshark, its tunnels end in Open vSwitch, and its bearers change while packets pass.
 
 use crate::support::between::{Between, decoded, write_pcap};
 use crate::support::drivers::{self, group, moved, simple};
@@ -28,7 +28,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A gateway between two links whose other ends are this test's.
+/// A gateway between two links to this test.
 struct Gateway {
     between: Between,
     control: PathBuf,
@@ -90,7 +90,7 @@ fn tunnelled(teid: u32, user: &str, len: usize) -> Vec<u8> {
     inner.frame_as(Protocol::Udp, Some(&tunnel), len).unwrap()
 }
 
-/// A UDP datagram between two addresses in a frame, for messages that do not come in one.
+/// Builds a frame with a UDP datagram between two addresses.
 fn framed(source: [u8; 4], destination: [u8; 4], port: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 14 + 28 + payload.len()];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -148,13 +148,13 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
     });
     gateway.send(1, &east);
     let mut down = gateway.receive(0, 2);
-    // Answers go back where their cause came from.
+    // Replies leave through the port of their request.
     let mut echo = [0; 12];
     emit_echo_request(0x1234, &mut echo).unwrap();
     let echo = framed([192, 0, 2, 7], [192, 0, 2, 1], 2152, &echo);
     gateway.send(0, &[echo, tunnelled(0x99, "10.45.0.2", 128)]);
     down.extend(gateway.receive(0, 2));
-    // Too big for the tunnel.
+    // The packet is too big for the tunnel.
     gateway.send(1, &[flow("198.19.0.1", "10.45.0.2").frame(1514).unwrap()]);
     let told = gateway.receive(1, 1);
     let status = gateway.bearer(&["status"]).success();
@@ -205,7 +205,7 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
             "5",
         ),
         ("eth:ethertype:ip:udp:gtp", "0x00000000", "0x02", ""),
-        // The unknown tunnel is named inside.
+        // The error indication names the unknown tunnel.
         ("eth:ethertype:ip:udp:gtp", "0x00000000", "0x1a", ""),
         ("eth:ethertype:ip:icmp:ip:udp", "", "", ""),
     ];
@@ -218,7 +218,7 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
 }
 
 #[test]
-fn a_capture_of_valid_and_broken_tunnels_is_passed_and_counted_frame_by_frame() {
+fn each_frame_of_valid_and_broken_tunnels_is_counted() {
     let _turn = alone();
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -233,7 +233,7 @@ fn a_capture_of_valid_and_broken_tunnels_is_passed_and_counted_frame_by_frame() 
         frame[at] = value;
         frames.push(frame);
     };
-    // Versions 0 and 2, GTP', a length that lies both ways, TEID 0, an extension header chain that goes nowhere.
+    // Versions 0 and 2, GTP', wrong lengths in both directions, TEID 0, an endless extension header chain.
     with(42, 0x10);
     with(42, 0x50);
     with(42, 0x20);
@@ -267,7 +267,7 @@ fn a_capture_of_valid_and_broken_tunnels_is_passed_and_counted_frame_by_frame() 
     assert_eq!(outcomes["unknown TEID"], 1, "{summary}");
     let relayed = outcomes["relayed"].as_u64().unwrap();
     assert_eq!(summary["counters"]["tx_packets"].as_u64(), Some(relayed));
-    // A length that is too short cuts the user packet, which a relay does not look into.
+    // A length that is too short truncates the user packet, which a relay does not parse.
     assert_eq!(relayed, (whole.len() - 14) as u64 + 1, "{summary}");
 }
 
@@ -284,7 +284,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
         let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
         let begun = Instant::now();
         let mut changed = 0;
-        // Adds, changes and removes other bearers, with the one that packets take among the changed.
+        // The loop adds, changes and deletes other bearers, and changes the one that packets use.
         for round in 1.. {
             let matches: Vec<u32> = (0..AT_A_TIME).map(|i| 0x1000 + i * 77).collect();
             let bearer = |m: u32| {
@@ -321,7 +321,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
     let mut arrived = Batch::new();
     let deadline = Instant::now() + Duration::from_secs(100);
     while (!changing.is_finished() || received < sent) && Instant::now() < deadline {
-        // No more under way than the rings hold: what is missing at the end was lost in the gateway.
+        // No more packets are in flight than the rings hold, so missing ones at the end were lost in the gateway.
         if !changing.is_finished() && sent - received < 256 {
             gateway
                 .between
@@ -357,7 +357,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
 }
 
 #[test]
-fn what_is_wrong_with_bearers_is_said_in_one_line() {
+fn wrong_bearers_are_refused_in_one_line() {
     let _turn = alone();
     let mut gateway = Gateway::start("bearers = 2\n");
     let folder = scratch();
@@ -419,7 +419,7 @@ fn what_is_wrong_with_bearers_is_said_in_one_line() {
     gateway.between.program.signal(Signal::TERM);
 }
 
-/// A session whose tunnel up the gateway is to choose.
+/// Builds a session with an uplink tunnel that the gateway chooses.
 fn establishment(sequence: u32) -> Vec<u8> {
     let choose = FTeid::Choose {
         v4: true,
@@ -430,9 +430,9 @@ fn establishment(sequence: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
+fn pfcp_creates_moves_and_deletes_a_session() {
     let _turn = alone();
-    // A free port, as other programs may have the usual one.
+    // A free port, as other programs may use the default one.
     let port = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -506,7 +506,7 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
         }
     }
     assert!(seid != 0 && teid != 0);
-    // Up through the chosen tunnel; down not yet.
+    // The chosen tunnel works uplink; downlink does not work yet.
     gateway.send(0, &[tunnelled(teid, "10.45.0.2", 128)]);
     let up = gateway.receive(1, 1);
     let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
@@ -520,10 +520,10 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
     {
         assert!(Instant::now() < deadline, "never seen");
     }
-    // The base station comes, then another one.
+    // The base station attaches, then another one.
     ask(moved(10, seid, 0x20, [192, 0, 2, 7]), Some(Cause::ACCEPTED));
     gateway.send(1, std::slice::from_ref(&user));
-    // The one that waited, and this one.
+    // The buffered packet and this one arrive.
     let mut down = gateway.receive(0, 2);
     ask(moved(11, seid, 0x30, [192, 0, 2, 8]), Some(Cause::ACCEPTED));
     gateway.send(1, std::slice::from_ref(&user));
@@ -571,7 +571,7 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
 }
 
 #[test]
-fn a_control_plane_hears_of_packets_that_wait_and_of_usage_and_tshark_reads_both() {
+fn a_control_plane_gets_buffering_and_usage_reports() {
     let _turn = alone();
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
@@ -615,7 +615,7 @@ fn a_control_plane_hears_of_packets_that_wait_and_of_usage_and_tshark_reads_both
     let mut made = Message::parse(&made).unwrap().elements.map(Result::unwrap);
     let seid = made.find(|it| it.element_type == E::F_SEID).unwrap();
     let seid = Seid::parse(seid.value).unwrap().seid;
-    // Packets down are told of, and all that passes from the first byte on.
+    // Downlink packets are reported, and all packets that pass from the first byte on.
     let kind = M::SESSION_MODIFICATION_REQUEST;
     let mut message = Writer::message(kind, Some(seid), 3);
     let far = group(&[(E::FAR_ID, &[0, 0, 0, 2]), (E::APPLY_ACTION, &[0x0c])]);
@@ -661,7 +661,7 @@ fn a_control_plane_hears_of_packets_that_wait_and_of_usage_and_tshark_reads_both
 }
 
 #[test]
-fn a_control_plane_hears_heartbeats_and_loses_its_sessions_when_it_is_silent() {
+fn an_idle_control_plane_gets_heartbeats_then_loses_its_sessions() {
     let _turn = alone();
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
@@ -675,7 +675,7 @@ fn a_control_plane_hears_heartbeats_and_loses_its_sessions_when_it_is_silent() {
          repeats = 1, silence = \"3s\" }}\n"
     );
     let gateway = Gateway::start(&settings);
-    // The next message of a type, heartbeats between them or not.
+    // Returns the next message of a type, and skips heartbeats.
     let next = |kind: M| {
         let mut bytes = [0; 2048];
         loop {
@@ -697,7 +697,7 @@ fn a_control_plane_hears_heartbeats_and_loses_its_sessions_when_it_is_silent() {
     ask(M::SESSION_ESTABLISHMENT_REQUEST, establishment(2));
     let status = gateway.bearer(&["status"]).success();
     assert!(status.stdout.contains("PFCP\n  sessions 1\n"), "{status:?}");
-    // Two are answered, the third comes twice and is not.
+    // Two are answered; the third is repeated, as it is not answered.
     for _ in 0..2 {
         let sequence = next(M::HEARTBEAT_REQUEST);
         let answer = simple(M::HEARTBEAT_RESPONSE, None, sequence, &[stamp]);
@@ -718,7 +718,7 @@ fn a_control_plane_hears_heartbeats_and_loses_its_sessions_when_it_is_silent() {
     gateway.between.program.signal(Signal::TERM);
 }
 
-/// Open vSwitch in a namespace, with what it needs in a folder; ended with the test.
+/// Open vSwitch in a namespace, with its files in a folder; it ends with the test.
 struct Switch {
     _daemons: Vec<Program>,
     folder: tempfile::TempDir,
@@ -756,7 +756,7 @@ impl Switch {
         };
         switch.set("--no-wait init");
         let daemon = Program::start(&mut daemon);
-        // Ended before the database.
+        // This daemon ends before the database.
         switch._daemons.insert(0, daemon);
         switch
     }
@@ -812,7 +812,7 @@ fn open_vswitch_is_the_other_end_of_the_tunnel() {
         network.0
     ));
 
-    // The switch has the base station's address, and the user behind it.
+    // The switch has the addresses of the base station and of the user behind it.
     let switch = Switch::start(radio);
     let (radio_mac, user_mac) = ("02:00:00:00:02:07", "02:00:00:00:45:02");
     switch.set("add-br phy -- set Bridge phy datapath_type=netdev fail_mode=standalone other_config:hwaddr=02:00:00:00:02:07");
@@ -856,7 +856,7 @@ fn open_vswitch_is_the_other_end_of_the_tunnel() {
         stderr.matches(": up").count() >= 2
     });
 
-    // Over UDP, and over TCP, whose handshake, checksums and windows have to be right.
+    // UDP, and TCP with right handshake, checksums and windows.
     for transport in [&[][..], &["--tcp"]] {
         let server_at = ["-i", "10.46.0.1", "-p", "11111"];
         let mut command = in_namespace(&network.0, "sockperf");
@@ -884,7 +884,7 @@ fn open_vswitch_is_the_other_end_of_the_tunnel() {
 }
 
 #[test]
-fn a_kernel_asks_for_the_gateways_address_and_gets_its_echo_responses() {
+fn linux_resolves_the_gateway_and_gets_echo_responses() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

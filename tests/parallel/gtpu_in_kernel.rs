@@ -1,5 +1,5 @@
-//! The mobile gateway in the kernel: its XDP programs do to every frame what the function does in user space, count it
-//! alike, and take a million bearers; sessions come and go by PFCP, and a kernel finds the gateway by ARP.
+//! The mobile gateway in the kernel. Its XDP programs handle and count every frame as the function does in user space,
+//! and hold a million bearers. PFCP adds and deletes sessions, and a kernel finds the gateway by ARP.
 
 #[path = "../../crates/function/src/gtpu/scapy.rs"]
 mod scapy;
@@ -77,7 +77,7 @@ impl Gateway {
         ))
     }
 
-    /// Waits until so many packets are counted under a outcome.
+    /// Waits until `count` packets are counted with an outcome.
     #[track_caller]
     fn until_counted(&self, outcome: &str, count: u64) {
         let line = format!("  {outcome} {count}\n");
@@ -92,7 +92,7 @@ impl Gateway {
     }
 }
 
-/// The function as a worker in user space calls it.
+/// The function, called as by a worker in user space.
 struct InProcess {
     function: Box<dyn Function>,
     slow: Box<dyn Handler>,
@@ -183,7 +183,7 @@ fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
         .unwrap()
 }
 
-/// Out of a tunnel that ends here, to that address.
+/// Builds a packet from a tunnel that ends here, to that address.
 fn from_user_to(destination: &str) -> Vec<u8> {
     let tunnel = Tunnel {
         teid: 0x11,
@@ -202,7 +202,7 @@ fn from_user_to(destination: &str) -> Vec<u8> {
     inner.frame_as(Protocol::Udp, Some(&tunnel), 154).unwrap()
 }
 
-/// A GTP-U message over IPv4 to the gateway.
+/// Builds a GTP-U message over IPv4 to the gateway.
 fn message(bytes: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 42 + bytes.len()];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -230,7 +230,7 @@ fn message(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A user packet or end marker with sequence number and a chain of that many extension headers of a kind.
+/// Builds a user packet or end marker with a sequence number and that many extension headers of a kind.
 fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -> Vec<u8> {
     let user = plain("198.19.0.1", "10.45.0.9", 60)[14..].to_vec();
     let mut chain = Vec::new();
@@ -254,7 +254,7 @@ fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -
     message(&bytes)
 }
 
-/// With an outer UDP checksum, where there was none.
+/// Adds an outer UDP checksum.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
     let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
@@ -264,7 +264,7 @@ fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// With that byte at that place of the outer IPv4 header, and its checksum right.
+/// Sets a byte of the outer IPv4 header, with a right checksum.
 fn in_header(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame[14 + at] = byte;
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
@@ -272,7 +272,7 @@ fn in_header(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame
 }
 
-/// A question for the MAC address of an IP address.
+/// Builds an ARP request for an IP address.
 fn question(asked: &str) -> Vec<u8> {
     let mac = Mac([2, 0, 0, 0, 0, 7]);
     let mut header = EthernetRepr {
@@ -306,7 +306,7 @@ fn question(asked: &str) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// Every kind of frame there is: valid ones, and what is wrong in each way.
+/// Returns every kind of frame: valid ones, and one for each error.
 fn frames() -> Vec<Vec<u8>> {
     let mut whole = Vec::new();
     for teid in [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
@@ -357,7 +357,7 @@ fn frames() -> Vec<Vec<u8>> {
         whole.push(message(&[version, 255, 0, 0, 0, 0, 0, 0x10]));
     }
     let relayed = || tunnelled(true, true, 0x10, 120);
-    // Hops, fragments, another protocol, padding, tags, ARP.
+    // The cases are TTLs, fragments, another protocol, padding, tags, ARP.
     whole.extend([0, 1, 2].map(|hops| in_header(relayed(), 8, hops)));
     whole.push(in_header(relayed(), 6, 0x20));
     whole.push(in_header(relayed(), 9, 6));
@@ -391,7 +391,7 @@ fn frames() -> Vec<Vec<u8>> {
         plain("2001:db8:99::1", "2001:db8:45::7", 90),
     ];
     for frame in &cut {
-        // Packet sockets send nothing shorter.
+        // Packet sockets do not send shorter frames.
         all.extend((15..frame.len()).map(|len| frame[..len].to_vec()));
     }
     let mut random = fastrand::Rng::with_seed(7);
@@ -412,11 +412,11 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
+fn xdp_forwards_and_counts_every_frame_as_the_function_does() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    // A free port for each, and addresses that users must not reach either.
+    // Each gateway has a free port, and addresses that users must not reach.
     let answers = "mac = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n\
         pfcp = { address = \"127.0.0.1:0\", node_id = \"2001:db8::2\", peers = [\"127.0.0.1\"] }\n";
     for (redirects, settings) in [
@@ -428,10 +428,10 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
             let dropped = backlog_drops();
             let mut wanted = InProcess::start(settings, BEARERS);
             let mut gateway = Gateway::start(redirects, settings, BEARERS, "");
-            // No more at a time than answers may wait.
+            // The chunks are no larger than the number of replies that may wait.
             for (number, chunk) in frames().chunks(48).enumerate() {
                 let from = number % 2;
-                // Both may tell of errors again: one a millisecond.
+                // Both may send ICMP errors again: one each millisecond.
                 std::thread::sleep(Duration::from_millis(20));
                 let want = wanted.pass(chunk, from);
                 let got = gateway
@@ -469,7 +469,7 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
 }
 
 #[test]
-fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
+fn xdp_looks_up_a_million_bearers_and_follows_changes() {
     const COUNT: u32 = 1_000_000;
     const REWRITE: &str = "[[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
     let Some(_turn) = alone_and_root() else {
@@ -514,10 +514,11 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
         .success();
     gateway.bearer(&["remove", "9"]).success();
     let frames = [7, 9].map(|teid| tunnelled(true, true, teid, 128));
-    // The peer is told of the one that is gone.
+    // The peer gets an error about the deleted tunnel.
     let [told, out] = gateway.kernel.pass(&frames, 0, [1, 1]);
     assert_eq!((told.len(), teid_of(&out[0])), (1, 8));
-    // Behind the gateway on the way on; on the way back it is the last, and what it sends itself leaves as it is.
+    // Relayed packets pass `mac-rewrite` after the gateway. In the reverse direction the gateway is last, so its own
+    // packets leave unchanged.
     assert_eq!(
         (&told[0][6..12], &out[0][6..12]),
         (&[2, 0, 0, 0, 0, 2][..], &[2, 0, 0, 0, 0, 0xa1][..])
@@ -528,7 +529,7 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
 }
 
 #[test]
-fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
+fn one_chain_file_serves_four_kinds_of_ports() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -565,7 +566,7 @@ fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
     }
 }
 
-/// The other end of PFCP, in the gateway's namespace; its messages are scapy's.
+/// The other end of PFCP, in the gateway's namespace; its messages are created by scapy.
 struct Core {
     socket: UdpSocket,
     seid: u64,
@@ -582,13 +583,13 @@ impl Core {
         Self { socket, seid: 0 }
     }
 
-    /// Sends a message of that name, with changes, and checks the cause of its response, which is returned.
+    /// Sends a message of that name, with changes; checks the cause of the response and returns it.
     #[track_caller]
     fn ask(&self, name: &str, change: impl Fn(&mut Vec<u8>), cause: Cause) -> Vec<u8> {
         self.ask_of("pfcp/", name, change, cause)
     }
 
-    /// Sends a message of a family as [`Core::ask`] does.
+    /// Sends a message of a family like [`Core::ask`].
     #[track_caller]
     fn ask_of(
         &self,
@@ -607,7 +608,7 @@ impl Core {
         self.send(&message, cause)
     }
 
-    /// Sends a message, and checks the cause of its response, which is returned.
+    /// Sends a message; checks the cause of the response and returns it.
     #[track_caller]
     fn send(&self, message: &[u8], cause: Cause) -> Vec<u8> {
         self.socket.send_to(message, "127.0.0.1:8805").unwrap();
@@ -621,7 +622,7 @@ impl Core {
         response
     }
 
-    /// Makes the session, with changes; the identifier that the gateway chose for its tunnel.
+    /// Establishes the session, with changes; returns the identifier that the gateway chose for its tunnel.
     fn establish(&mut self, change: impl Fn(&mut Vec<u8>)) -> u32 {
         self.establish_of("pfcp/", change)
     }
@@ -645,7 +646,7 @@ impl Core {
     }
 }
 
-/// Message type, TEID and destination of a GTP-U message over IPv4.
+/// Returns message type, TEID and destination of a GTP-U message over IPv4.
 fn outer(frame: &[u8]) -> (MessageType, u32, [u8; 4]) {
     let gtpu = Gtpu::new(&frame[42..]).unwrap();
     let to = frame[30..34].try_into().unwrap();
@@ -653,7 +654,7 @@ fn outer(frame: &[u8]) -> (MessageType, u32, [u8; 4]) {
 }
 
 #[test]
-fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_the_kernel() {
+fn a_pfcp_session_moves_and_closes_its_gate_under_traffic() {
     const CHUNK: usize = 10;
     const OLD: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x20, [192, 0, 2, 7]);
     const NEW: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x30, [192, 0, 2, 8]);
@@ -676,7 +677,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     assert_eq!((none.len(), out.len()), (0, CHUNK));
     assert_eq!(out[0][14..], up[50..]);
 
-    // Handover, while packets pass.
+    // The handover happens while packets pass.
     let (mut sent, mut left) = (0, Vec::new());
     let mut pass = |gateway: &mut Gateway, frames: &[Vec<u8>], wanted: usize| {
         sent += frames.len();
@@ -696,7 +697,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
         moving.join().unwrap();
     });
     let (sent, so_far) = pass(&mut gateway, &chunk, CHUNK);
-    // The end marker besides.
+    // The end marker is one packet more.
     pass(&mut gateway, &[], (sent + 1).saturating_sub(so_far));
     let marker = (MessageType::END_MARKER, OLD.1, OLD.2);
     let count = |wanted| left.iter().filter(|frame| **frame == wanted).count();
@@ -706,19 +707,19 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     let first_new = left.iter().position(|frame| *frame == NEW).unwrap();
     let late = left[first_new..].iter().filter(|frame| **frame == OLD);
     assert_eq!(late.count(), 0, "{left:?}");
-    // Those that were on their way when it was sent are few.
+    // Only a few packets were in flight when it was sent.
     let ended = left.iter().position(|frame| *frame == marker).unwrap();
     let late = left[ended..].iter().filter(|frame| **frame == OLD).count();
     assert!(late <= CHUNK, "{left:?}");
 
-    // The gate closes for one direction, and opens.
+    // The gate closes for one direction, and opens again.
     core.ask("close-gate", nothing, Cause::ACCEPTED);
     let nowhere = gateway.kernel.pass(&chunk, 1, [0, 0]);
     assert!(nowhere.iter().all(Vec::is_empty));
     gateway.until_counted("gate closed", CHUNK as u64);
     let [_, out] = gateway.kernel.pass(std::slice::from_ref(&up), 0, [0, 1]);
     assert_eq!(out.len(), 1);
-    // The user moves on meanwhile; nobody else's packets go where the end marker does.
+    // The user moves again; no other user's packets go to the end marker's destination.
     let further = |message: &mut Vec<u8>| {
         message[14] = 98;
         let teid = message.windows(4).position(|four| four == [0, 0, 0, 0x30]);
@@ -728,7 +729,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     let [out, _] = gateway.kernel.pass(&[], 1, [1, 0]);
     assert_eq!(outer(&out[0]), (MessageType::END_MARKER, NEW.1, NEW.2));
     let open = |message: &mut Vec<u8>| {
-        // Another sequence number; gates that are open, which are the last byte.
+        // The message has another sequence number, and open gates in its last byte.
         message[14] = 99;
         *message.last_mut().unwrap() = 0;
     };
@@ -736,7 +737,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     let [out, _] = gateway.kernel.pass(&chunk, 1, [CHUNK, 0]);
     assert_eq!(out.len(), CHUNK);
 
-    // What is refused changes nothing.
+    // A refused message changes nothing.
     core.ask("update-unknown-far", nothing, Cause::RULE_FAILURE);
     let [out, _] = gateway.kernel.pass(&chunk, 1, [CHUNK, 0]);
     assert!(out.iter().all(|frame| outer(frame) == NEXT));
@@ -774,7 +775,7 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     assert_eq!(received, Some(counted), "{summary}");
 }
 
-/// With an option in the outer IPv4 header.
+/// Adds an option to the outer IPv4 header.
 fn with_option(frame: &[u8]) -> Vec<u8> {
     let mut frame = [&frame[..34], &[1; 4], &frame[34..]].concat();
     let length = (frame.len() - 14) as u16;
@@ -783,7 +784,7 @@ fn with_option(frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn packets_of_a_session_with_rules_are_handed_up_sorted_kept_and_sent_by_the_process() {
+fn upcalls_classify_buffer_and_send_packets_of_sessions_with_rules() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -793,7 +794,7 @@ fn packets_of_a_session_with_rules_are_handed_up_sorted_kept_and_sent_by_the_pro
     let nothing = |_: &mut Vec<u8>| ();
     core.ask_of("upf/", "association", nothing, Cause::ACCEPTED);
     let uplink = core.establish_of("upf/", nothing);
-    // One waits for the base station.
+    // One packet waits for the base station.
     let down = plain("198.19.0.1", "10.45.0.2", 100);
     let [none, _] = gateway.kernel.pass(std::slice::from_ref(&down), 1, [0, 0]);
     assert!(none.is_empty());
@@ -821,9 +822,9 @@ fn packets_of_a_session_with_rules_are_handed_up_sorted_kept_and_sent_by_the_pro
 }
 
 #[test]
-fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
+fn xdp_and_the_process_meter_a_session_at_its_rate() {
     const SENT: usize = 20;
-    // The burst of 15000 bytes, and one packet more; another one would take 8 seconds.
+    // The burst of 15000 bytes, and one packet more; another packet would take 8 seconds.
     const PASS: usize = 16;
     let Some(_turn) = alone_and_root() else {
         return;
@@ -850,7 +851,7 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
         message.grouped(E::UPDATE_QER, &changed);
         core.send(&message.finish().unwrap(), Cause::ACCEPTED);
     };
-    // The downlink has a rule of its own.
+    // The downlink has its own rule.
     update(2, 1, 200);
     let up = tunnelled(true, true, uplink, 50 + 1000);
     let ups = vec![up.clone(); SENT];
@@ -861,18 +862,18 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
     let [out, none] = gateway.kernel.pass(&downs, 1, [PASS, 0]);
     assert_eq!((out.len(), none.len()), (PASS, 0));
     gateway.until_counted("over the rate", 2 * (SENT - PASS) as u64);
-    // The user moves, and stays over the rate.
+    // The user moves, and keeps exceeding the rate.
     core.ask("move", |_| (), Cause::ACCEPTED);
     let [out, _] = gateway.kernel.pass(&downs[..1], 1, [1, 0]);
     assert_eq!(outer(&out[0]).0, MessageType::END_MARKER);
     gateway.until_counted("over the rate", 2 * (SENT - PASS) as u64 + 1);
-    // What the programs do not decide the process holds to the rate, by a meter of its own.
+    // The process limits the packets that the programs leave to it, with its own meter.
     let [_, out] = gateway
         .kernel
         .pass(&vec![with_option(&up); SENT], 0, [0, PASS]);
     assert_eq!(out.len(), PASS);
     gateway.until_counted("over the rate", 3 * (SENT - PASS) as u64 + 1);
-    // Another rate holds at once.
+    // Another rate applies at once.
     update(1, 1_000_000, 201);
     update(2, 1_000_000, 202);
     let [_, out] = gateway.kernel.pass(&ups, 0, [0, SENT]);
@@ -892,7 +893,7 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
 }
 
 #[test]
-fn a_kernel_finds_the_gateway_in_the_kernel_and_gets_its_echo_responses() {
+fn linux_resolves_an_xdp_gateway_and_gets_echo_responses() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

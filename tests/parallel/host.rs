@@ -1,4 +1,4 @@
-//! A port with addresses of its own, as its neighbours see it.
+//! A port with its own addresses, as its neighbours see it.
 
 use crate::support::hosts::{Hosts, Transport, in_namespace, ip, ping, transfer};
 use crate::support::program::run;
@@ -27,15 +27,15 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
             host.0
         ));
         for (protocol, to) in [("-4", "10.8.1.1"), ("-6", "fd00:8::1")] {
-            // Some of them longer than a frame of minimum size, and a few after a pause in which the slow path sleeps.
+            // Some are longer than a frame of minimum size, and a few follow a pause in which the slow path sleeps.
             for (count, apart, bytes) in [(20, "0.01", "56"), (3, "0.2", "1400")] {
                 let arguments = [protocol, "-i", apart, "-s", bytes];
                 ping(host, to, count, &arguments, count);
             }
         }
-        // Nobody has this one.
+        // This address belongs to no host.
         ping(host, "10.8.1.3", 1, &[], 0);
-        // And at this one nobody listens: the kernel takes the error for its own.
+        // Nothing listens at this address: the host's kernel accepts the ICMP error and reports it to the socket.
         let mut command = in_namespace(&host.0, "bash");
         let asked = "exec 3<>/dev/udp/10.8.1.1/33434; echo a >&3; sleep 0.5; echo b >&3";
         let finished = run(command.args(["-c", asked]));
@@ -43,7 +43,7 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
             finished.stderr.contains("Connection refused"),
             "{finished:?}"
         );
-        // By such errors a route is traced: the port is the first hop and the last one.
+        // traceroute uses such errors: the port is the first hop and the last one.
         for (protocol, to) in [("-4", "10.8.1.1"), ("-6", "fd00:8::1")] {
             let mut command = in_namespace(&host.0, "traceroute");
             let traced = run(command.args([protocol, "-n", "-q", "1", to])).success();
@@ -58,7 +58,7 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
             "{finished:?}"
         );
         let ended = up.interrupt().success();
-        // 46 echo requests, and at least a question for either address.
+        // There are 46 echo requests, and at least one address resolution for either address.
         let line = ended.stdout.lines().last().unwrap();
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         let counted = |name: &str| {
@@ -87,7 +87,7 @@ fn the_kernel_is_the_host_behind_a_tap_interface() {
             near.0
         ),
     );
-    // Where its programs are is not where the chain is.
+    // The programs of the far host are in another namespace than the chain.
     ip(&format!("link set {tap} netns {}", far.0));
     ip(&format!("-n {} address add 10.8.2.1/24 dev {tap}", far.0));
     ip(&format!("-n {} link set {tap} up", far.0));
@@ -95,7 +95,7 @@ fn the_kernel_is_the_host_behind_a_tap_interface() {
         ping(host, to, 5, &["-i", "0.02"], 5);
     }
     transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.1", 5201));
-    // The interface goes with the function, in which packets may be for a moment longer.
+    // The interface disappears with the function, in which packets may remain for a moment.
     let file = hosts.chain_file("kernel.toml");
     let text = fs::read_to_string(&file).unwrap();
     let (ports, _) = text.split_once("[[function]]").unwrap();

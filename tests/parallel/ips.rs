@@ -1,4 +1,4 @@
-//! An inspection between two hosts that know nothing of it: a web server and its clients.
+//! An inspection between two unmodified hosts: a web server and its clients.
 
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ping};
 use crate::support::program::{Finished, Program, run};
@@ -59,13 +59,13 @@ fn tshark_reads_the_traffic_of_our_own() {
     for line in shown.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         assert_eq!(fields[4], "", "malformed: {line}");
-        // 1 is good.
+        // The value 1 means good.
         assert!(fields[5] == "1" || fields[6] == "1", "checksum: {line}");
     }
 }
 
 #[test]
-fn a_check_counts_mistaken_rules_among_all_and_says_where_they_are() {
+fn a_check_counts_wrong_rules_and_names_their_positions() {
     let folder = scratch();
     let file = folder.path().join("local.rules");
     let rules = "alert udp any any -> any 53 (msg:\"good\"; sid:1;)\n\
@@ -123,7 +123,7 @@ fn fetch(host: &Namespace, path: &str) -> Finished {
 }
 
 #[test]
-fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
+fn only_traffic_that_the_rules_allow_reaches_the_server() {
     let tools = [
         ("ping", "iputils-ping"),
         ("curl", "curl"),
@@ -167,7 +167,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     assert_eq!(fetch(client, "page").success().stdout, "all is well");
     ping(client, "10.7.0.2", 3, &["-i", "0.02"], 3);
     ping(client, "10.7.0.2", 3, &["-i", "0.02", "-s", "1000"], 0);
-    // Two fragments each.
+    // Each request has two fragments.
     ping(client, "10.7.0.2", 3, &["-i", "0.02", "-s", "2500"], 3);
     ping(
         server,
@@ -176,11 +176,11 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         &["-i", "0.02", "-s", "1600", "-p", "feed"],
         0,
     );
-    // A user's packet in a tunnel.
+    // A user's packet in a tunnel is inspected.
     let mut tunnelled = in_namespace(&client.0, "python3");
     run(tunnelled.args(["-c", TUNNELLED])).success();
     assert!(fetch(client, "nothing").success().stdout.contains("404"));
-    // A path that is written another way is the same path.
+    // A path in another encoding is the same path.
     let dropped = fetch(client, "x/../%73ecret");
     assert_eq!(
         dropped.code(),
@@ -204,7 +204,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     assert_eq!(status["outcomes"]["rejected"], 1, "{status}");
     let ended = up.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
-    // Not by Ctrl-C, which programs started by a script in the background may be told to ignore.
+    // SIGINT may be ignored by programs that a script starts in the background.
     let served = serving.kill();
     assert!(served.stderr.contains("GET /page"), "{served:?}");
     assert!(
@@ -262,7 +262,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     }
 }
 
-/// Has a client of OpenSSL greet a server of it by TLS 1.2, and break off.
+/// Sends the ClientHello of OpenSSL to an OpenSSL server by TLS 1.2, and closes the connection.
 fn greet(client: &Namespace) {
     let mut greet = in_namespace(&client.0, "openssl");
     greet.args(["s_client", "-connect", "10.7.0.2:4433", "-tls1_2"]);
@@ -270,7 +270,7 @@ fn greet(client: &Namespace) {
 }
 
 #[test]
-fn certificates_and_fingerprints_are_those_that_openssl_sends_and_tshark_reads() {
+fn tls_certificates_and_fingerprints_agree_with_openssl_and_tshark() {
     let tools = [
         ("openssl", "openssl"),
         ("tcpdump", "tcpdump"),

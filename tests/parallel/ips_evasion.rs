@@ -1,4 +1,5 @@
-//! Attacks that are hidden from an inspection, and harmless streams that go through it: their receivers say what they were handed.
+//! Attacks that are hidden from an inspection, and harmless streams through it, checked by the bytes that receivers
+//! were handed.
 
 use crate::support::evasion::moves::Case;
 use crate::support::evasion::{Oracle, Outcome, Table, harmed, inspection, known, line, prove};
@@ -9,7 +10,7 @@ use std::path::Path;
 
 const ATTACKS: u64 = 1000;
 const HARMLESS: u64 = 300;
-/// A part of the line of an event that a rule makes.
+/// The part of an event's line that marks an alert of a rule.
 const ALERT: &str = "\"event_type\":\"alert\"";
 
 #[test]
@@ -34,7 +35,7 @@ fn no_receiver_is_handed_what_a_rule_forbids() {
     assert_eq!(got_through, 0, "known evasions got through: see above");
 }
 
-/// Without an inspection most of them arrive: what is done to hide them does not break them.
+/// Without an inspection most attacks arrive: the moves that hide them do not break them.
 #[test]
 fn attacks_arrive_where_nobody_inspects() {
     let Some(mut oracle) = Oracle::new(|_| "[[function]]\nname = \"forward\"\n".to_string()) else {
@@ -75,7 +76,7 @@ const FILES: [(&str, usize); 5] = [
     ("film", 3_000_000),
 ];
 
-/// Serves a folder, compressed for those who want that.
+/// Serves a folder, compressed for clients that accept it.
 fn serve(server: &Namespace, folder: &Path) -> Program {
     let own = folder.display();
     let configuration = format!(
@@ -98,7 +99,7 @@ fn serve(server: &Namespace, folder: &Path) -> Program {
     serving
 }
 
-/// What curl got, of one or more files over one connection.
+/// Returns the output of curl for one or more files over one connection.
 fn download(client: &Namespace, options: &[&str], urls: &[String], folder: &Path) -> Vec<u8> {
     let got = folder.join("got");
     let mut command = in_namespace(&client.0, "curl");
@@ -129,7 +130,7 @@ fn download(client: &Namespace, options: &[&str], urls: &[String], folder: &Path
 }
 
 #[test]
-fn programs_get_all_bytes_over_a_network_that_loses_doubles_and_reorders() {
+fn transfers_complete_despite_loss_duplicates_and_reordering() {
     let tools = [
         ("nginx", "nginx-light"),
         ("curl", "curl"),
@@ -177,7 +178,7 @@ fn programs_get_all_bytes_over_a_network_that_loses_doubles_and_reorders() {
             }
         }
     }
-    // All over one connection.
+    // All of them use one connection.
     let (page, urls) = (&files[2].1, vec![url("10.7.0.2", "page"); 20]);
     assert!(
         download(client, &[], &urls, folder) == page.repeat(20),
@@ -192,7 +193,7 @@ fn programs_get_all_bytes_over_a_network_that_loses_doubles_and_reorders() {
     assert!(!events.contains(ALERT), "{events}");
 }
 
-/// Twenty requests before the first answer.
+/// Sends twenty requests before the first reply.
 const PIPELINE: &str = "
 import socket
 stream = socket.create_connection(('10.7.0.2', 80))

@@ -1,11 +1,11 @@
-//! The crates as libraries of others: each can be packaged, and those for outsiders say what they are.
+//! The crates as libraries for other projects: each can be packaged, and the public ones have a description.
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::{names, scratch};
 use std::fs;
 use std::process::Command;
 
-/// Crates with examples on their front pages or beside them.
+/// Crates with examples, on their front pages or beside them.
 const FOR_OTHERS: [&str; 5] = ["port", "wire", "measure", "traffic", "engine"];
 
 #[test]
@@ -13,7 +13,8 @@ fn every_crate_is_packaged_without_a_registry() {
     let folder = scratch();
     let cargo = std::env::var("CARGO").unwrap_or("cargo".to_string());
     let mut command = Command::new(cargo);
-    // All together: what a crate takes of the others is nowhere else. Only packed, as building them is done already.
+    // All crates are packaged together, as their dependencies on each other are not published. They are not built, as
+    // that was done before.
     command.args(["package", "--workspace", "--no-verify", "--offline"]);
     command
         .args(["--allow-dirty", "--target-dir"])
@@ -21,7 +22,7 @@ fn every_crate_is_packaged_without_a_registry() {
     let said = Program::start(&mut command)
         .finish_within(2 * PATIENCE)
         .success();
-    // Nothing else is wrong with any: each says what it is, and lacks no file that it names.
+    // Each crate has a description and all files that it names, so there are no further warnings.
     let warnings = said.stderr.lines().filter(|it| it.starts_with("warning: "));
     let others: Vec<&str> = warnings.filter(|it| *it != NO_PAGE).collect();
     assert!(others.is_empty(), "{others:?}");
@@ -32,11 +33,11 @@ fn every_crate_is_packaged_without_a_registry() {
     }
 }
 
-/// What packaging says of a crate that has no page of its own on the net.
+/// The warning about a crate without a web page of its own.
 const NO_PAGE: &str = "warning: manifest has no documentation, homepage or repository";
 
 #[test]
-fn crates_for_others_say_what_they_are_and_have_an_example() {
+fn public_crates_have_a_description_and_an_example() {
     for each in FOR_OTHERS {
         let text = fs::read_to_string(format!("crates/{each}/Cargo.toml")).unwrap();
         let manifest: toml::Table = text.parse().unwrap();

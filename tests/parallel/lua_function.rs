@@ -1,5 +1,4 @@
-//! Functions in Lua: the example does what the function of taut's own does, and what is wrong with a script is told
-//! in a line.
+//! Functions in Lua: the example does the same as taut's own function, and errors in a script are reported in a line.
 
 use crate::support::own_functions::{Passage, outcome, refused};
 use crate::support::program::Finished;
@@ -7,7 +6,7 @@ use std::fs;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A chain of the script of that text, with more settings.
+/// Returns a chain with that script, and further settings.
 fn script(passage: &Passage, text: &str, more: &str) -> String {
     let file = passage.folder.path().join("mine.lua");
     fs::write(&file, text).unwrap();
@@ -17,7 +16,7 @@ fn script(passage: &Passage, text: &str, more: &str) -> String {
     )
 }
 
-/// Lines about scripts on standard error.
+/// Returns the lines about scripts on standard error.
 fn said_by_lua(finished: &Finished) -> impl Iterator<Item = &str> {
     let lines = finished.stderr.lines();
     lines.filter(|line| line.starts_with("taut: lua: "))
@@ -64,7 +63,7 @@ fn a_script_drops_and_sends_as_its_settings_say() {
 }
 
 #[test]
-fn what_is_wrong_with_a_script_is_told_in_a_line() {
+fn each_script_error_is_reported_in_one_line() {
     let passage = Passage::new(64);
     for (text, said) in [
         ("x = = 1", "chain.toml:4:8: file: "),
@@ -80,7 +79,7 @@ fn what_is_wrong_with_a_script_is_told_in_a_line() {
         let line = refused(&finished);
         assert!(line.contains(said), "{line}");
     }
-    // While packets pass: once, with the line, and every packet is accounted for.
+    // An error while packets pass is reported once, with its line, and every packet is counted.
     let text = "function process(batch)\n    batch[1].udp.ttl = 3\nend\n";
     let (got, finished) = passage.through(&script(&passage, text, ""));
     let said: Vec<_> = said_by_lua(&finished).collect();
@@ -91,7 +90,7 @@ fn what_is_wrong_with_a_script_is_told_in_a_line() {
     );
     let finished = finished.success();
     assert!(got.is_empty() && outcome(&finished, "dropped: the script failed") == 64);
-    // One that never ends is ended, and the chain goes on.
+    // An endless script is stopped, and the chain continues.
     let text = "function process(batch)\n    while true do end\nend\n";
     let (got, finished) = passage.through(&script(&passage, text, ""));
     let finished = finished.success();

@@ -1,5 +1,5 @@
-//! What is shipped for Prometheus and Grafana: rules and dashboard ask for what taut gives out and nothing else, and
-//! Prometheus itself takes the rules, sees the programs, and fires an alert.
+//! The rules and the dashboard shipped for Prometheus and Grafana use only metrics that taut serves. Prometheus itself
+//! loads the rules, scrapes the programs, and fires an alert.
 
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::{is_installed, json, scratch, taut};
@@ -33,7 +33,7 @@ fn yaml(path: &str) -> Value {
     serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What programs of each kind can give out.
+/// Returns the metrics that programs of each kind can serve.
 fn texts() -> [String; 4] {
     let capture = serde_json::json!({
         "process": 1, "ring_bytes": 1024, "most_bytes": 1024,
@@ -75,7 +75,7 @@ fn texts() -> [String; 4] {
     ]
 }
 
-/// Names of all samples that taut can give out.
+/// Returns the names of all samples that taut can serve.
 fn given_out() -> BTreeSet<String> {
     let texts = texts();
     let mut names = BTreeSet::new();
@@ -93,7 +93,7 @@ fn given_out() -> BTreeSet<String> {
     names
 }
 
-/// The alerts of the rules, each with its expression.
+/// Returns the alerts of the rules, each with its expression.
 fn alerts() -> Vec<(String, String)> {
     let rules = yaml(RULES);
     let groups = rules["groups"].as_array().unwrap();
@@ -106,7 +106,7 @@ fn alerts() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The expressions of the dashboard's panels, each with the panel's title.
+/// Returns the expressions of the dashboard's panels, each with the panel's title.
 fn shown() -> Vec<(String, String)> {
     let dashboard = json(Path::new(DASHBOARD));
     let text = |value: &Value| value.as_str().unwrap().to_string();
@@ -118,7 +118,7 @@ fn shown() -> Vec<(String, String)> {
     found
 }
 
-/// Words of an expression that stand in no quotes, and what stands in quotes.
+/// Splits an expression into words outside of quotes and the strings inside quotes.
 fn words_of(expression: &str) -> (BTreeSet<&str>, Vec<&str>) {
     let parts: Vec<&str> = expression.split('"').collect();
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -166,7 +166,7 @@ fn rules_and_dashboard_ask_for_what_is_given_out() {
     assert_eq!(jobs_seen.len(), jobs.len(), "{jobs_seen:?}");
 }
 
-/// Whether Prometheus is here; else the line that says why a test is skipped.
+/// Reports whether Prometheus is installed; else prints why the test is skipped.
 fn prometheus() -> bool {
     let is = is_installed("prometheus") && is_installed("promtool");
     if !is {
@@ -181,9 +181,9 @@ fn prometheus_takes_rules_and_expressions() {
         return;
     }
     run(Command::new("promtool").args(["check", "rules", RULES])).success();
-    // With the rules that it names.
+    // The check includes the rules that the file names.
     run(Command::new("promtool").args(["check", "config", SCRAPED])).success();
-    // Expressions of the dashboard, as rules that keep what comes of them.
+    // The dashboard's expressions become recording rules.
     let mut text = "groups:\n- name: dashboard\n  rules:\n".to_string();
     for (number, (_, expression)) in shown().iter().enumerate() {
         let expression = expression
@@ -199,7 +199,7 @@ fn prometheus_takes_rules_and_expressions() {
 }
 
 #[test]
-fn each_alert_fires_for_what_it_is_about_and_for_nothing_else() {
+fn each_alert_fires_only_on_its_own_condition() {
     let cases = yaml(RULES_TEST);
     let cases: BTreeSet<String> = cases["tests"]
         .as_array()
@@ -219,7 +219,7 @@ fn each_alert_fires_for_what_it_is_about_and_for_nothing_else() {
 }
 
 #[test]
-fn what_is_given_out_is_as_it_should_be_for_whoever_takes_no_openmetrics() {
+fn metrics_are_valid_for_clients_without_openmetrics() {
     if !prometheus() {
         return;
     }
@@ -243,11 +243,11 @@ fn what_is_given_out_is_as_it_should_be_for_whoever_takes_no_openmetrics() {
     }
 }
 
-/// What `GET path` answers, as JSON; nothing while nobody does.
+/// Returns the JSON reply to `GET path`; `None` if there is no reply.
 fn asked(port: u16, path: &str) -> Option<Value> {
     let mut client = TcpStream::connect(("127.0.0.1", port)).ok()?;
     client.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    // In the version without pieces.
+    // HTTP/1.0 has no chunked encoding.
     write!(client, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
     client.read_to_string(&mut answer).ok()?;
@@ -255,7 +255,7 @@ fn asked(port: u16, path: &str) -> Option<Value> {
     serde_json::from_str(body).ok()
 }
 
-/// Asks until `is` is true of what comes.
+/// Repeats the request until `is` is true of the reply.
 #[track_caller]
 fn asked_until(server: &mut Program, port: u16, path: &str, is: impl Fn(&Value) -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -282,7 +282,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
     let folder = scratch();
     let chain = folder.path().join("gateway.toml");
     fs::write(&chain, GATEWAY).unwrap();
-    // Its port has packets all the time, none of them a user's: others need the core more.
+    // Its port always has packets, none of them a user's, so others need the core more.
     let own = taut(&["forward"]);
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(own.get_program());
@@ -295,7 +295,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
         .nth(1)
         .and_then(|rest| rest.split('/').next());
 
-    // The shipped rules, which wait for a minute or more so as not to cry over a moment.
+    // The shipped rules wait for a minute or more before they alert.
     let rules = fs::read_to_string(RULES).unwrap();
     fs::write(
         folder.path().join("taut-rules.yml"),
@@ -348,7 +348,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
         "/api/v1/alerts",
         fires("TautGatewayRefuses"),
     );
-    // It has packets all the time.
+    // The port always has packets.
     asked_until(
         &mut server,
         port,
@@ -365,7 +365,7 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
     server.interrupt().success();
 }
 
-/// A chain gives out its segments.
+/// A chain serves the state of its segments.
 #[test]
 fn a_chain_gives_out_the_state_of_its_segments() {
     let folder = scratch();
@@ -400,7 +400,7 @@ fn a_chain_gives_out_the_state_of_its_segments() {
         }
     }
     chain.interrupt().success();
-    // An address in use is said before anything is put up.
+    // An address in use is reported before anything starts.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let refused = run(taut(&["chain", "up", "--metrics", &address]).arg(&file));
@@ -411,7 +411,7 @@ fn a_chain_gives_out_the_state_of_its_segments() {
     );
 }
 
-/// What an inspection does with packets, and which of its rules fit, by itself and as a segment of a chain.
+/// An inspection serves its outcomes and matching rules, alone and as a segment of a chain.
 #[test]
 fn an_inspection_gives_out_outcomes_and_rules() {
     let folder = scratch();
@@ -439,7 +439,7 @@ fn an_inspection_gives_out_outcomes_and_rules() {
         (&["forward"][..], "taut_forward"),
         (&["chain", "up"], "taut_chain"),
     ] {
-        // Packets come all the time: others need the core more.
+        // Packets arrive all the time, so others need the core more.
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(own.get_program());
         command
@@ -477,7 +477,7 @@ fn an_inspection_gives_out_outcomes_and_rules() {
     }
 }
 
-/// Why functions drop packets is told while a chain runs, and when it has ended.
+/// The reasons for dropped packets are printed while a chain runs and when it has ended.
 #[test]
 fn why_a_function_drops_is_told_while_it_runs() {
     let folder = scratch();
@@ -497,7 +497,7 @@ fn why_a_function_drops_is_told_while_it_runs() {
         path("in.pcapng")
     );
     fs::write(path("dropping.toml"), chain).unwrap();
-    // Packets come all the time: others need the core more.
+    // Packets arrive all the time, so others need the core more.
     let own = taut(&[""; 0]);
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(own.get_program());

@@ -1,4 +1,4 @@
-//! A switch whose rules others make: Open vSwitch's `ovs-ofctl`, and a controller that knows nothing but bytes.
+//! A switch with rules from other programs: Open vSwitch's `ovs-ofctl`, and a controller that works on raw bytes.
 
 use crate::support::drivers::ofctl;
 use crate::support::hosts::{Hosts, Namespace, ping, pinged};
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// A switch between hosts with 10.9.0.1 and so on, and what its function says besides.
+/// Starts a switch between hosts with 10.9.0.1 and so on, with these settings of its function.
 fn switch(hosts: &Hosts, settings: &str) -> Program {
     let ports = hosts.all.iter().zip(1..);
     let ports =
@@ -19,14 +19,14 @@ fn switch(hosts: &Hosts, settings: &str) -> Program {
     hosts.up("openflow.toml", &chain)
 }
 
-/// Whether the second host answers the first one.
+/// Reports whether the second host answers the first one.
 fn answers(host: &Namespace) -> bool {
     let words = ["-c", "2", "-i", "0.1", "-W", "1", "10.9.0.2"];
     pinged(host, &words).code() == Some(0)
 }
 
 #[test]
-fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
+fn ovs_ofctl_changes_and_counts_flow_entries_and_gets_errors() {
     let needs = [
         ("ping", "iputils-ping"),
         ("ovs-ofctl", "openvswitch-common"),
@@ -48,7 +48,7 @@ fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
     }
     ping(&hosts.all[0], "10.9.0.2", 3, &["-i", "0.05"], 3);
     let flows = ctl(&["dump-flows", "cookie=7/-1"]).success().stdout;
-    // Those that waited for the address of the second host came then.
+    // The packets that waited for the address of the second host arrived then.
     let counted = |name: &str| -> usize {
         let (_, behind) = flows.split_once(name).unwrap();
         behind.split(',').next().unwrap().parse().unwrap()
@@ -63,7 +63,7 @@ fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
         "{flows}"
     );
     assert!(!flows.contains("arp"), "{flows}");
-    // Through a group, and a meter that lets nothing large pass.
+    // The packets go through a group, and a meter that drops large ones.
     ctl(&[
         "add-group",
         "group_id=1,type=ff,bucket=watch_port:2,actions=output:2",
@@ -86,7 +86,7 @@ fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
     let meter = ctl(&["meter-stats", "meter=1"]).success().stdout;
     assert!(meter.contains("packet_in_count:10"), "{meter}");
     assert!(!meter.contains("0: packet_count:0 "), "{meter}");
-    // The group goes, and the rule that leads to it.
+    // Deleting the group deletes the rule that refers to it.
     ctl(&["del-groups"]).success();
     assert!(!answers(&hosts.all[0]));
     let flows = ctl(&["dump-flows"]).success().stdout;
@@ -113,7 +113,7 @@ fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
     {
         assert!(std::time::Instant::now() < deadline, "the rule stays");
     }
-    // Somebody who talks nonsense is not listened to, and nobody else notices.
+    // A client with invalid messages is disconnected, and no other one is affected.
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     stranger
@@ -130,7 +130,7 @@ fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
 }
 
-/// A controller that sends every packet it is shown through all other ports.
+/// Runs a controller that sends every packet-in through all other ports.
 fn hub(listener: &TcpListener) {
     let (mut stream, _) = listener.accept().unwrap();
     let say = |stream: &mut TcpStream, kind: u8, body: &[u8]| {
@@ -153,7 +153,7 @@ fn hub(listener: &TcpListener) {
         if head[1] != 10 {
             continue;
         }
-        // Behind the match, which is the port that it came in through.
+        // The match precedes them, which is the ingress port.
         let (port, frame) = (&body[24..28], &body[34..]);
         let flood = [0, 0, 0, 16, 0xff, 0xff, 0xff, 0xfb, 0, 0, 0, 0, 0, 0, 0, 0];
         let out = [
@@ -171,7 +171,7 @@ fn hub(listener: &TcpListener) {
 }
 
 #[test]
-fn a_controller_sees_packets_sends_them_on_and_may_go_and_come_back() {
+fn a_controller_forwards_packets_and_may_reconnect() {
     let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping")]) else {
         return;
     };
@@ -185,7 +185,7 @@ fn a_controller_sees_packets_sends_them_on_and_may_go_and_come_back() {
     });
     ping(&hosts.all[0], "10.9.0.2", 5, &["-i", "0.05"], 5);
     up.interrupt().success();
-    // The next switch finds it where it was.
+    // The next switch finds the controller at the same address.
     let listener = controller.join().unwrap();
     let up = switch(&hosts, &settings);
     let controller = std::thread::spawn(move || hub(&listener));

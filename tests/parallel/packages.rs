@@ -1,5 +1,5 @@
-//! Packages as `./run package` makes them, of the program that tests run: what they hold, and the Debian package in a
-//! root of its own.
+//! Packages that `./run package` builds from the program under test: their contents, and the Debian package in a root
+//! of its own.
 
 use crate::support::program::{Finished, PATIENCE, Program, run};
 use crate::support::{is_installed, is_root, json, names, scratch};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Where links to units lie that the administrator has enabled.
+/// The folder with links to the units that the administrator has enabled.
 const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants";
 
-/// `packaging/package` with these words; what it packs is not pressed together, which would take most of the time.
+/// Runs `packaging/package` with these arguments, without compression, which would take most of the time.
 #[track_caller]
 fn package(kind: &str, from: &str, to: &Path) -> Finished {
     let mut command = Command::new("packaging/package");
@@ -27,7 +27,7 @@ fn package(kind: &str, from: &str, to: &Path) -> Finished {
         .success()
 }
 
-/// Whether the Debian package can be made; else the line that says why a test is skipped.
+/// Reports whether the Debian package can be built; else prints why the test is skipped.
 fn debian() -> bool {
     let is = is_installed("dpkg-deb");
     if !is {
@@ -55,7 +55,7 @@ fn dpkg_deb(option: &str, deb: &Path, rest: &[&str]) -> String {
 }
 
 #[test]
-fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
+fn a_debian_package_contains_all_of_taut_and_is_reproducible() {
     if !debian() {
         return;
     }
@@ -69,7 +69,7 @@ fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
 
     let listing = dpkg_deb("--contents", &deb, &[]);
     for line in listing.lines() {
-        // Type and rights, owner, size, date, time, name.
+        // The words are: type and rights, owner, size, date, time, name.
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words[1], "root/root", "{line}");
         let rights = words[0].as_bytes();
@@ -119,7 +119,7 @@ fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
     units_are_what_systemd_knows(&root, folder.path());
 }
 
-/// Has systemd read the units of a package, with the program that is here in place of the one that is not installed.
+/// Verifies with systemd the units of a package, with the program under test in place of the installed one.
 fn units_are_what_systemd_knows(root: &Path, folder: &Path) {
     if !is_installed("systemd-analyze") {
         return println!("skipped: needs systemd-analyze (package systemd)");
@@ -146,18 +146,18 @@ fn units_are_what_systemd_knows(root: &Path, folder: &Path) {
         let mut command = Command::new("systemd-analyze");
         let verified = run(command.args(["verify", "--man=no"]).arg(&instance));
         assert_eq!(verified.code(), Some(0), "{verified:?}");
-        // What it knows no name for, it only warns of.
+        // Unknown names in units cause only warnings.
         let of_ours = verified.stderr.lines().filter(|line| line.contains("taut"));
         assert_eq!(of_ours.count(), 0, "{verified:?}");
     }
 }
 
-/// What a package asks for, without versions.
+/// Returns the dependencies of a package, without versions.
 fn depends(deb: &Path) -> Vec<String> {
     package_names(&dpkg_deb("--field", deb, &["Depends"]))
 }
 
-/// The names in a field such as "libc6 (>= 2.34), zlib1g | zlib-ng"; of alternatives all.
+/// Returns the names in a field such as "libc6 (>= 2.34), zlib1g | zlib-ng", with all alternatives.
 fn package_names(field: &str) -> Vec<String> {
     let parts = field.split([',', '|']);
     let names = parts.filter_map(|it| it.trim().split([' ', ':']).next());
@@ -167,14 +167,14 @@ fn package_names(field: &str) -> Vec<String> {
         .collect()
 }
 
-/// A package that is installed here: its part of dpkg's list, and the fields that say what it needs.
+/// An installed package: its part of dpkg's list, and the fields with its dependencies.
 struct Installed {
     paragraph: String,
     is_essential: bool,
     needs: Vec<String>,
 }
 
-/// The packages that are installed here, by name; and which of them stand for a name that is none's own.
+/// Returns the installed packages by name, and the packages that provide each virtual name.
 fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
     let status = fs::read_to_string("/var/lib/dpkg/status").unwrap();
     let mut all = BTreeMap::new();
@@ -211,10 +211,10 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
     (all, stand_ins)
 }
 
-/// Fills `root` with a system: by debootstrap where that is installed and reaches a mirror, else of the packages that
-/// every system has and those that are `wanted`, as they are installed here. Says which.
+/// Fills `root` with a system and returns how. It uses debootstrap if that is installed and reaches a mirror. Otherwise
+/// it copies the installed files of all essential packages and of those `wanted`.
 fn fill(root: &Path, wanted: &[String]) -> &'static str {
-    // What is packaged here runs on this release and later ones.
+    // The package runs on this release and later ones.
     let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let release = about
         .lines()
@@ -249,7 +249,7 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
             left.extend_from_slice(&package.needs);
         }
     }
-    // As every system has them by now.
+    // All current systems have merged these folders.
     fs::create_dir_all(root.join("usr")).unwrap();
     for name in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir(root.join("usr").join(name)).unwrap();
@@ -291,11 +291,11 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
         }
     }
     fs::write(root.join("var/lib/dpkg/status"), status).unwrap();
-    // Documentation of installed packages may have been left out here.
+    // Documentation may have been excluded when the packages were installed.
     files.retain(|file| {
         !file.is_empty() && file != "." && Path::new("/").join(file).symlink_metadata().is_ok()
     });
-    // Behind what packages bring: links that their scripts have made, and what every user is known by.
+    // Files beyond those of packages: links that their scripts have made, and the user and group databases.
     let made = ["usr/bin/sh", "etc/passwd", "etc/group", "etc/ld.so.cache"];
     files.extend(made.map(str::to_string));
     let list = root.join("tmp/files");
@@ -306,7 +306,7 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
     "the packages of this machine"
 }
 
-/// Everything in the folders of `root` that packages write to, but for dpkg's own books.
+/// Lists everything in the folders of `root` that packages write to, except dpkg's database.
 fn listing(root: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut left: Vec<PathBuf> = ["usr", "etc", "var/lib"].map(|it| root.join(it)).into();
@@ -322,7 +322,7 @@ fn listing(root: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Runs a script as root of `root`, with devices and processes that are gone with it.
+/// Runs a script as root of `root`; its devices and processes end with it.
 fn inside(root: &Path, script: &str) -> Finished {
     let around = "mount --rbind /dev \"$1/dev\" && mount -t proc proc \"$1/proc\" && chroot \"$1\" /bin/sh -ec \"$2\"";
     let mut command = Command::new("unshare");
@@ -347,7 +347,7 @@ fn inside(root: &Path, script: &str) -> Finished {
 }
 
 #[test]
-fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
+fn a_purged_debian_package_leaves_no_file() {
     if !debian() || !is_root() {
         return;
     }
@@ -359,7 +359,7 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     let before = listing(&root);
     let from = root.join("tmp");
     fs::copy(&deb, from.join("old.deb")).unwrap();
-    // The next version is the same but for its name.
+    // The next version differs in its name only.
     let next = folder.path().join("next");
     run(Command::new("dpkg-deb")
         .arg("--raw-extract")
@@ -410,17 +410,16 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
         left.is_empty() && gone.is_empty(),
         "left: {left:?}; gone: {gone:?}"
     );
-    // And dpkg's books have no file about it.
+    // The database of dpkg has no file about it either.
     let books = names(&root.join("var/lib/dpkg/info"));
     assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
 }
 
-/// A group of processes of its own below this machine's second hierarchy of control groups, gone with all that is in
-/// it.
+/// A control group below this machine's second hierarchy, removed with all of its processes.
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// None where there is none that may be written to.
+    /// Creates the group; `None` if no hierarchy is writable.
     fn make() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let top = mounts.lines().find_map(|line| {
@@ -442,7 +441,7 @@ impl Drop for ControlGroup {
             }
             let _ = fs::remove_dir(group);
         }
-        // Processes that were killed are there until they are gone.
+        // Killed processes remain until they are reaped.
         let deadline = Instant::now() + PATIENCE;
         while self.0.exists() && Instant::now() < deadline {
             let _ = fs::write(self.0.join("cgroup.kill"), "1");
@@ -452,8 +451,8 @@ impl Drop for ControlGroup {
     }
 }
 
-/// What makes a root the root of a container, in namespaces of its own. Nothing of the kernel that others have can be
-/// written there.
+/// The script that makes a root the root of a container, in namespaces of its own. It cannot write to shared kernel
+/// settings.
 const INTO_ROOT: &str = r#"
 cd "$1"
 mount --bind . .
@@ -476,7 +475,8 @@ umount -l .
 exec chroot . /lib/systemd/systemd --unit=check.service --log-target=null
 "#;
 
-/// What runs as a service of the root's systemd, with what it says in a file; when it has ended, so does the system.
+/// The unit that runs the check as a service of the root's systemd, with output to a file; the system shuts down after
+/// it.
 const CHECK: &str = "[Unit]
 DefaultDependencies=no
 SuccessAction=exit-force
@@ -491,7 +491,7 @@ StandardOutput=append:/tmp/said
 StandardError=append:/tmp/said
 ";
 
-/// What an administrator would type, and what is to be seen of it.
+/// The commands that an administrator types, and their expected effects.
 const UNITS: &str = r#"
 seen() {
     left=600
@@ -550,7 +550,7 @@ fn units_of_the_package_run_under_systemd() {
     if !within("usr/lib/systemd/systemd").exists() {
         return println!("skipped: needs systemd (package systemd)");
     }
-    // Nothing but what is asked for is to start there.
+    // Only the requested units are to start there.
     for folder in ["usr/lib/systemd/system", "etc/systemd/system"] {
         let entries = fs::read_dir(within(folder)).into_iter().flatten().flatten();
         for entry in entries {
@@ -603,7 +603,7 @@ fn units_of_the_package_run_under_systemd() {
     assert!(!left.iter().any(|it| it.starts_with("taut")), "{left:?}");
 }
 
-/// A file of a layout by what describes it, whose digest and size are right.
+/// Returns the file of a layout that a descriptor names, and checks its digest and size.
 #[track_caller]
 fn blob(layout: &Path, descriptor: &Value, kind: &str) -> PathBuf {
     assert_eq!(
@@ -628,9 +628,9 @@ fn sha256(path: &Path) -> String {
 }
 
 #[test]
-fn a_container_image_is_an_archive_in_a_layout_whose_digests_are_right() {
+fn a_container_image_is_reproducible_and_its_digests_are_correct() {
     let folder = scratch();
-    // A small program stands in for a whole one, as all of it is pressed together.
+    // A small program stands in for the complete one, as everything is compressed.
     let program = folder.path().join("taut");
     let text = "#!/bin/sh\ntest \"$1\" != man || { mkdir -p \"$2\" && : >\"$2/taut.1\"; }\n";
     fs::write(&program, text).unwrap();
@@ -674,7 +674,7 @@ fn a_container_image_is_an_archive_in_a_layout_whose_digests_are_right() {
     let manifest = json(&blob(&layout, &index["manifests"][0], "manifest.v1+json"));
     let config = json(&blob(&layout, &manifest["config"], "config.v1+json"));
     let layer = blob(&layout, &manifest["layers"][0], "layer.v1.tar+gzip");
-    // Nothing that nothing refers to.
+    // Every blob is referenced.
     assert_eq!(names(&layout.join("blobs/sha256")).len(), 3);
     assert_eq!(
         config["config"]["Entrypoint"],
@@ -705,7 +705,7 @@ fn a_container_image_is_an_archive_in_a_layout_whose_digests_are_right() {
 }
 
 #[test]
-fn what_cannot_be_packed_is_said() {
+fn a_package_without_input_or_format_is_refused() {
     let folder = scratch();
     let mut command = Command::new("packaging/package");
     let said = run(command

@@ -1,11 +1,13 @@
-//! The blocks of the documentation, typed as they stand: what a page says works, or says why it is not run.
+//! Runs the blocks of the documentation as they are written: every command of a page works, or the page says why it is
+//! not run.
 //!
-//! Blocks marked `sh` or `console` run in the order of their page, in one shell and a folder of their own, as root, in a network
-//! namespace with two interfaces `eth1` and `eth2` that a bridge joins, and with a capture `in.pcap`. A comment in front of a block
-//! says otherwise:
+//! Blocks marked `sh` or `console` run in the order of their page, in one shell and a folder of their own, as root. The
+//! network namespace has two interfaces `eth1` and `eth2` that a bridge joins, and the folder has a capture `in.pcap`.
+//! A comment before a block changes that:
 //!
 //! - `<!-- not run: REASON -->`
-//! - `<!-- run: beside what follows -->`: it has no end; `, instead of what ran there` ends what ran beside before
+//! - `<!-- run: beside what follows -->`: the block runs in the background; `, instead of what ran there` stops the
+//!   block in the background before
 //! - `<!-- run: when what ran beside has ended -->`
 //! - `<!-- run: may end with another code than 0 -->`
 //! - `<!-- file: NAME -->`: a block of any kind that the reader saves
@@ -19,10 +21,10 @@ use std::process::Command;
 use std::time::Duration;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Longest time of a page, seconds.
+/// The timeout of a page, seconds.
 const PATIENCE: &str = "120";
 
-/// Directive of a page: what the reader does with a block.
+/// A directive of a page: how the reader uses a block.
 #[derive(Debug, PartialEq)]
 enum Directive {
     Run,
@@ -40,7 +42,7 @@ struct Block {
     way: Directive,
 }
 
-/// The blocks that are run or saved, and those that say why not.
+/// Returns the blocks that are run or saved, and the reasons for the others.
 fn blocks(page: &str) -> Result<Vec<Block>, String> {
     let mut found = Vec::new();
     let mut marker = None;
@@ -50,7 +52,8 @@ fn blocks(page: &str) -> Result<Vec<Block>, String> {
             .strip_prefix("<!-- ")
             .and_then(|line| line.strip_suffix(" -->"))
         {
-            marker = Some(comment);
+            // The end of a table that `./run reference` writes.
+            marker = (comment != "/made").then_some(comment);
             continue;
         }
         let Some(kind) = line.trim_start().strip_prefix("```") else {
@@ -108,7 +111,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What is around a page: two interfaces that a bridge joins, folders for what runs, a capture.
+/// The environment of a page: two interfaces that a bridge joins, folders for running programs, a capture.
 const SURROUNDINGS: &str = r#"
 mount -t tmpfs tmpfs /run
 mkdir /run/netns /run/lock
@@ -136,7 +139,8 @@ end_beside() {
 trap 'end_beside; tail -n 20 "${0%/*}"/*.said 2>/dev/null || true' EXIT
 "#;
 
-/// The page as one script; each block is a file, so that what it defines stays and `set -e` holds in it.
+/// Builds one script of the page. Each block is a sourced file, so that its definitions stay and `set -e` applies in
+/// it.
 fn script(blocks: &[Block], folder: &Path) -> String {
     let mut script = format!("set -e\n{SURROUNDINGS}");
     for block in blocks {
@@ -151,7 +155,7 @@ fn script(blocks: &[Block], folder: &Path) -> String {
             Directive::Save(name) => format!("cp {file} ./{name}"),
             Directive::Beside { instead } => {
                 let end = if *instead { "end_beside\n" } else { "" };
-                // What it says first says that it is there.
+                // The first output shows that the program runs.
                 format!(
                     "{end}setsid bash -e {file} >{file}.said 2>&1 &\nbeside=\"$beside $!\"\n\
                      until [ -s {file}.said ] || ! kill -0 $! 2>/dev/null; do sleep 0.1; done\nsleep 0.5"
@@ -163,7 +167,7 @@ fn script(blocks: &[Block], folder: &Path) -> String {
     script
 }
 
-/// A folder as the reader's: the repository's own things, and room for new ones.
+/// Prepares a folder like the reader's: the repository's files, and space for new ones.
 fn place(folder: &Path) -> PathBuf {
     let (place, programs) = (folder.join("place"), folder.join("programs"));
     fs::create_dir(&place).unwrap();
@@ -196,8 +200,8 @@ fn every_block_that_is_not_run_says_why() {
     assert_eq!(ways, [Directive::NotRun, Directive::Run]);
 }
 
-/// Pages that keep both cores busy for long: beside other tests they would disturb those, and be disturbed. `./run test` runs
-/// them by themselves.
+/// Pages that keep both cores busy for a long time, which would disturb other tests and be disturbed by them. `./run
+/// test` runs them separately.
 const MEASURING: [&str; 16] = [
     "docs/how-to/an-encrypted-loss-protected-chain.md",
     "docs/how-to/benchmark-a-device.md",
@@ -231,7 +235,7 @@ fn pages_that_measure_work_as_they_are_typed() {
     }
 }
 
-/// Whether it ended as commands say that they do on a machine that others keep busy: the text is right then.
+/// Reports whether the page ended as commands do on a machine that preempts them; the text is right then.
 fn is_kept_from_its_core(finished: &Finished) -> bool {
     finished.code() == Some(1) && finished.stderr.contains("kept the generator from its core")
 }

@@ -1,5 +1,5 @@
-//! Functions in shared libraries: the examples do what the function of taut's own does; what is wrong with a library
-//! is told in a line; what one does wrong costs its packets, or its process, and nothing else.
+//! Functions in shared libraries. The examples do the same as taut's own function, and errors in a library are reported
+//! in a line. A faulty library costs its packets, or its process, and nothing else.
 
 use crate::support::leftovers::Watch;
 use crate::support::own_functions::{
@@ -41,7 +41,7 @@ fn the_examples_swap_as_the_function_of_taut_does() {
         );
         assert_eq!(outcome(&finished, "passed"), want.len() as u64);
         assert_eq!(outcome(&finished, "dropped by the plugin"), short as u64);
-        // Its own reason, in one line.
+        // The library's own reason is printed in one line.
         let (_, finished) = passage.through(&plugin(&library, "settings = \"some\""));
         let line = refused(&finished);
         assert!(
@@ -51,7 +51,7 @@ fn the_examples_swap_as_the_function_of_taut_does() {
     }
 }
 
-/// A library whose parts are as these macros say, or else do nothing.
+/// A library with its parts defined by these macros; parts without one do nothing.
 const PARTS: &str = "#include <taut_function.h>\n#include <stddef.h>\n\
     #ifndef ABI\n#define ABI TAUT_FUNCTION_ABI\n#endif\n\
     #ifndef MAKE\n#define MAKE\n#endif\n\
@@ -73,7 +73,7 @@ fn parts(folder: &Path, name: &str, parts: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_is_wrong_with_a_library_is_told_in_a_line() {
+fn each_plugin_error_is_reported_in_one_line() {
     let folder = scratch();
     let path = |name: &str| folder.path().join(name);
     let good = parts(folder.path(), "good", "");
@@ -131,7 +131,7 @@ fn what_is_wrong_with_a_library_is_told_in_a_line() {
         let line = refused(&finished);
         assert!(line.contains(said) && line.contains(name), "{line}");
     }
-    // What can be told without running the library is told with file and line.
+    // Errors that are visible without running the library have file and line.
     let chain = path("chain.toml");
     let text = format!(
         "ports = [\"null:\", \"null:\"]\n{}",
@@ -179,11 +179,12 @@ fn a_library_that_lies_loses_its_packets_only() {
         let finished = finished.success();
         assert_eq!(outcome(&finished, counted), 100, "{name}: {finished:?}");
         assert_eq!(outcome(&finished, "passed"), 100, "{name}");
-        // Each second one, as it was.
+        // Every second frame leaves, unchanged.
         let want: Vec<_> = passage.frames.iter().skip(1).step_by(2).cloned().collect();
         assert!(got == want, "{name}: {} frames", got.len());
     }
-    // What may be: cut, in a chain that says so sent to a port, and to a slow path that nobody has.
+    // A library may truncate frames, send them to a port in a chain that allows it, and to a slow path that does not
+    // exist.
     let library = parts(
         folder,
         "cuts",
@@ -240,7 +241,7 @@ fn each_worker_has_a_state_of_its_own() {
 
 #[test]
 fn a_packet_grows_as_far_as_its_memory_goes() {
-    // Packets of `null` lie in memory of taut's own.
+    // Packets of `null` are in taut's own memory.
     let folder = scratch();
     let grows = "#define EACH p->data -= p->headroom; \
         p->length = (uint16_t)(p->length + p->headroom + p->tailroom);";
@@ -271,7 +272,7 @@ fn a_packet_grows_as_far_as_its_memory_goes() {
     );
 }
 
-/// A chain of three processes, the second of which has a library.
+/// Builds a chain of three processes, the second of which has a library.
 fn chain_with(folder: &Path, name: &str, library: &Path) -> std::path::PathBuf {
     let path = |name: &str| folder.join(name).display().to_string();
     write_capture(&folder.join("in.pcap"), &frames(100), 10_000);
@@ -303,7 +304,7 @@ fn a_library_that_crashes_takes_its_own_process_only() {
     let watch = Watch::begin();
     let folder = scratch();
     const CRASH: &str = "{ static int *volatile nowhere; *nowhere = 1; }";
-    // While the chain is put up: one line says which segment, and nothing stays.
+    // A crash during the start is reported in one line with the segment, and nothing is left behind.
     let name = format!("t{}-crash", std::process::id());
     let library = parts(folder.path(), "crash", &format!("#define MAKE {CRASH}"));
     let chain = chain_with(folder.path(), &name, &library);
@@ -316,7 +317,7 @@ fn a_library_that_crashes_takes_its_own_process_only() {
     );
     assert!(!is_up(&name));
     watch.nothing_is_left();
-    // Later: the others go on, and the one is there again.
+    // After a later crash, the others continue and the segment is restarted.
     let library = parts(
         folder.path(),
         "later",

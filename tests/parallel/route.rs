@@ -1,4 +1,4 @@
-//! Routers between hosts that know nothing of them.
+//! Routers between unmodified hosts.
 
 use crate::support::hosts::{
     Hosts, Namespace, Transport, hops, in_namespace, ip, mtr_hops, ping, pinged, transfer,
@@ -9,7 +9,7 @@ use crate::support::{scratch, taut};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The interface of a router, as a chain file has it.
+/// Returns the interface of a router, in the form of a chain file.
 fn interface(mac: u8, addresses: &str, more: &str) -> String {
     format!(
         "[[function.interface]]\nmac = \"02:00:00:00:00:{mac:02x}\"\naddresses = [{addresses}]\n{more}"
@@ -17,7 +17,7 @@ fn interface(mac: u8, addresses: &str, more: &str) -> String {
 }
 
 #[test]
-fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
+fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
     let programs = [
         ("ping", "iputils-ping"),
         ("traceroute", "traceroute"),
@@ -90,11 +90,11 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
             host.0
         ));
     }
-    // Who looks for a way has each of its probes answered by the last host as well.
+    // The last host must answer every traceroute probe as well.
     for setting in ["net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"] {
         run(in_namespace(&b.0, "sysctl").args(["-qw", setting])).success();
     }
-    // The first ones wait for those who are asked; none is lost.
+    // The first packets wait for ARP; none is lost.
     ping(a, "10.8.2.2", 5, &["-i", "0.2"], 5);
     ping(a, "fd00:2::2", 5, &["-i", "0.2"], 5);
     ping(b, "10.8.1.2", 5, &["-i", "0.02"], 5);
@@ -105,7 +105,7 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
     for (protocol, to, way) in ways {
         assert_eq!(hops(a, protocol, to), way);
     }
-    // By echo requests, by datagrams and by connections. All at once, as mtr waits for those that may come late.
+    // The probes are echo requests, datagrams and connections. They run at once, as mtr waits for late replies.
     std::thread::scope(|scope| {
         let mut traced = Vec::new();
         for (protocol, to, way) in ways {
@@ -123,7 +123,8 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
             found.join().unwrap();
         }
     });
-    // A link in between takes 1300 bytes. What may be cut arrives whole; of the rest the sender is told how much fits.
+    // A link on the path has an MTU of 1300 bytes. Packets that may be fragmented arrive complete; for the others the
+    // sender is told the MTU.
     ping(
         a,
         "10.8.2.2",
@@ -142,7 +143,7 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
     transfer(Transport::Udp, (&a.0, 5202), &b.0, ("fd00:1::2", 5202));
     for (to, line) in [
         ("10.66.0.1", "From 10.8.1.1 icmp_seq=1 Packet filtered"),
-        // Router 2 knows no such network, and router 3 no such station.
+        // Router 2 has no route to this network, and router 3 has no such station.
         (
             "192.0.2.1",
             "From 10.8.12.2 icmp_seq=1 Destination Net Unreachable",
@@ -277,7 +278,7 @@ fn routes_are_listed_shown_and_changed_while_packets_pass() {
     let list = route(&["list"]).success();
     let own = 2 * 2 + 3;
     assert_eq!(list.stdout.lines().count(), own + 3 + 5000);
-    // What is listed is what can be loaded, but for the router's own addresses and networks.
+    // The list can be loaded again, except for the router's own addresses and networks.
     let again = path("again");
     let kept: Vec<_> = list
         .stdout

@@ -1,4 +1,4 @@
-//! A router beside Linux with the same routes, and a router whose peer dies.
+//! A router compared with Linux for the same routes, and a router whose peer dies.
 
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping};
 use crate::support::program::{Finished, Program, run};
@@ -15,10 +15,10 @@ use taut_function::route::Detached;
 const ROUTES: [usize; 2] = [5_000, 2_000];
 const ADDRESSES: [usize; 2] = [80_000, 20_000];
 const INTERFACES: usize = 4;
-/// Requests that are under way at a time: their answers fit what a socket keeps.
+/// Number of requests in flight at a time: their replies fit into a socket's buffer.
 const AT_A_TIME: usize = 100;
 
-/// A prefix, its first and its last address, as numbers of a family's bits.
+/// A prefix with its first and last address, as integers of the address length.
 #[derive(Clone, Copy)]
 struct Range {
     is_v4: bool,
@@ -28,7 +28,7 @@ struct Range {
 }
 
 impl Range {
-    /// One of few first bytes, so that many lie within others.
+    /// Draws one of few first bytes, so that many prefixes contain others.
     fn random(random: &mut fastrand::Rng, is_v4: bool) -> Self {
         let (bits, start, shortest) = match is_v4 {
             true => (32, u128::from(random.u32(20..28)) << 24, 8),
@@ -45,7 +45,7 @@ impl Range {
         };
         let below = match is_v4 {
             true => u128::from(random.u32(..1 << 24)),
-            // Runs of equal bits, which routes share.
+            // The routes share runs of equal bits.
             false => random.u128(..) >> random.u32(40..128),
         };
         let first = (start | below) & !behind;
@@ -64,7 +64,7 @@ impl Range {
         }
     }
 
-    /// An address within, at an end, or beside it.
+    /// Draws an address within the prefix, at an end, or next to it.
     fn some_address(&self, random: &mut fastrand::Rng) -> IpAddr {
         let number = match random.u8(..5) {
             0 => self.first,
@@ -77,7 +77,7 @@ impl Range {
     }
 }
 
-/// Next hop and interface in the words of a route.
+/// Returns next hop and interface from the text of a route.
 fn way(words: &str) -> (String, String) {
     let words: Vec<_> = words.split_whitespace().collect();
     let behind = |word: &str| {
@@ -91,7 +91,7 @@ fn way(words: &str) -> (String, String) {
     )
 }
 
-/// Where Linux sends packets for each of the addresses.
+/// Returns the next hop that Linux uses for each of the addresses.
 fn ways_of_linux(namespace: &str, folder: &Path, addresses: &[IpAddr]) -> Vec<(String, String)> {
     let file = folder.join("asked");
     let lines: String = addresses
@@ -109,7 +109,7 @@ fn ways_of_linux(namespace: &str, folder: &Path, addresses: &[IpAddr]) -> Vec<(S
         .collect()
 }
 
-/// Where the router says that it sends them.
+/// Returns the next hop that the router reports for each of the addresses.
 fn ways_of_router(socket: &Path, addresses: &[IpAddr]) -> Vec<(String, String)> {
     let mut asking = UnixStream::connect(socket).unwrap();
     let mut answers = BufReader::new(asking.try_clone().unwrap()).lines();
@@ -133,7 +133,7 @@ fn ways_of_router(socket: &Path, addresses: &[IpAddr]) -> Vec<(String, String)> 
 }
 
 #[test]
-fn linux_and_taut_with_the_same_routes_send_every_address_the_same_way() {
+fn linux_and_taut_route_every_address_alike() {
     let Some(hosts) = Hosts::new(1, &[]) else {
         return;
     };
@@ -234,18 +234,18 @@ fn linux_and_taut_with_the_same_routes_send_every_address_the_same_way() {
         assert_eq!(router, linux, "{address}");
         *used.entry(router).or_insert(0) += 1;
     }
-    // All next hops of both families are used, by about as many.
+    // All next hops of both families are used about equally.
     assert_eq!(used.len(), 2 * INTERFACES * 8);
     assert!(used.values().all(|count| *count > 100), "{used:?}");
     router.interrupt().success();
-    // And the tables of a worker lead where the router says.
+    // The tables of a worker agree with the router's report.
     let detached = Detached::new(settings.parse().unwrap()).unwrap();
     for address in &addresses {
         detached.check(*address).unwrap();
     }
 }
 
-/// A program that carries frames between a router's memif socket and a host.
+/// Starts a program that copies frames between a router's memif socket and a host.
 fn bridge(socket: &str, namespace: &str) -> Program {
     let mut command = in_namespace(namespace, env!("CARGO_BIN_EXE_taut"));
     command.args([
@@ -262,7 +262,7 @@ fn bridge(socket: &str, namespace: &str) -> Program {
     bridge
 }
 
-/// Has a host send echo requests until a few in a row are answered.
+/// Sends echo requests from a host until a few in a row are answered.
 #[track_caller]
 fn until_answered(host: &Namespace, to: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -283,7 +283,7 @@ fn killed(bridge: Program) -> Finished {
 }
 
 #[test]
-fn a_router_outlives_its_peer_and_takes_up_the_next_one() {
+fn a_router_continues_after_its_peer_exits_and_accepts_another() {
     let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping"), ("ethtool", "ethtool")]) else {
         return;
     };
@@ -293,7 +293,7 @@ fn a_router_outlives_its_peer_and_takes_up_the_next_one() {
     for (number, host) in (1..).zip(&hosts.all) {
         let host = &host.0;
         ip(&format!("-n {host} link add eth0 type veth peer name wire"));
-        // Frames are on the wire with their checksums.
+        // Frames have complete checksums on the wire.
         for interface in ["eth0", "wire"] {
             let mut offloads = in_namespace(host, "ethtool");
             run(offloads.args(["-K", interface, "tx", "off"])).success();
@@ -338,7 +338,7 @@ fn a_router_outlives_its_peer_and_takes_up_the_next_one() {
         killed(first);
         let down = |stdout: &str, _: &str| stdout.matches("a.sock (last one").count() >= deaths;
         router.wait_until("the link down", down);
-        // The other side goes on, and hears of the router.
+        // The other side continues, and learns the router's address.
         until_answered(b, "10.8.2.1");
         ping(b, "10.8.1.2", 1, &[], 0);
         first = bridge(&sockets[0], &a.0);

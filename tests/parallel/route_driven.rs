@@ -1,4 +1,4 @@
-//! Routers whose routes are the kernel's, driven by routing daemons that know nothing of taut.
+//! Routers that use the kernel's routes, which unmodified routing daemons set.
 
 use crate::support::drivers::{bird, birdc, networks};
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping, received};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 const BIRD: (&str, &str) = ("bird", "bird2");
 const FRR: &str = "/usr/lib/frr";
 
-/// An address behind host b, which OSPF makes known.
+/// An address behind host b, announced by OSPF.
 const BEHIND_B: &str = "10.99.0.1";
 
-/// Whether the daemons of FRR are there; else the line that says why the test is skipped.
+/// Reports whether the daemons of FRR are installed; else prints why the test is skipped.
 fn has_frr() -> bool {
     let is_there = ["zebra", "ospfd", "bgpd"]
         .iter()
@@ -39,22 +39,22 @@ fn wait_until(what: &str, mut seen: impl FnMut() -> bool) -> Duration {
     begun.elapsed()
 }
 
-/// A router between host a and host b, whose kernel's side is a namespace of its own.
+/// A router between host a and host b, with the kernel's side in a namespace of its own.
 struct Kernels<'a> {
     hosts: &'a Hosts,
     chain: Program,
-    /// Files of the daemons.
+    /// The files of the daemons.
     folder: PathBuf,
     daemons: Vec<Program>,
 }
 
 impl<'a> Kernels<'a> {
-    /// Host 0 is a, host 1 is b, host 2 the kernel's side.
+    /// Uses host 0 as a, host 1 as b, and host 2 as the kernel's side.
     fn new(hosts: &'a Hosts, ports: &str, interfaces: &str) -> Self {
         for host in &hosts.all {
             ip(&format!("-n {} link set lo up", host.0));
         }
-        // FRR runs as a user of its own.
+        // FRR runs as its own user.
         let folder = hosts.folder.path().join("daemons");
         fs::create_dir(&folder).unwrap();
         for (folder, mode) in [(hosts.folder.path(), 0o755), (&folder, 0o777)] {
@@ -75,7 +75,7 @@ impl<'a> Kernels<'a> {
         }
     }
 
-    /// One with an interface to each of the two hosts.
+    /// Creates a router with an interface to each of the two hosts.
     fn between(hosts: &'a Hosts) -> Self {
         let ports = [("10.8.1.2/24", 0), ("10.8.2.2/24", 1)];
         let veth = |(address, host): (&str, usize)| veth(&hosts.all[host], "eth0", address);
@@ -142,7 +142,7 @@ impl<'a> Kernels<'a> {
         answer["status"][name].as_u64().unwrap_or_default()
     }
 
-    /// Whether this is the best route to the first address of its network. (A list of all would be long.)
+    /// Reports whether this is the best route to the first address of its network. (A list of all would be long.)
     fn has(&self, route: &str) -> bool {
         let mut words = route.split(' ');
         let network = words.find_map(|word| word.split_once('/'));
@@ -150,7 +150,7 @@ impl<'a> Kernels<'a> {
         self.route(&["show", address]).lines().next() == Some(route)
     }
 
-    /// Ends all; the chain without fault.
+    /// Stops everything and checks that the chain ends without an error.
     fn end(self) {
         let ended = self.chain.interrupt().success();
         let left = run(in_namespace(&self.hosts.all[2].0, "ip").args(["link", "show"]));
@@ -169,7 +169,7 @@ const INTERFACES: &str = "[[function.interface]]\nname = \"lan\"\nmac = \"02:00:
 const OSPF_BIRD: &str = "hello 1; dead count 3;";
 const OSPF_FRR: &str = " ip ospf hello-interval 1\n ip ospf dead-interval 3\n";
 
-/// Has host a announce networks by BGP.
+/// Returns the configuration by which host a announces networks by BGP.
 fn announcer(count: u32) -> String {
     format!(
         "router id 10.8.1.2;\nprotocol device {{ }}\nprotocol static {{ ipv4;\n{}}}\n\
@@ -179,14 +179,14 @@ fn announcer(count: u32) -> String {
     )
 }
 
-/// Whether host b knows the router as the way to host a.
+/// Reports whether host b has a route to host a through the router.
 fn has_way_back(kernels: &Kernels<'_>) -> bool {
     let mut command = in_namespace(&kernels.host(1).0, "ip");
     let routes = run(command.args(["route", "get", "10.8.1.2"]));
     routes.stdout.contains("via 10.8.2.1")
 }
 
-/// Sees that routes come by BGP and OSPF, that packets take them, and that they go with the link.
+/// Checks that routes arrive by BGP and OSPF, that packets follow them, and that a link failure removes them.
 fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
     let before = kernels.status("routes_v4");
     let most = u64::from(count);
@@ -199,7 +199,7 @@ fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
         shown.starts_with("20.0.7.0/24 via 10.8.1.2 dev lan\n"),
         "{shown}"
     );
-    // Through the router, to it, and from it.
+    // The echo requests go through the router, to it, and from it.
     let a = kernels.host(0);
     ip(&format!("-n {} route add {BEHIND_B} via 10.8.1.1", a.0));
     wait_until("the way back", || has_way_back(kernels));
@@ -209,7 +209,7 @@ fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
     assert!(!shown.contains("  0 packets"), "{shown}");
     ping(a, "10.8.1.1", 3, &["-i", "0.05"], 3);
     ping(kernels.host(2), BEHIND_B, 3, &["-i", "0.05"], 3);
-    // Somebody cuts the cable: the kernel's interface loses its carrier, and the daemon takes the routes away.
+    // The cable is cut: the kernel's interface loses its carrier, and the daemon removes the routes.
     ip(&format!("-n {} link set eth0 down", kernels.host(1).0));
     wait_until("a route less", || !kernels.has(&behind));
     let link = run(in_namespace(&kernels.host(2).0, "ip").args(["link", "show", "wan"]));
@@ -287,7 +287,7 @@ fn frr_drives_the_router_by_the_kernels_routes() {
         ),
     );
     routes_come_and_go(&kernels, 5_000);
-    // What it prints is a table for another router.
+    // The output is a table for another router.
     let printed = kernels.path("printed");
     let mut command = Command::new("vtysh");
     command.args([
@@ -308,7 +308,7 @@ fn frr_drives_the_router_by_the_kernels_routes() {
     kernels.end();
 }
 
-/// What `taut route convert` makes of a file, sorted.
+/// Returns the output of `taut route convert` for a file, sorted.
 fn converted(file: &str, via: &[&str]) -> Vec<String> {
     let via = via.iter().flat_map(|via| ["--via", via]);
     let finished = run(taut(&["route", "convert", file]).args(via)).success();
@@ -379,7 +379,7 @@ fn tables_that_bird_writes_are_read() {
         assert!(lines.len() >= count, "{table}: {lines:?}");
         assert!(lines.contains(&line.to_string()), "{table}: {lines:?}");
     }
-    // A half of it is refused in one line.
+    // A truncated file is refused in one line.
     let bytes = fs::read(&dump).unwrap();
     fs::write(&dump, &bytes[..bytes.len() - 3]).unwrap();
     let refused = run(&mut taut(&["route", "convert", &dump]));
@@ -388,7 +388,7 @@ fn tables_that_bird_writes_are_read() {
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
 }
 
-/// What `iperf3` counted at the receiver, of flows over UDP: datagrams, lost ones, and those out of order.
+/// Returns the counts of `iperf3` at the receiver of UDP flows: datagrams, lost ones, and reordered ones.
 fn counted(server: &Namespace, client: &Namespace, to: &str) -> [u64; 3] {
     let mut command = in_namespace(&server.0, "iperf3");
     command.args(["--server", "--one-off", "--forceflush", "--bind", to]);
@@ -424,7 +424,7 @@ fn counted(server: &Namespace, client: &Namespace, to: &str) -> [u64; 3] {
 }
 
 #[test]
-fn four_next_hops_of_a_kernels_route_share_flows_in_order() {
+fn flows_spread_over_four_next_hops_in_order() {
     let Some(hosts) = Hosts::new(3, &[("iperf3", "iperf3"), ("ping", "iputils-ping")]) else {
         return;
     };
@@ -476,12 +476,12 @@ fn four_next_hops_of_a_kernels_route_share_flows_in_order() {
         .zip(before)
         .map(|(after, before)| after - before)
         .collect();
-    // Sixteen flows: each link has some but for bad luck, of which one in a hundred runs has some.
+    // Sixteen flows use every link, except in about one of a hundred runs.
     assert!(
         shares.iter().filter(|share| **share > 50).count() >= 3,
         "{shares:?}"
     );
-    // One of them is cut: its flows move, and nothing is lost any more once that is known.
+    // One link is cut: its flows move, and losses stop once the failure is known.
     ip(&format!("-n {} link set eth1 down", b.0));
     wait_until("three next hops that are there", || {
         kernels
@@ -499,7 +499,7 @@ fn four_next_hops_of_a_kernels_route_share_flows_in_order() {
 }
 
 #[test]
-fn routes_that_are_the_kernels_are_changed_there_and_nowhere_else() {
+fn routes_of_the_kernel_change_only_in_the_kernel() {
     let Some(hosts) = Hosts::new(3, &[]) else {
         return;
     };
@@ -513,7 +513,7 @@ fn routes_that_are_the_kernels_are_changed_there_and_nowhere_else() {
         refused.stderr.contains("the routes are the kernel's"),
         "{refused:?}"
     );
-    // In one go, more than the kernel may want to tell at once; then they all go.
+    // All routes change at once, more than the kernel may report in one go; then all are deleted.
     let kernel = &hosts.all[2].0;
     let mut batch = String::new();
     for number in 0..20_000_u32 {
@@ -526,14 +526,14 @@ fn routes_that_are_the_kernels_are_changed_there_and_nowhere_else() {
     run(command.args(["-n", kernel, "-batch"]).arg(&file)).success();
     let all = |text: &str| kernels.route(&["list"]).matches(text).count();
     wait_until("all of them", || all("via 10.8.2.2 dev wan") == 20_000);
-    // An interface that goes down takes its routes with it, and IPv4 says no word of them.
+    // An interface that goes down removes its routes, and the kernel reports none of the IPv4 ones.
     ip(&format!("-n {kernel} link set wan down"));
     wait_until("none of them", || all("dev wan") == 0);
     ip(&format!("-n {kernel} link set wan up"));
     wait_until("the network of the interface", || {
         kernels.has("10.8.2.0/24 dev wan")
     });
-    // Addresses of IPv6 went for good.
+    // The interface has lost its IPv6 addresses for good.
     ip(&format!(
         "-n {kernel} address add fd00:2::1/64 dev wan nodad"
     ));

@@ -1,5 +1,5 @@
-//! What a router makes of frames that are wrong, odd or in trouble, each with its named fate, in user space and in the kernel; and tshark
-//! finds nothing wrong with what it tells their senders.
+//! Frames with errors or anomalies in a router, each with its expected outcome, in user space and in the kernel. tshark
+//! finds no error in the replies to their senders.
 
 use crate::support::between::{decoded, is_about_neighbours};
 use crate::support::in_kernel::InKernel;
@@ -17,7 +17,7 @@ use taut_wire::{
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 7]);
 const NEXT: Mac = Mac([2, 0, 0, 0, 0, 9]);
-/// Address of what is cut on its way, and longest packet that leaves through the second port.
+/// The destination of fragmented packets, and the longest packet that leaves through the second port.
 const CUT: [u8; 4] = [10, 9, 9, 9];
 const MTU: usize = 1300;
 
@@ -57,7 +57,7 @@ const PUZZLE: &str = "slow path: not understood";
 const IS_CUT: &str = "slow path: cut, and forwarded";
 const UNTOLD: &str = "slow path: senders not told, beside the above";
 
-/// A frame that comes in, what it is counted as, and type and code of what its sender is told.
+/// A received frame, its counter, and type and code of the ICMP reply to its sender.
 struct Case {
     name: &'static str,
     frame: Vec<u8>,
@@ -69,7 +69,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A UDP datagram of that many bytes to the router's first port.
+/// Builds a UDP datagram of that many bytes to the router's first port.
 fn datagram(to: &str, size: usize) -> Vec<u8> {
     let destination = ip(to);
     let flow = UdpFlow {
@@ -83,11 +83,11 @@ fn datagram(to: &str, size: usize) -> Vec<u8> {
         dst_ip: destination,
         ..UdpFlow::default()
     };
-    // With a check sequence, which is not there.
+    // The length includes a check sequence, which is absent here.
     flow.frame(size + 4).unwrap()
 }
 
-/// Gives an IPv4 header, of whatever length it says, the right checksum.
+/// Sets the right checksum of an IPv4 header of any length field.
 fn right(mut frame: Vec<u8>) -> Vec<u8> {
     let end = 14 + usize::from(frame[14] & 15) * 4;
     frame[24..26].fill(0);
@@ -96,14 +96,14 @@ fn right(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// A usual packet with other bytes at a place, and with its IPv4 header's checksum right.
+/// Builds a usual packet with other bytes at a position, and a right IPv4 checksum.
 fn with(to: &str, at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = datagram(to, 100);
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     if frame[12] == 8 { right(frame) } else { frame }
 }
 
-/// A packet of IPv6 with headers between its own and UDP, the first of which is of that type.
+/// Builds an IPv6 packet with extension headers before UDP, the first of which has that type.
 fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
     let frame = datagram("2001:db8:9::1", 100);
     let mut frame = [&frame[..54], headers, &frame[54..]].concat();
@@ -113,7 +113,7 @@ fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 packet with options.
+/// Builds an IPv4 packet with options.
 fn with_options(options: &[u8]) -> Vec<u8> {
     let frame = datagram("10.9.0.1", 100);
     let mut frame = [&frame[..34], options, &frame[34..]].concat();
@@ -159,21 +159,21 @@ fn cases() -> Vec<Case> {
         frame[24..26].copy_from_slice(&sum);
         case("wrong checksum", frame, CHECKSUM, None);
     }
-    // Options, which are not read.
+    // Options are not read.
     case("no operation", with_options(&[1, 1, 1, 0]), FORWARDED, None);
     case("loose source route", with_options(&[131, 7, 4, 10, 9, 0, 2, 0]), FORWARDED, None);
     case("record route", with_options(&[&[7, 39, 4][..], &[0; 37]].concat()), FORWARDED, None);
     case("option of no length", with_options(&[7, 0, 0, 0]), FORWARDED, None);
     case("option beyond the header", with_options(&[7, 200, 4, 0]), FORWARDED, None);
     case("options and a wrong checksum", { let mut f = with_options(&[1, 1, 1, 0]); f[24] ^= 1; f }, CHECKSUM, None);
-    // Fragments, which are not put together.
+    // Fragments are not reassembled.
     case("first fragment", with(v4, 20, &[0x20, 0]), FORWARDED, None);
     case("fragment that overlaps it", with(v4, 20, &[0x20, 1]), FORWARDED, None);
     case("last fragment within it", with(v4, 20, &[0, 2]), FORWARDED, None);
     case("fragment beyond 64 KiB", with(v4, 20, &[0x1f, 0xff]), FORWARDED, None);
     case("fragment that must not be cut", with(v4, 20, &[0x60, 0]), FORWARDED, None);
     case("reserved bit", with(v4, 20, &[0x80, 0]), FORWARDED, None);
-    // Who sends and who receives.
+    // These cases have invalid sources and destinations.
     for source in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]] {
         case("from nobody", with(v4, 26, &source), MARTIAN, None);
     }
@@ -186,7 +186,7 @@ fn cases() -> Vec<Case> {
     case("tagged", [&datagram(v4, 100)[..12], &[0x81, 0, 0, 5], &datagram(v4, 100)[12..]].concat(), NO_IP, None);
     case("of another type", { let mut f = datagram(v4, 100); f[12..14].copy_from_slice(&[0x88, 0x47]); f }, NO_IP, None);
     case("ARP that is cut", { let mut f = datagram(v4, 100); f[12..14].copy_from_slice(&[8, 6]); f }, OTHERS, None);
-    // Trouble that senders are told of.
+    // These errors are reported to senders.
     case("no hops", with(v4, 22, &[0]), NO_HOPS, Some((11, 0)));
     case("one hop", with(v4, 22, &[1]), NO_HOPS, Some((11, 0)));
     case("echo request with one hop", echo(v4, 1), NO_HOPS, Some((11, 0)));
@@ -199,15 +199,15 @@ fn cases() -> Vec<Case> {
     case("as long as it fits", must_not_be_cut(datagram(v4, 14 + MTU)), FORWARDED, None);
     let may_be_cut = |mut frame: Vec<u8>| { frame[20] = 0; right(frame) };
     case("too big, and may be cut", may_be_cut(datagram("10.9.9.9", 1400)), IS_CUT, None);
-    // Of what senders are not told.
+    // These errors are not reported to senders.
     case("later fragment with one hop", right({ let mut f = with(v4, 20, &[0, 9]); f[22] = 1; f }), NO_HOPS, None);
     case("error with one hop", right({ let mut f = echo(v4, 1); f[34] = 3; f }), NO_HOPS, None);
-    // The router itself.
+    // The router itself is the destination.
     case("echo request to the router", echo("10.0.0.1", 64), ECHO, Some((0, 0)));
     case("to no port of the router", datagram("10.0.0.1", 100), NO_PORT, Some((3, 3)));
     case("to no port of its other side", datagram("10.0.1.1", 100), NO_PORT, Some((3, 3)));
     case("wrong UDP checksum to the router", { let mut f = datagram("10.0.0.1", 100); f[40..42].copy_from_slice(&[0x12, 0x34]); f }, PUZZLE, None);
-    // IPv6.
+    // These cases are IPv6.
     case("usual IPv6", datagram(v6, 100), FORWARDED, None);
     case("IPv6 of no bytes", with(v6, 18, &[0, 0]), FORWARDED, None);
     case("IPv6 longer than its frame", with(v6, 18, &[0, 47]), MALFORMED, None);
@@ -256,7 +256,7 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// A question of a neighbour for the router's address on a port.
+/// Builds a neighbour's request for the router's address on a port.
 fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = |destination, ethertype| EthernetRepr {
@@ -291,13 +291,13 @@ fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// A frame as it goes on to its next hop.
+/// Returns the frame as forwarded to its next hop.
 fn gone_on(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[..6].copy_from_slice(&NEXT.0);
     frame[6..12].copy_from_slice(&OWN[1].0);
     if frame[12] == 8 {
-        // With options too.
+        // The header may have options.
         frame[22] -= 1;
         let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
         Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
@@ -310,13 +310,13 @@ fn gone_on(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Type and code of an ICMP message, and where what it quotes begins.
+/// Returns type and code of an ICMP message, and the offset of its quotation.
 fn message(frame: &[u8]) -> ((u8, u8), usize) {
     let at = if frame[12] == 8 { 34 } else { 54 };
     ((frame[at], frame[at + 1]), at + 8)
 }
 
-/// Sends frames and brings what comes out of each port, without what is about neighbours, until there is so much of it.
+/// Sends frames and receives those of each port, without neighbour discovery, until there are enough.
 fn pass(
     router: &mut InKernel,
     frames: &[Vec<u8>],
@@ -346,7 +346,7 @@ fn pass(
 }
 
 #[test]
-fn odd_and_wrong_frames_meet_their_named_fate_and_tshark_agrees_with_what_senders_are_told() {
+fn unusual_and_wrong_frames_get_their_outcome_and_icmp_error() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -398,7 +398,7 @@ fn odd_and_wrong_frames_meet_their_named_fate_and_tshark_agrees_with_what_sender
         let wanted = [told.len(), forwarded + 2];
         let [back, on] = pass(&mut router, &frames, 0, wanted, is_packet);
         let names = |frames: &[Vec<u8>]| -> Vec<&str> {
-            // By what they quote.
+            // The replies are matched by their quotations.
             let quotes =
                 |frame: &[u8], case: &Case| frame.windows(20).any(|it| it == &case.frame[14..34]);
             frames
@@ -408,7 +408,7 @@ fn odd_and_wrong_frames_meet_their_named_fate_and_tshark_agrees_with_what_sender
         };
         assert_eq!(back.len(), told.len(), "{head}: told {:?}", names(&back));
 
-        // What goes on is as it was, but for its next link and a hop.
+        // A forwarded frame is unchanged except for its link header and hop count.
         let (pieces, on): (Vec<_>, Vec<_>) = on
             .into_iter()
             .partition(|it| it[12] == 8 && it[30..34] == CUT);
@@ -423,7 +423,7 @@ fn odd_and_wrong_frames_meet_their_named_fate_and_tshark_agrees_with_what_sender
         on.sort();
         assert_eq!(on, expected, "{head}");
 
-        // Senders are told in the order of what they are told of, once, by the address on their side, about what they sent.
+        // Senders get replies in the order of the errors, once, from the address on their side, about their packet.
         for (reply, case) in back.iter().zip(&told) {
             let (kind, quoted) = message(reply);
             assert_eq!(Some(kind), case.told, "{head}: {}", case.name);
@@ -436,7 +436,7 @@ fn odd_and_wrong_frames_meet_their_named_fate_and_tshark_agrees_with_what_sender
             if case.fate == ECHO {
                 continue;
             }
-            // As much as may be: RFC 1812 section 4.3.2.3, RFC 4443 section 3.
+            // The quotation is as long as allowed: RFC 1812 section 4.3.2.3, RFC 4443 section 3.
             let most = if reply[12] == 8 { 576 - 28 } else { 1280 - 48 };
             let sent = &case.frame[14..];
             let whole = sent.len().min(most);
@@ -479,7 +479,7 @@ fn odd_and_wrong_frames_meet_their_named_fate_and_tshark_agrees_with_what_sender
         let summary = router.program.interrupt().success().last_json();
         let outcomes = summary["outcomes"].as_object().unwrap();
         for (name, count) in outcomes {
-            // What neighbours say and are asked, more than once where they are slow, is of another test.
+            // Another test covers neighbour discovery, with its retries on slow machines.
             let is_asking = name.contains("neighbours") || name == "to the slow path";
             let expected = fates.get(name.as_str()).copied().unwrap_or(0) as u64;
             let count = count.as_u64().unwrap();

@@ -1,5 +1,5 @@
-//! A router in the kernel between hosts that know nothing of it, in native and generic XDP: the same chain file as in user space but for
-//! its place.
+//! A router in the kernel between unmodified hosts, in native and generic XDP: the chain file is that of user space
+//! except for its place.
 
 use crate::support::hosts::{Hosts, Transport, hops, in_namespace, ip, ping, pinged, transfer};
 use crate::support::program::{Finished, Program, run};
@@ -14,7 +14,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("ethtool", "ethtool"),
 ];
 
-/// A router in a namespace of its own, and three hosts: the number of each is that of its network, from 1.
+/// A router in a namespace of its own, and three hosts, each with the number of its network, from 1.
 struct Routed {
     program: Program,
     socket: String,
@@ -23,7 +23,7 @@ struct Routed {
 }
 
 impl Routed {
-    /// The last link takes packets of 1300 bytes. None where something is missing.
+    /// Starts the router. The last link has an MTU of 1300 bytes. Returns `None` if a requirement is missing.
     fn start(mode: &str) -> Option<Self> {
         let turn = alone();
         let hosts = Hosts::new(4, &PROGRAMS)?;
@@ -35,7 +35,7 @@ impl Routed {
             ip(&format!(
                 "-n {router} link add net{number} type veth peer name eth0 netns {host}"
             ));
-            // Frames are on the wire with their checksums, and the far end takes what XDP redirects.
+            // Frames have complete checksums on the wire, and the far end accepts redirected frames.
             let mut offloads = in_namespace(host, "ethtool");
             run(offloads.args(["-K", "eth0", "tx", "off", "gro", "on"])).success();
             for line in [
@@ -90,7 +90,7 @@ impl Routed {
 }
 
 #[test]
-fn three_networks_talk_through_a_router_in_the_kernel_whose_routes_change_meanwhile() {
+fn xdp_routes_between_three_networks_while_routes_change() {
     for mode in ["native", "generic"] {
         let Some(routed) = Routed::start(mode) else {
             return;
@@ -98,17 +98,17 @@ fn three_networks_talk_through_a_router_in_the_kernel_whose_routes_change_meanwh
         let [a, b, c, _] = routed.hosts.all.as_slice() else {
             panic!("four namespaces");
         };
-        // The first ones wait for those who are asked; none is lost.
+        // The first packets wait for ARP; none is lost.
         for to in ["10.8.2.2", "10.8.3.2", "fd00:2::2", "fd00:3::2"] {
             ping(a, to, 5, &["-i", "0.02"], 5);
         }
         ping(b, "10.8.3.2", 5, &["-i", "0.02"], 5);
-        // Its own addresses, this side's and the other side's.
+        // The destinations are the router's own addresses, on this side and on the other.
         ping(a, "10.8.1.1", 3, &["-i", "0.02"], 3);
         ping(a, "fd00:3::1", 3, &["-i", "0.02"], 3);
         assert_eq!(hops(a, "-4", "10.8.2.2"), ["10.8.1.1", "10.8.2.2"]);
         assert_eq!(hops(a, "-6", "fd00:3::2"), ["fd00:1::1", "fd00:3::2"]);
-        // What may be cut arrives whole; of the rest the sender is told how much fits.
+        // Packets that may be fragmented arrive complete; for the others the sender is told the MTU.
         let cut = ["-M", "dont", "-s", "1400", "-i", "0.02"];
         ping(a, "10.8.3.2", 3, &cut, 3);
         for (arguments, part) in [
@@ -142,7 +142,7 @@ fn three_networks_talk_through_a_router_in_the_kernel_whose_routes_change_meanwh
         transfer(Transport::Tcp, (&a.0, 5201), &c.0, ("fd00:1::2", 5201));
         transfer(Transport::Udp, (&a.0, 5202), &b.0, ("10.8.1.2", 5202));
 
-        // Two hosts have this address, and the way changes between them while packets pass: none is lost.
+        // Two hosts have this address, and the route changes between them while packets pass: none is lost.
         for host in [b, c] {
             ip(&format!("-n {} address add 10.99.0.1/32 dev lo", host.0));
         }
@@ -174,7 +174,7 @@ fn three_networks_talk_through_a_router_in_the_kernel_whose_routes_change_meanwh
         let outcomes = summary["outcomes"].as_object().unwrap();
         let counted = |name: &str| outcomes[name].as_u64().unwrap();
         assert!(counted("forwarded") > 2500, "{summary}");
-        // The kernel has passed nearly all of them, and every packet is counted once.
+        // The kernel has forwarded nearly all of them, and every packet is counted once.
         assert!(counted("to the slow path") < 250, "{summary}");
         let worker = outcomes
             .iter()
@@ -188,7 +188,7 @@ fn three_networks_talk_through_a_router_in_the_kernel_whose_routes_change_meanwh
 }
 
 #[test]
-fn what_a_router_in_the_kernel_cannot_be_is_refused() {
+fn an_unsupported_router_in_the_kernel_is_refused() {
     let folder = scratch();
     let file = folder.path().join("chain.toml");
     let refused = |head: &str, functions: &str, part: &str| {

@@ -1,6 +1,6 @@
-//! What a router makes of packets that scapy makes: options, lying lengths, wrong versions, fragments that overlap,
-//! every extension header. Each meets its named fate, and is counted by it. (tests/parallel/route_frames.rs has such
-//! packets of our own, and asks tshark.)
+//! Packets of scapy in a router: options, wrong lengths, wrong versions, overlapping fragments, every extension header.
+//! Each has its expected outcome and counter. (tests/parallel/route_frames.rs has such packets of our own, and checks
+//! them with tshark.)
 
 use crate::support::between::{Between, is_about_neighbours};
 use crate::support::{by_scapy, bytes_of, scratch};
@@ -22,12 +22,12 @@ const NO_HOPS: &str = "slow path: no hops left";
 const UNTOLD: &str = "slow path: senders not told, beside the above";
 const ECHO: &str = "slow path: echo answered";
 
-/// What becomes of packets, type and code of what their senders are told of it, and their names.
+/// The outcome of packets, type and code of the ICMP error to their senders, and their names.
 type Fate = (&'static str, Option<(u8, u8)>, &'static [&'static str]);
 
 #[rustfmt::skip]
 const FATES: &[Fate] = &[
-    // Options are not read, and what is in the packet is nobody's business but its receiver's.
+    // The router does not read options, and payloads concern only the receiver.
     (FORWARDED, None, &[
         "option: no operation", "option: end of list first", "option: loose source route",
         "option: strict source route",
@@ -36,13 +36,13 @@ const FATES: &[Fate] = &[
         "option: unknown option", "option: option of no length", "option: option of one byte",
         "option: option beyond the header",
         "option: 40 bytes of options",
-        // Shorter than its frame: the rest is padding.
+        // The packet is shorter than its frame: the rest is padding.
         "length: 20 of 68", "length: 27 of 68", "length: 67 of 68", "length: nothing behind the header",
         "UDP that is longer than its packet", "UDP of no bytes", "UDP with a wrong checksum",
         "TCP whose header is longer than its packet", "TCP without a header", "TCP with all flags", "protocol 255",
         "GRE in a loop", "20 packets in each other", "reserved flag",
     ]),
-    // Fragments are not put together.
+    // Fragments are not reassembled.
     (FORWARDED, None, &[
         "fragment 0", "fragment 1", "fragment 2", "overlapping fragment 0", "overlapping fragment 1",
         "overlapping fragment 2",
@@ -80,7 +80,7 @@ const FATES: &[Fate] = &[
         "IPv6 of version 0", "IPv6 of version 1", "IPv6 of version 4", "IPv6 of version 5", "IPv6 of version 7",
         "IPv6 of version 15",
     ]),
-    // A header that says a wrong length has the checksum of another one.
+    // A header with a wrong length has the checksum of another one.
     ("dropped: wrong checksum", None, &[
         "checksum 0x0000", "checksum 0xffff", "checksum 0x1234", "option: wrong checksum", "option: header says none",
         "option: header ends in one", "header length: 6, without options", "header length: 15, without options",
@@ -96,7 +96,7 @@ const FATES: &[Fate] = &[
     (NO_HOPS, Some((3, 0)), &[
         "extension: one hop left", "IPv6 without hops", "IPv6 with one hop", "echo request of IPv6 with one hop",
     ]),
-    // Nobody is told of a later fragment, nor of an error (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4).
+    // A later fragment or an ICMP error causes no ICMP error (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4).
     (NO_HOPS, None, &["fragment with no hops left", "error with one hop", "error of IPv6 with one hop"]),
     ("slow path: no route", Some((3, 0)), &["no route"]),
     ("slow path: no route", Some((1, 0)), &["no route of IPv6"]),
@@ -104,7 +104,7 @@ const FATES: &[Fate] = &[
     ("slow path: not understood", None, &["echo request with a wrong checksum"]),
 ];
 
-/// A frame of scapy's, and what it is when it goes on.
+/// A frame of scapy's, and the frame that is forwarded.
 struct Frame {
     name: String,
     bytes: Vec<u8>,
@@ -126,7 +126,7 @@ fn frames() -> Option<Vec<Frame>> {
     Some(printed.lines().map(frame).collect())
 }
 
-/// Frames that come out of a port and are not about neighbours, so many of them.
+/// Receives `count` frames of a port, without those of neighbour discovery.
 fn packets(between: &mut Between, port: usize, count: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -159,7 +159,7 @@ fn packets_of_scapy_meet_their_named_fates() {
         "[[function]]\nname = \"route\"\nroutes = \"{}\"\n{INTERFACES}",
         routes.display()
     ));
-    // The router answers who asks for it, and knows then where that one is.
+    // The router answers these requests and learns the sender's address from them.
     for question in &questions {
         let port = usize::from(question.name.starts_with("neighbour next"));
         router.send(port, std::slice::from_ref(&question.bytes));
@@ -184,7 +184,7 @@ fn packets_of_scapy_meet_their_named_fates() {
     }
     let all: Vec<_> = frames.iter().map(|it| it.bytes.clone()).collect();
     router.send(0, &all);
-    // In their order, changed in nothing but what a router changes.
+    // The forwarded packets are in order, with only the changes of a router.
     let gone_on = packets(&mut router, 1, expected.len());
     for ((got, wanted), name) in gone_on.iter().zip(&expected).zip(
         frames
@@ -199,14 +199,14 @@ fn packets_of_scapy_meet_their_named_fates() {
         let at = if answer[12] == 8 { 34 } else { 54 };
         assert_eq!((answer[at], answer[at + 1]), *wanted, "{}", frame.name);
         if *fate != ECHO {
-            // From the packet's header on, as it came.
+            // The quotation begins with the packet's header, as it arrived.
             let quoted = &answer[at + 8..];
             assert_eq!(quoted, &frame.bytes[14..][..quoted.len()], "{}", frame.name);
         }
     }
     let outcomes = router.outcomes();
     for (name, count) in outcomes.as_object().unwrap() {
-        // What neighbours say and are asked is of another test.
+        // Another test covers neighbour discovery.
         if name.contains("neighbours") || name == "to the slow path" {
             continue;
         }

@@ -1,9 +1,10 @@
-//! Routers that carry several networks of the same addresses over one link.
+//! Routers that carry several networks with the same addresses over one link.
 
 use crate::support::hosts::{Hosts, Transport, ip, ping, received, transfer};
 use crate::support::program::Program;
 
-/// A router at one end of the link: a port for each of two hosts, and the link with two VLANs, one of which has a table of its own.
+/// Starts a router at one end of the link. It has a port for each of two hosts, and the link with two VLANs, one of
+/// which has its own table.
 fn router(hosts: &Hosts, number: usize, role: &str) -> Program {
     let far = 3 - number;
     let veth = |host: usize| {
@@ -50,7 +51,7 @@ fn one_link_carries_two_networks_of_the_same_addresses() {
     let Some(hosts) = Hosts::new(4, &[("ping", "iputils-ping"), ("iperf3", "iperf3")]) else {
         return;
     };
-    // Hosts 0 and 1 are at the first router, 2 and 3 at the second one: each pair has the same addresses.
+    // Hosts 0 and 1 are at the first router, 2 and 3 at the second one; each pair has the same addresses.
     let routers = [router(&hosts, 1, "server"), router(&hosts, 2, "client")];
     for (number, host) in hosts.all.iter().enumerate() {
         let near = number / 2 + 1;
@@ -65,7 +66,7 @@ fn one_link_carries_two_networks_of_the_same_addresses() {
         ping(far, "10.8.1.2", 3, &["-i", "0.05"], 3);
         transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.2", 5201));
     }
-    // Nobody of one network sees who is in the other one.
+    // Packets of one network do not reach the other one.
     let seen = |host: usize| received(&hosts.all[host].0, "eth0");
     let before = seen(3);
     ping(&hosts.all[0], "10.8.2.2", 20, &["-i", "0.01"], 20);

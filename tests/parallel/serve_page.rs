@@ -1,5 +1,5 @@
-//! The page of `taut serve` in a browser: an experiment while it runs, a forwarder beside it, two results compared, and a
-//! list of ten thousand.
+//! The page of `taut serve` in a browser: a running experiment, a forwarder, a comparison of two results, and a list of
+//! ten thousand.
 
 use crate::support::browser::Browser;
 use crate::support::program::{Program, run};
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// `taut serve` over a folder, and its address.
+/// Starts `taut serve` over a folder, and returns its address.
 fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
     let mut command = taut(&["serve", "--listen", "0", "--json", "--until-stdin-closes"]);
     let mut server = Program::start(command.args(more).arg(folder));
@@ -23,7 +23,7 @@ fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
     (server, url)
 }
 
-/// An experiment each of whose runs waits until `gate/go` is there, and takes it away.
+/// Returns an experiment whose runs each wait for `gate/go` and remove it.
 fn gated(gate: &Path) -> String {
     let go = gate.join("go");
     let go = go.display();
@@ -53,7 +53,7 @@ y = "it.value"
 }
 
 #[test]
-fn an_experiment_and_a_forwarder_are_watched_while_they_run_and_compared_after() {
+fn a_browser_displays_a_running_experiment_and_a_forwarder() {
     if !is_root() {
         return;
     }
@@ -72,14 +72,14 @@ fn an_experiment_and_a_forwarder_are_watched_while_they_run_and_compared_after()
     let Some(mut browser) = Browser::open(&url) else {
         return;
     };
-    // Beside experiments of other tests: a machine is a network namespace.
+    // Other tests' experiments run as well, so the machine is a network namespace.
     let file = folder.path().join("numbers.toml");
     fs::write(&file, gated(folder.path())).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--net", env!("CARGO_BIN_EXE_taut"), "experiment", "run"]);
     let experiment = Program::start(command.arg(&file).arg("--out").arg(results.join("one")));
 
-    // The list hears of it, and has a button for it.
+    // The list shows it, with a button for it.
     let button =
         "[...document.querySelectorAll('#rows button')].find(it => it.textContent === 'Live')";
     browser.wait_until(button);
@@ -117,7 +117,7 @@ fn an_experiment_and_a_forwarder_are_watched_while_they_run_and_compared_after()
         "{watched}.textContent.includes('gives no metrics')"
     ));
 
-    // Two results, one drawn over the other.
+    // Two results are drawn in one figure.
     let copy = results.join("two");
     run(Command::new("cp")
         .arg("-r")
@@ -168,7 +168,8 @@ fn ten_thousand_results_are_listed_and_searched_in_no_time() {
         browser.value("document.querySelectorAll('#rows tr').length"),
         300
     );
-    // Fetched, read, drawn and laid out; then searched. The machine does other things: the quickest of a few times.
+    // The list is fetched, parsed, drawn and laid out, then searched. Other programs run as well, so the fastest of a
+    // few attempts counts.
     let times = "(async () => {
         const times = [];
         for (let left = 5; left > 0; left--) {
@@ -204,7 +205,7 @@ fn ten_thousand_results_are_listed_and_searched_in_no_time() {
     server.interrupt().success();
 }
 
-/// A page that tries whatever a page can to be heard at an address, with all that it knows.
+/// Returns a page that tries everything to reach an address.
 fn stranger(at: &str) -> String {
     format!(
         r##"<!doctype html>
@@ -241,7 +242,7 @@ fn a_report_of_a_stranger_reaches_nobody() {
     let at = listener.local_addr().unwrap().to_string();
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = Arc::clone(&heard);
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let mut client = client.unwrap();
@@ -267,14 +268,15 @@ fn a_report_of_a_stranger_reaches_nobody() {
     let Some(mut browser) = Browser::open(&url) else {
         return;
     };
-    // Verdicts by the names of what every object has are words as others are.
+    // Verdicts with the names of built-in object properties are plain words.
     browser.wait_until("document.getElementById('rows').textContent.includes('1 constructor')");
     let shown = format!("{url}report/one");
     browser.go(&shown);
     browser.wait_until(
         "performance.getEntriesByType('resource').some(it => it.initiatorType === 'iframe' && it.responseEnd > 0)",
     );
-    // Time for what it tries by itself, and then somebody clicks on all of it. A browser may connect for a click, but says nothing.
+    // The page's own attempts get time, then every element is clicked. A browser may connect for a click, but sends
+    // nothing.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());
     for y in [100, 500] {
@@ -284,7 +286,7 @@ fn a_report_of_a_stranger_reaches_nobody() {
     assert_eq!(browser.value("location.href"), shown.as_str());
     let after = heard.lock().unwrap().clone();
     assert!(after.iter().all(|it| it == "connected: "), "{after:?}");
-    // Whoever does reach it is heard.
+    // A direct visit is received.
     browser.go(&format!("http://{at}/well"));
     assert!(heard.lock().unwrap().iter().any(|it| it.contains("/well")));
     browser.close();

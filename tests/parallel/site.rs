@@ -1,4 +1,4 @@
-//! The documentation as a site: its contents name every page, links of pages lead somewhere, and mdBook makes it.
+//! The documentation as a site: its contents list every page, links of pages have targets, and mdBook builds it.
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::{is_installed, scratch};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const CONTENTS: &str = "docs/SUMMARY.md";
 
-/// All pages below `folder`, as paths from the root of the repository.
+/// Returns all pages below `folder`, as paths from the root of the repository.
 fn pages(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -23,7 +23,7 @@ fn pages(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// The lines of a page that are text: no blocks of code.
+/// Returns the lines of a page outside of code blocks.
 fn text(page: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     page.lines().filter(move |line| {
@@ -33,11 +33,11 @@ fn text(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the links of a page lead that lead to files here.
+/// Returns the targets of a page's links to files in the repository.
 fn links(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text(page) {
-        // What stands in code spans is no link.
+        // Text in code spans is no link.
         let bare: String = line.split('`').step_by(2).collect();
         let targets = bare.split("](").skip(1);
         let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
@@ -47,7 +47,7 @@ fn links(page: &str) -> Vec<String> {
     found
 }
 
-/// The name by which a link reaches a heading, as GitHub and mdBook make it.
+/// Returns the anchor of a heading, as GitHub and mdBook build it.
 fn name_of(heading: &str) -> String {
     let letters = heading.trim().to_lowercase();
     letters
@@ -57,7 +57,7 @@ fn name_of(heading: &str) -> String {
         .collect()
 }
 
-/// The names of a page's headings; those that are there twice are numbered.
+/// Returns the anchors of a page's headings; repeated ones are numbered.
 fn headings(page: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     let mut names = BTreeSet::new();
@@ -73,7 +73,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     names
 }
 
-/// A path without `..`, so that it can be compared.
+/// Returns a path without `..`, for comparisons.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,5 @@
-//! Packets that a function's slow path has held, fragmented or made pass all functions behind it: tests on real wires.
+//! Packets that a function's slow path has buffered, fragmented or created pass all later functions: tests on real
+//! wires.
 
 use crate::support::between::{Between, decoded};
 use crate::support::scratch;
@@ -10,10 +11,10 @@ use std::time::Duration;
 use taut_wire::{Ethernet, Mac, Protocol, UdpFlow, resolution};
 
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
-/// A station at either port.
+/// A station at each port.
 const STATIONS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 9])];
 const ADDRESSES: [&str; 2] = ["10.0.0.7", "10.0.1.9"];
-/// Source that the witness gives what passes it.
+/// The source address that the witness sets in passing packets.
 const WITNESS: Mac = Mac([2, 0, 0, 0, 0, 0xee]);
 const SECRET: &[u8] = b"SECRETSECRET";
 const SILENCE: Duration = Duration::from_millis(200);
@@ -41,7 +42,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A packet from the station at a port to an address, of so many bytes, as another protocol if need be.
+/// Builds a packet from the station at a port to an address, with this length and protocol.
 fn packet(port: usize, to: &str, protocol: Protocol, ttl: u8, size: usize) -> Vec<u8> {
     let flow = UdpFlow {
         src_mac: STATIONS[port],
@@ -55,13 +56,13 @@ fn packet(port: usize, to: &str, protocol: Protocol, ttl: u8, size: usize) -> Ve
     flow.frame_as(protocol, None, size + 4).unwrap()
 }
 
-/// A datagram of the station at a port to the one at the other, with the secret in it.
+/// Builds a datagram from the station at a port to the one at the other, with the secret in it.
 fn datagram(port: usize, size: usize) -> Vec<u8> {
     let mut frame = packet(port, ADDRESSES[1 - port], Protocol::Udp, 64, size);
     frame[42..42 + SECRET.len()].copy_from_slice(SECRET);
-    // Not checked: the payload was changed.
+    // The checksum is cleared, as the payload was changed.
     frame[40..42].fill(0);
-    // May be cut.
+    // Fragmentation is allowed.
     frame[20] = 0;
     frame[24..26].fill(0);
     let sum = taut_wire::Sum::of(&frame[14..34]).checksum();
@@ -77,7 +78,7 @@ fn source_of(frame: &[u8]) -> Mac {
     Ethernet::new(frame).unwrap().source()
 }
 
-/// The station at a port answers the question that came there; true if one did.
+/// Answers an ARP request that arrived at a port; returns true if there was one.
 fn answer(between: &mut Between, port: usize, came: &[Vec<u8>]) -> bool {
     let mac_of = |asked| (asked == ip(ADDRESSES[port])).then_some(STATIONS[port]);
     let mut reply = [0; resolution::LONGEST_BYTES];
@@ -90,8 +91,8 @@ fn answer(between: &mut Between, port: usize, came: &[Vec<u8>]) -> bool {
     length.is_some()
 }
 
-/// All frames that come out of a port when three datagrams go to a station that nobody knows yet, and then, when it is known, a
-/// long one that has to be cut. Where nothing of it comes, the wait for it ends after a while.
+/// Sends three datagrams to a station without a known address, and, once the address is known, a long one that has to
+/// be fragmented. Returns all frames that leave the port. If none leaves, the wait ends after a while.
 fn held_and_cut(functions: &str, to: usize) -> Vec<Vec<u8>> {
     let mut between = Between::start(functions);
     between.send(1 - to, &vec![datagram(1 - to, 100); 3]);
@@ -114,14 +115,14 @@ fn held_and_cut(functions: &str, to: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_a_router_holds_and_cuts_is_translated() {
+fn buffered_and_fragmented_packets_are_translated() {
     let nat = named("nat", "outside = [1]\naddress = \"10.0.1.1\"");
     let all = held_and_cut(&(ROUTE.to_string() + &nat), 1);
     let packets: Vec<_> = all.into_iter().filter(|it| is_ip(it)).collect();
     let Some(lines) = decoded(&packets, &["ip.src", "ip.len", "ip.frag_offset"]) else {
         return;
     };
-    // Three that were held, and two parts of the long one.
+    // The frames are three buffered ones, and two fragments of the long one.
     assert_eq!(lines.len(), 5, "{lines:?}");
     assert!(lines.iter().all(|line| line[0] == "10.0.1.1"), "{lines:?}");
     assert_eq!(lines[3][1..], ["1300", "0"], "{lines:?}");
@@ -129,13 +130,13 @@ fn what_a_router_holds_and_cuts_is_translated() {
 }
 
 #[test]
-fn what_a_router_holds_and_cuts_is_filtered_in_either_direction() {
+fn buffered_and_fragmented_packets_are_filtered_in_both_directions() {
     let filter = |rules| named("filter", &format!("default = \"drop\"\nrules = [{rules}]"));
     let none = filter("");
     let from_inside = filter("{ action = \"accept\", source = \"10.0.0.0/24\" }");
     for (functions, to) in [
         (ROUTE.to_string() + &none, 1),
-        // The usual firewall: whoever is outside reaches nobody inside.
+        // The usual firewall: packets from outside reach nothing inside.
         (from_inside + ROUTE, 0),
     ] {
         let all = held_and_cut(&functions, to);
@@ -147,7 +148,7 @@ fn what_a_router_holds_and_cuts_is_filtered_in_either_direction() {
 }
 
 #[test]
-fn what_a_router_holds_and_cuts_is_encrypted_and_inspected() {
+fn buffered_and_fragmented_packets_are_encrypted_and_inspected() {
     let folder = scratch();
     let path = |name: &str| folder.path().join(name);
     let write = |path: &Path, text: &str| {
@@ -172,7 +173,7 @@ fn what_a_router_holds_and_cuts_is_encrypted_and_inspected() {
 }
 
 #[test]
-fn all_that_leaves_behind_whoever_made_it_has_passed_the_witness() {
+fn packets_from_a_function_pass_all_later_functions() {
     let folder = scratch();
     let rules = folder.path().join("local.rules");
     fs::write(
@@ -197,7 +198,7 @@ fn all_that_leaves_behind_whoever_made_it_has_passed_the_witness() {
     let echo = |port: usize| packet(port, &format!("10.0.{port}.1"), Protocol::IcmpEcho, 64, 104);
     let expired = |port: usize| packet(port, ADDRESSES[1 - port], Protocol::Udp, 1, 100);
     let rejected = |port: usize| packet(port, ADDRESSES[1 - port], Protocol::Udp, 64, 100);
-    // Who makes something, the port at which a frame makes it do so, and the frame.
+    // The cases: a function that creates packets, the port and frame that cause it, and the frame.
     let cases = [
         ("echo answered by a router", ROUTE.to_string(), 0, echo(0)),
         ("echo answered by a router", ROUTE.to_string(), 1, echo(1)),
@@ -212,14 +213,15 @@ fn all_that_leaves_behind_whoever_made_it_has_passed_the_witness() {
         ("question for the gateway", gateway, 0, question(0)),
     ];
     for (what, maker, port, frame) in cases {
-        // What leaves by the first port goes back: it meets functions in front. The other order shows that none skips behind.
+        // Frames that leave by the first port return to the earlier functions. The other order shows that none skips
+        // later ones.
         let chains = match port {
             0 => [witness() + &maker, maker + &witness()],
             _ => [maker.clone() + &witness(), witness() + &maker],
         };
         for (chain, is_seen) in chains.into_iter().zip([true, false]) {
             let mut between = Between::start(&chain);
-            // Others of the port's own, such as questions, may come as well.
+            // Other frames of the port, such as requests, may arrive as well.
             between.send(port, std::slice::from_ref(&frame));
             let came = between.receive_all(port, 1, SILENCE / 4);
             let sources: Vec<_> = came.iter().map(|frame| source_of(frame)).collect();
@@ -233,7 +235,7 @@ fn all_that_leaves_behind_whoever_made_it_has_passed_the_witness() {
 }
 
 #[test]
-fn what_a_gateway_asks_of_itself_has_the_addresses_that_mac_rewrite_sets_in_either_order() {
+fn echo_requests_of_a_gateway_get_the_configured_mac_addresses() {
     let folder = scratch();
     let bearers = folder.path().join("bearers.csv");
     fs::write(&bearers, "10.45.0.2,encapsulate,0x20,192.0.2.7\n").unwrap();
@@ -259,13 +261,13 @@ fn what_a_gateway_asks_of_itself_has_the_addresses_that_mac_rewrite_sets_in_eith
         };
         let echo = [&WITNESS.to_string(), next, "192.0.2.7", "0x01"];
         assert!(lines.iter().all(|line| *line == echo), "{chain}: {lines:?}");
-        // None through the port that no tunnel comes in by.
+        // No frame leaves through the port that no tunnel uses.
         assert!(between.receive_all(1, 0, SILENCE).is_empty());
         between.outcomes();
     }
 }
 
-/// The station at a port asks where the port's own address is.
+/// Sends the ARP request of the station at a port for the port's address.
 fn question(port: usize) -> Vec<u8> {
     use taut_wire::arp::Operation;
     use taut_wire::{ArpRepr, EtherType, EthernetRepr, Vlan};

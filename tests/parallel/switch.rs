@@ -1,11 +1,11 @@
-//! A switch between four hosts that know nothing of it, and a fifth port whose peer dies.
+//! A switch between four unmodified hosts, and a fifth port whose peer dies.
 
 use crate::support::hosts::{Hosts, Transport, in_namespace, ip, ping, transfer};
 use crate::support::program::Program;
 use crate::support::taut;
 
 #[test]
-fn four_hosts_reach_each_other_and_hear_what_is_for_all() {
+fn four_hosts_reach_each_other_and_receive_broadcasts() {
     let tools = [
         ("ping", "iputils-ping"),
         ("iperf3", "iperf3"),
@@ -33,7 +33,7 @@ fn four_hosts_reach_each_other_and_hear_what_is_for_all() {
     let at = ("10.8.0.4", 5201);
     transfer(Transport::Tcp, (&fourth.0, 5201), &second.0, at);
 
-    // What is for all comes to the third host; what two others say to each other does not.
+    // Broadcasts reach the third host; packets between two others do not.
     let mut heard = in_namespace(&third.0, "tshark");
     heard.args([
         "-i",

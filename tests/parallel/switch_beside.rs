@@ -1,5 +1,5 @@
-//! taut's switch and Open vSwitch get the same rules from `ovs-ofctl` and the same packets: what leaves them, and what they count, is
-//! the same. And memory of a switch that a million rules come to and leave.
+//! taut's switch and Open vSwitch get the same rules from `ovs-ofctl` and the same packets, and send and count the
+//! same. A second test checks the memory of a switch while a million rules are added and removed.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{by_scapy, bytes_of, is_installed, is_listened_on, scratch, taut};
@@ -20,7 +20,7 @@ const RULE_SETS: usize = 200;
 const PACKETS: usize = 16;
 const PORTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The rule that nothing falls through, by which packets are counted that no other one is for.
+/// The cookie of the lowest rule, which matches everything and counts packets without another rule.
 const LAST: u64 = 9_999;
 
 /// A frame that left through a port, counted from 1.
@@ -39,7 +39,7 @@ fn ofctl(target: &str, words: &[&str]) -> Finished {
     run(command.args(&words[1..]))
 }
 
-/// Takes all rules out and makes those of a file.
+/// Removes all rules and adds those of a file.
 fn make_rules(target: &str, file: &Path) {
     let file = file.display().to_string();
     let told = ofctl(target, &["add-flows", &file]).success();
@@ -62,7 +62,7 @@ fn counts(target: &str) -> Counts {
     counts
 }
 
-/// taut's switch without a worker: the test hands it packets.
+/// taut's switch without a worker: the test passes packets to it.
 struct Ours {
     function: Box<dyn Function>,
     pool: PoolHandle,
@@ -80,7 +80,7 @@ impl Ours {
             pool: PoolHandle::new(16, false).unwrap(),
             target: format!("tcp:{address}"),
         };
-        // So it knows how many ports there are.
+        // The first pass tells the switch the number of ports.
         ours.pass(1, &[]);
         ours
     }
@@ -112,14 +112,13 @@ impl Ours {
     }
 }
 
-/// Open vSwitch with ports that are neither interfaces nor anything else: packets are handed to its control socket, and what leaves
-/// is written to files.
+/// Open vSwitch with dummy ports: packets are sent to its control socket, and those that leave are written to files.
 struct Theirs {
     _daemons: Vec<Program>,
     folder: tempfile::TempDir,
     control: UnixStream,
     target: String,
-    /// How far each port's file was read.
+    /// The position up to which each port's file was read.
     read: [usize; PORTS],
 }
 
@@ -210,7 +209,7 @@ impl Theirs {
         self.tell("netdev-dummy/receive", &[format!("p{in_port}"), hex]);
     }
 
-    /// Waits until so many packets are counted; what rules count then.
+    /// Waits until `packets` packets are counted; returns the counts of the rules.
     fn settled(&mut self, packets: u64, first_table: &[u64]) -> Counts {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -225,7 +224,7 @@ impl Theirs {
         }
     }
 
-    /// What has left since it was asked last.
+    /// Returns the frames that have left since the last call.
     fn left(&mut self) -> Vec<Left> {
         let mut left = Vec::new();
         for port in 1..=PORTS {
@@ -258,7 +257,7 @@ const MACS: [&str; 5] = [
 ];
 const TRANSPORT_PORTS: [u16; 3] = [42, 43, 1000];
 
-/// What a rule asks for, and what may be changed of packets that have it.
+/// Draws a rule's match, and the fields that may be changed in packets that match.
 fn asked(random: &mut Rng) -> (Vec<String>, Vec<String>) {
     let (mut asked, mut changes) = (Vec::new(), Vec::new());
     if random.bool() {
@@ -348,14 +347,14 @@ fn asked(random: &mut Rng) -> (Vec<String>, Vec<String>) {
     (asked, changes)
 }
 
-/// A rule set as a file for `ovs-ofctl add-flows`, and the cookies of its first table.
+/// Draws a rule set as a file for `ovs-ofctl add-flows`, and the cookies of its first table.
 fn rules(random: &mut Rng) -> (String, Vec<u64>) {
     let (mut text, mut first_table) = ("delete\n".to_string(), vec![LAST]);
     let many = random.u64(1..12);
     for number in 1..=many {
         let table = u8::from(random.u8(..) < 50);
         let (mut asked, mut changes) = asked(random);
-        // No two of a priority: which of those would be asked first is nobody's business.
+        // No two rules have the same priority, as their order would be undefined.
         asked.insert(
             0,
             format!("table={table},priority={number},cookie={number}"),
@@ -367,9 +366,10 @@ fn rules(random: &mut Rng) -> (String, Vec<u64>) {
         for _ in 0..random.usize(..3).min(changes.len()) {
             actions.push(changes.swap_remove(random.usize(..changes.len())));
         }
-        // Tags change after what is behind them, and go last.
+        // Tags change after the headers behind them, and are removed last.
         actions.sort_by_key(|action| (action.contains("vlan"), action == "pop_vlan"));
-        // The new tag has the number and priority of the one there was, as the specification has it; Open vSwitch's has priority 0.
+        // The specification has a new tag copy the number and priority of the existing one; Open vSwitch sets priority
+        // 0.
         if random.u8(..) < 40 && !actions.iter().any(|action| action.contains("vlan")) {
             actions.push(
                 "push_vlan:0x8100,set_field:4196->vlan_vid,set_field:2->vlan_pcp".to_string(),
@@ -401,7 +401,7 @@ const GROUPS: [&str; 3] = [
 ];
 
 #[test]
-fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() {
+fn flow_entries_act_and_count_as_in_open_vswitch() {
     if !["ovs-vswitchd", "ovsdb-server", "ovs-ofctl", "ovs-vsctl"]
         .into_iter()
         .all(is_installed)
@@ -429,7 +429,7 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
         for target in [&ours.target, &theirs.target] {
             make_rules(target, &file);
         }
-        // What it remembers of packets before may go by the rules before for a while, whatever its barrier says.
+        // Cached flows may follow the earlier rules for a while, despite the barrier.
         theirs.tell("revalidator/purge", &[]);
         let mut left_ours = Vec::new();
         for frame in frames.by_ref().take(PACKETS) {
@@ -437,7 +437,7 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
             left_ours.extend(ours.pass(in_port, &frame));
             theirs.receive(in_port, &frame);
         }
-        // What is counted may still be on its way out.
+        // A counted packet may still be on its way out.
         let mut left_theirs = theirs.left();
         let deadline = Instant::now() + Duration::from_secs(5);
         while left_theirs.len() < left_ours.len() && Instant::now() < deadline {
@@ -451,31 +451,31 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
             counts_theirs,
             "rule set {set}:\n{text}"
         );
-        // In the order of the packets' own numbers: ports write files of their own.
+        // The packets' own numbers give the order, as ports write separate files.
         let order = |(port, frame): &Left| (frame[frame.len() - 4..].to_vec(), *port);
         left_ours.sort_by_key(order);
         left_theirs.sort_by_key(order);
         assert_eq!(left_ours, left_theirs, "rule set {set}:\n{text}");
         all_left += left_ours.len();
     }
-    // A good part of them goes somewhere.
+    // A large part of the packets leaves through some port.
     assert!(all_left > RULE_SETS * PACKETS / 4, "{all_left}");
 }
 
-/// Rules that come and go: with `TAUT_SOAK` set, a million.
+/// Returns the number of rules to add and remove: with `TAUT_SOAK` set, a million.
 fn churn() -> u32 {
     let soak = std::env::var("TAUT_SOAK").is_ok();
     if soak { 1_000_000 } else { 100_000 }
 }
 
-/// Memory of a process in use, kB.
+/// Returns the resident memory of a process, kB.
 fn resident_kb(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|it| it.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A message of OpenFlow 1.3.
+/// Builds a message of OpenFlow 1.3.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut message = vec![4, kind];
     message.extend((8 + body.len() as u16).to_be_bytes());
@@ -484,12 +484,12 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A rule about an IPv4 address, which sends to port 2; made, or taken out.
+/// Builds the message that adds or deletes a rule for an IPv4 address, with output to port 2.
 fn flow_mod(number: u32, is_made: bool) -> Vec<u8> {
     let mut body = [0; 16].to_vec();
     body.extend([0, if is_made { 0 } else { 4 }, 0, 0, 0, 0, 0, 100]);
     body.extend([[0xff; 4], [0xff; 4], [0xff; 4], [0; 4]].concat());
-    // A match of 22 bytes: the type of IPv4, and the address.
+    // The match has 22 bytes: the type of IPv4, and the address.
     body.extend([0, 1, 0, 18, 0x80, 0, 5 << 1, 2, 8, 0]);
     body.extend([0x80, 0, 12 << 1, 4]);
     body.extend(number.to_be_bytes());
@@ -528,7 +528,7 @@ fn rules_that_come_and_go_leave_no_memory_behind() {
             }
         }
     };
-    /// Rules that there are at a time.
+    /// Number of rules that exist at a time.
     const AT_ONCE: u32 = 5_000;
     let rounds = churn() / AT_ONCE;
     let mut after_first = 0;
@@ -541,7 +541,7 @@ fn rules_that_come_and_go_leave_no_memory_behind() {
             stream.write_all(&all).unwrap();
             hear(&mut stream, 21);
         }
-        // All of its memory was in use by then.
+        // All of the switch's memory is in use by then.
         if round == rounds / 5 {
             after_first = resident_kb(switch.id());
         }
@@ -553,7 +553,7 @@ fn rules_that_come_and_go_leave_no_memory_behind() {
     switch.interrupt().success();
 }
 
-/// What rules there are, where somebody can ask.
+/// Returns the rules, if the switch can be queried.
 fn ofctl_or_nothing(target: &str) -> String {
     match is_installed("ovs-ofctl") {
         true => ofctl(target, &["dump-flows"]).success().stdout,

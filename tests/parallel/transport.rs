@@ -1,5 +1,6 @@
-//! Messages over transports: probes in time over the deadline transport, through a chain that is a radio, with a peer that dies, a wrong
-//! key, a medium that cannot be; a control loop over it; virtual time.
+//! Messages over transports. Probes arrive in time over the deadline transport, and through a chain that models a radio
+//! link. Errors are a peer that dies, a wrong key, and an impossible medium. A control loop uses the transport as well,
+//! also in virtual time.
 
 use crate::support::hosts::{Hosts, in_namespace, ping};
 use crate::support::program::{Program, run};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A server, and where it listens.
+/// Starts a server and returns its address.
 fn server(options: &[&str]) -> (Program, String) {
     let mut command = taut(&["probe", "server", "--bind", "127.0.0.1:0", "--json"]);
     let mut server = Program::start(command.args(options));
@@ -17,11 +18,11 @@ fn server(options: &[&str]) -> (Program, String) {
     (server, started["address"].as_str().unwrap().to_string())
 }
 
-/// Options of a target that even a busy machine meets.
+/// Options with a target that even a busy machine meets.
 const PATIENT: [&str; 4] = ["--transport", "deadline", "--target", "3s"];
 
 #[test]
-fn probes_go_over_each_transport_and_a_deadline_says_what_it_did() {
+fn probes_succeed_over_each_transport_and_deadlines_are_reported() {
     for transport in ["fec", "tcp", "deadline"] {
         let options = match transport {
             "deadline" => PATIENT.to_vec(),
@@ -63,7 +64,7 @@ fn probes_go_over_each_transport_and_a_deadline_says_what_it_did() {
 }
 
 #[test]
-fn a_server_answers_as_long_messages_as_its_settings_leave_room_for() {
+fn a_server_replies_to_the_longest_messages_its_settings_allow() {
     let options = [&PATIENT[..], &["--redundancy", "off"]].concat();
     let (_server, address) = server(&options);
     let mut client = taut(&["probe", "client", &address, "--json", "--size", "1400"]);
@@ -137,12 +138,12 @@ fn a_server_that_dies_leaves_losses_and_no_hang() {
         "1ms",
     ]);
     let client = Program::start(client.args(["--patience", "300ms", "--json"]).args(PATIENT));
-    // It has been answered: it sends.
+    // The client has a reply, so the server sends.
     let mut client = client;
     client.wait_until("that it sends", |_, stderr| stderr.contains("repetition 1"));
     let _ = server.kill();
     let ended = client.finish();
-    // It may have died before it had answered anything.
+    // The server may have died before any reply.
     let nothing = ended.stderr.contains("nothing came back");
     assert_eq!(ended.code(), Some(i32::from(nothing)), "{ended:?}");
     let found = ended.last_json();
@@ -150,7 +151,7 @@ fn a_server_that_dies_leaves_losses_and_no_hang() {
 }
 
 #[test]
-fn a_chain_that_is_a_radio_carries_programs_and_counts_what_it_did() {
+fn a_radio_chain_carries_programs_and_counts_packets() {
     let Some(hosts) = Hosts::new(2, &[("ping", "iputils-ping")]) else {
         return;
     };
@@ -191,7 +192,7 @@ fn a_chain_that_is_a_radio_carries_programs_and_counts_what_it_did() {
     ];
     let found = run(&mut taut_in(&plant.0, &asked)).success().last_json();
     assert_eq!(found["received"], 100, "{found}");
-    // Neither way is shorter than a frame of 256 bytes on the air without any backoff: 256 x 0.15 + 95 + 120 us.
+    // Neither direction is faster than a frame of 256 bytes on the air without backoff: 256 x 0.15 + 95 + 120 us.
     assert!(
         found["rtt_ns"]["min_ns"].as_f64().unwrap() > 500_000.0,
         "{found}"
@@ -204,7 +205,7 @@ fn a_chain_that_is_a_radio_carries_programs_and_counts_what_it_did() {
 }
 
 #[test]
-fn captures_at_both_ends_say_where_the_time_of_messages_went() {
+fn captures_at_both_ends_report_the_latency_of_each_stage() {
     let Some(hosts) = Hosts::new(2, &[("ethtool", "ethtool")]) else {
         return;
     };
@@ -215,7 +216,7 @@ fn captures_at_both_ends_say_where_the_time_of_messages_went() {
         command.args(arguments);
         command
     };
-    // What leaves together on a busy machine would be one frame in a capture.
+    // Packets sent together on a busy machine would be one frame in a capture.
     let cut = ["-K", "eth0", "tx-udp-segmentation", "off"];
     for host in [near, far] {
         run(in_namespace(host, "ethtool").args(cut)).success();
@@ -262,7 +263,7 @@ fn captures_at_both_ends_say_where_the_time_of_messages_went() {
     let stages = ["sender_ns", "out_ns", "medium_ns", "in_ns", "receiver_ns"];
     let (sum, took) = (stages.map(mean).iter().sum::<f64>(), mean("took_ns"));
     assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
-    // The wrong way round nothing leaves before it arrives.
+    // With the captures exchanged, packets would arrive before they leave.
     let refused = layers(far, near);
     assert_eq!(refused.code(), Some(1), "{refused:?}");
     assert!(refused.stderr.contains("contradict"), "{refused:?}");
@@ -304,7 +305,7 @@ fn virtual_time_gives_the_same_twice_and_no_message_late() {
         "{found}"
     );
     assert_ne!(found["medium"], ask(&["--seed", "2"])["medium"]);
-    // Where the time went adds up, on average, but for messages that came from repairs.
+    // The average times of the stages sum up to the total, except for messages recovered by repairs.
     let of = |found: &Value, stage: &str| {
         let stage = &found["there"]["stages"][stage]["avg_ns"];
         stage.as_f64().unwrap()
@@ -313,14 +314,14 @@ fn virtual_time_gives_the_same_twice_and_no_message_late() {
     let sum: f64 = stages.iter().map(|it| of(&found, it)).sum();
     let took = found["there"]["took_ns"]["avg_ns"].as_f64().unwrap();
     assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
-    // Only one side sends: as many as there was time for.
+    // Only one side sends, as many messages as there was time for.
     let one_way = ask(&["--transport", "udp", "--one-way"]);
     assert_eq!(one_way["back"]["sent"], 0, "{one_way}");
     let pps = one_way["there"]["in_time_pps"].as_f64().unwrap();
     assert!((290.0..310.0).contains(&pps), "{one_way}");
     let datagrams = ask(&["--transport", "udp"]);
     assert!(datagrams["connection"].is_null(), "{datagrams}");
-    // In words as well.
+    // The text output has the same.
     let words = run(taut(&["probe", "simulate", "--medium"]).arg(&radio))
         .success()
         .stdout;
@@ -331,7 +332,7 @@ fn virtual_time_gives_the_same_twice_and_no_message_late() {
 }
 
 #[test]
-fn what_cannot_be_is_one_line() {
+fn unsupported_settings_are_refused_with_the_reason() {
     let folder = scratch();
     let radio = folder.path().join("radio.toml");
     fs::write(&radio, "[wlan]\nimplementation_us = -5\n").unwrap();
@@ -405,7 +406,7 @@ fn what_cannot_be_is_one_line() {
 }
 
 #[test]
-fn a_robot_over_a_radio_in_virtual_time_lives_with_what_the_radio_does() {
+fn a_robot_in_virtual_time_tolerates_a_lossy_radio() {
     let folder = scratch();
     let radio = folder.path().join("radio.toml");
     let ask = |medium: &str, options: &[&str]| {
@@ -425,18 +426,19 @@ fn a_robot_over_a_radio_in_virtual_time_lives_with_what_the_radio_does() {
             again
         });
     }
-    // A tenth of both ways lost: some rounds are by datagrams, hardly any where there is time to send again.
+    // A tenth of the packets is lost in each direction. Some rounds fail over datagrams, hardly any if there is time
+    // for retransmission.
     let lossy = "[loss]\ngood = 0.1\n[wlan]\nattempts = 1\n";
     let lost = |options: &[&str]| ask(lossy, options)["kpis"]["lost"].as_u64().unwrap();
     let (ours, datagrams) = (lost(&deadline), lost(&["--transport", "udp"]));
     assert!(datagrams > 40 && ours * 3 < datagrams, "{ours} {datagrams}");
-    // Nothing comes through at all.
+    // Every packet is lost.
     let none = ask("[loss]\ngood = 1.0\n[wlan]\n", &deadline);
     assert_eq!(none["kpis"]["rounds"], 0, "{none}");
 }
 
 #[test]
-fn a_control_loop_closes_over_tcp_and_over_the_deadline_transport() {
+fn a_control_loop_closes_over_tcp_and_the_deadline_transport() {
     for transport in ["tcp", "deadline"] {
         let mut command = taut(&[
             "control",
@@ -448,7 +450,7 @@ fn a_control_loop_closes_over_tcp_and_over_the_deadline_transport() {
             "--json",
         ]);
         let finished = run(command.args(["--transport", transport]));
-        // Whoever shares the machine may make commands late; the loop closes all the same.
+        // Other processes may delay commands; the loop works all the same.
         let found = finished.last_json();
         assert!(
             found["kpis"]["rounds"].as_u64().unwrap() > 0,

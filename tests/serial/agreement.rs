@@ -1,7 +1,7 @@
-//! Programs that measure for themselves agree with `taut generate` about the same device.
+//! Other measurement programs agree with `taut generate` about the same device.
 //!
-//! sockperf and irtt go through the kernel's sockets at both ends, taut through packet sockets at one. So not
-//! the figures are compared but what a device adds to each, against the same path without it.
+//! sockperf and irtt use kernel sockets at both ends, taut packet sockets at one. The test therefore
+//! compares the delay that a device adds to the same path without it, not the figures themselves.
 
 use crate::support::hosts::{FAR, in_namespace, two_hosts};
 use crate::support::program::{Program, run};
@@ -13,10 +13,10 @@ use std::time::Duration;
 use taut_host::{Testbed, choose_cores};
 use taut_sys::Clock;
 
-/// What sockets of a busy shared machine can differ by from one minute to the next, µs.
+/// The largest difference of socket delays on a busy shared machine from one minute to the next, µs.
 const NOISE_US: f64 = 40.0;
 
-/// Median time from one end to the other, µs, by each program that is here: taut first.
+/// Median time from one end to the other, µs, by each installed program: taut first.
 #[derive(Debug, Clone)]
 struct Medians(Vec<(&'static str, f64)>);
 
@@ -25,7 +25,7 @@ impl Medians {
         self.0[0].1
     }
 
-    /// What came on top of `base`, by program.
+    /// Returns the delay in addition to `base`, by program.
     fn above(&self, base: &Self) -> Vec<(&'static str, f64)> {
         let pairs = self.0.iter().zip(&base.0);
         pairs
@@ -34,8 +34,8 @@ impl Medians {
     }
 }
 
-/// `program` in `namespace`, ahead of all else that this machine does: taut's loops never sleep, and a busy
-/// machine would take their cores away.
+/// Builds the command of `program` in `namespace` with real-time priority: taut's loops never sleep, and a busy machine
+/// would preempt them.
 fn hurried(namespace: &str, program: &str) -> Command {
     let mut command = in_namespace(namespace, "chrt");
     command.args(["--rr", "1", program]);
@@ -46,7 +46,7 @@ fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
     let mut command = hurried(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
     command.args(["generate", "--port", "af_packet:gen0", "--port"]);
     command.arg(format!("af_packet:{far_interface}"));
-    // A frame as long as the messages of the others.
+    // The frame is as long as the messages of the others.
     command.args([
         "--rate",
         "500",
@@ -64,7 +64,7 @@ fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{finished:?}"))
 }
 
-/// sockperf from one namespace to another, and its server. It sleeps for 2 s before it sends.
+/// Starts sockperf from one namespace to another, and its server. It sleeps for 2 s before it sends.
 fn start_sockperf(near: &str, far: &str) -> (Program, Program) {
     let address = ["-i", FAR, "-p", "11111"];
     let mut command = hurried(far, "sockperf");
@@ -77,7 +77,7 @@ fn start_sockperf(near: &str, far: &str) -> (Program, Program) {
     (Program::start(&mut command), server)
 }
 
-/// sockperf says half of the round trip.
+/// Returns the one-way time of sockperf, which prints half of the round trip.
 fn sockperf_us((client, server): (Program, Program)) -> Result<f64, String> {
     let finished = client.finish();
     server.kill();
@@ -108,8 +108,8 @@ fn irtt_us(near: &str, far: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{summary}"))
 }
 
-/// From gen0 to `far_interface`, which lies in namespace `from`; `device` is started anew for the other
-/// programs, as the interface moves to a host of its own.
+/// Measures from gen0 to `far_interface`, in namespace `from`. `device` is restarted for the other programs, as the
+/// interface moves to a host of its own.
 fn medians(
     testbed: &Testbed,
     from: &str,
@@ -123,7 +123,7 @@ fn medians(
     let _running = device();
     let near = testbed.generator_namespace();
     let sockperf = is_installed("sockperf").then(|| start_sockperf(near, &far.0));
-    // Before the other has slept enough.
+    // This happens before sockperf has slept long enough.
     if is_installed("irtt") {
         found.push(("irtt", irtt_us(near, &far.0)?));
     }
@@ -133,7 +133,7 @@ fn medians(
     Ok(Medians(found))
 }
 
-/// The cable without a device: gen0 to dut0, moved beside it.
+/// Measures the cable without a device: gen0 to dut0, moved to a host of its own.
 fn cable() -> Result<Medians, String> {
     let testbed = Testbed::builder().build().map_err(|e| e.to_string())?;
     let near = testbed.generator_namespace();
@@ -149,7 +149,7 @@ fn bridge() -> Result<Medians, String> {
     medians(&testbed, testbed.generator_namespace(), "gen1", || None)
 }
 
-/// `taut forward` that burns so many cycles on every packet.
+/// Measures `taut forward` with this many extra cycles on every packet.
 fn forwarder(cycles: u64) -> Result<Medians, String> {
     let testbed = Testbed::builder().build().map_err(|e| e.to_string())?;
     let start = || {
@@ -189,7 +189,7 @@ fn a_bridge_adds_as_much_to_everyones_figure() {
         let added = bridge.above(&cable);
         println!("cable {cable:?}, bridge {bridge:?}, added {added:?}");
         for ((name, us), (_, more)) in bridge.0.iter().zip(&added).skip(1) {
-            // Sockets cost something at both ends, and no device takes time away.
+            // Sockets cost time at both ends, and no device saves time.
             if *us < bridge.taut() {
                 return Err(format!("{name} {us} µs, taut {} µs", bridge.taut()));
             }
@@ -209,7 +209,7 @@ fn a_known_delay_is_what_everyone_finds() {
     if !others_are_here() {
         return;
     }
-    // Far above the noise; the function takes no more cycles than this.
+    // The added delay is far above the noise; the function takes no more cycles than this.
     let clock = Clock::calibrate(Duration::from_millis(50));
     let cycles = (clock.to_ticks(300_000.0) as u64).min(1_000_000);
     let delay_us = clock.to_ns(cycles) / 1e3;

@@ -1,4 +1,4 @@
-//! What cannot be done is said in one line with the right exit code: never a panic, never a hang.
+//! Refused input is reported in one line with the right exit code: never a panic, never a hang.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
@@ -51,7 +51,7 @@ fn trials_that_cannot_be() {
     );
 }
 
-/// The process that holds the claim on measuring in a folder of claims.
+/// Returns the process that holds the lock for measuring in a folder of locks.
 fn measuring(claims: &Path) -> Option<Pid> {
     let entries = fs::read_dir(claims).ok()?.flatten();
     let lock = entries.map(|it| it.path()).find(|it| {
@@ -62,7 +62,7 @@ fn measuring(claims: &Path) -> Option<Pid> {
 }
 
 #[test]
-fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
+fn without_privileges_memif_is_measured_and_skipped_ports_are_named() {
     let _turn = alone();
     if !as_nobody_works() {
         return;
@@ -80,18 +80,18 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
         );
     }
     let watch = Watch::begin();
-    // As /tmp is: what one user makes in it no other can replace.
+    // The folder is like /tmp: files of one user cannot be replaced by another.
     fs::set_permissions(watch.temporary(), fs::Permissions::from_mode(0o1777)).unwrap();
     let folder = scratch();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let out = folder.path().join("results").display().to_string();
     let mut begun = Program::start(watch.over(&mut as_nobody(&["demo", "--quick", "--out", &out])));
-    // One run is enough to see that there is something to tell.
+    // One run is enough to have a result.
     let index = Path::new(&out).join("runs.jsonl");
     begun.wait_until("a run", |_, _| {
         fs::metadata(&index).is_ok_and(|index| index.len() > 0)
     });
-    // Who measures is as one that gets no CPU: it has to be killed, and leaves its claim.
+    // The measuring process acts like one without CPU time: it has to be killed, and leaves its lock.
     let claims = watch.temporary().join("taut-65534");
     begun.wait_until("a measurement", |_, _| {
         let measures = measuring(&claims);
@@ -107,7 +107,7 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
     );
     let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
     assert!(page.contains("everything over veth") && page.contains("CAP_SYS_ADMIN"));
-    // A folder that only its owner may write.
+    // Only the owner may write to the folder.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let closed = folder.path().join("closed").display().to_string();
     let finished = demo(&mut as_nobody(&["demo", "--quick", "--out", &closed]));
@@ -117,7 +117,7 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
         assert!(last.contains("Permission denied; check the path"), "{last}");
     };
     denied(&finished);
-    // The same wherever results are written.
+    // Every command that writes results does the same.
     for command in [
         "bench latency --port pair:a --port pair:a --out",
         "bench io --only null --out",
@@ -157,7 +157,7 @@ fn on_one_core_the_demo_runs_to_its_end() {
         "--repetitions",
         "1",
         "--devices",
-        // Of each kind one: shared memory, the kernel, kernel ports.
+        // The list has one of each kind: shared memory, the kernel, kernel ports.
         "memif-idle,veth-bridge,veth-af-packet-idle",
         "--out",
     ]);
@@ -175,7 +175,7 @@ fn results_folders_that_cannot_be_written() {
     let mut command = taut(&["demo", "--quick", "--out"]);
     let finished = demo(watch.over(command.arg(folder.path().join("file"))));
     says(&finished, INPUT, "Not a directory");
-    // A disk that is full before the first run is written.
+    // The disk is full before the first run is written.
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let script = format!(
@@ -205,7 +205,7 @@ fn results_folders_that_cannot_be_read() {
             ("report file", INPUT, "no such folder"),
         ],
     );
-    // A real one, ended after its first run over memif, and then damaged.
+    // The results are real ones, ended after the first run over memif, and then damaged.
     let folder = scratch();
     let out = folder.path().join("results");
     let samples = |out: &Path| {
@@ -219,12 +219,12 @@ fn results_folders_that_cannot_be_read() {
     let report = || run(taut(&["report"]).arg(&out));
     report().success();
 
-    // A results folder is never written over.
+    // A results folder is never overwritten.
     let again = demo(taut(&["demo", "--quick", "--out"]).arg(&out));
     assert_eq!(again.code(), Some(INPUT), "{again:?}");
     assert!(last_line(&again).contains("exists already"), "{again:?}");
 
-    // A damaged run is named and left out.
+    // A damaged run is named and skipped.
     let path = samples(&out).unwrap();
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();

@@ -1,5 +1,5 @@
-//! The forwarders that others wrote, as `taut demo` runs them: each that is installed here carries
-//! packets both ways without loss, and leaves nothing behind.
+//! The third-party forwarders as `taut demo` runs them: each installed one forwards packets both ways without loss, and
+//! leaves nothing behind.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{PATIENCE, Program, run};
@@ -17,14 +17,14 @@ use taut_port::PortSpec;
 use taut_sys::Clock;
 use taut_traffic::{Instrument, Stream, Summaries, Trial};
 
-/// What any of them forwards, also on a busy machine.
+/// The rate that all of them forward, also on a busy machine.
 const RATE_PPS: f64 = 5_000.0;
 
 fn named(id: &str) -> &'static Baseline {
     baselines().iter().find(|b| b.id == id).unwrap()
 }
 
-/// The baseline, if it is here; says so if not.
+/// Returns the baseline if it is installed; else prints that it is not.
 fn installed(id: &str) -> Option<&'static Baseline> {
     let baseline = named(id);
     let offer = offers().into_iter().find(|o| o.device.id == id).unwrap();
@@ -37,7 +37,7 @@ fn installed(id: &str) -> Option<&'static Baseline> {
     }
 }
 
-/// The ports of the generator, in the order of one direction or the other.
+/// Returns the ports of the generator, in the order of one direction or the other.
 fn specs(baseline: &Baseline, folder: &Path, back: bool) -> [String; 2] {
     let mut specs = ports_to(baseline, folder);
     if back {
@@ -68,13 +68,13 @@ fn pass(baseline: &Baseline, folder: &Path, directions: &[bool]) -> Result<(), S
         last = Some(instrument);
     }
     running.check().unwrap();
-    // While its links are up, for the same reason as there is one peer to a start.
+    // The ports are still open, for the same reason as one start has one peer.
     running.stop().unwrap();
     drop(last);
     outcome
 }
 
-/// Sends through a baseline that runs, in one direction; its ports stay open.
+/// Sends through a running baseline, in one direction; its ports stay open.
 fn pass_once(
     baseline: &Baseline,
     running: &mut Running,
@@ -104,16 +104,16 @@ fn pass_once(
     (outcome, instrument)
 }
 
-/// As [`pass`], with the generator in a process of its own: DPDK keeps what it took in this one.
+/// Works like [`pass`], with the generator in another process: DPDK keeps its resources in this one.
 fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(), String> {
     let cores = choose_cores();
     let mut running = baseline.start(None, cores.device, folder).unwrap();
     let core = cores.generator.to_string();
     let mut generate = taut(&["generate", "--max-loss", "0", "--core", &core]);
     generate.args(["--rate", &RATE_PPS.to_string(), "--seconds", "0.4"]);
-    // Open vSwitch looks for its peer every few seconds.
+    // Open vSwitch tries its peer every few seconds.
     generate.args(["--wait", "30"]);
-    // Once it has found it, it passes nothing for 0.2 s.
+    // After it connects, it forwards nothing for 0.2 s.
     generate.args(["--warm-up", "0.5"]);
     for spec in specs(baseline, folder, back) {
         generate.args(["--port", &spec]);
@@ -124,7 +124,7 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     match generated.code() {
         Some(0) => Ok(()),
         Some(1) => Err(generated.stdout + &generated.stderr),
-        // On a machine with other things to do it may not have looked in time.
+        // On a busy machine it may not have tried in time.
         Some(3) if generated.stderr.contains("nobody at its other end yet") => {
             Err(generated.stderr)
         }
@@ -138,10 +138,10 @@ fn passes_both_ways_and_leaves_nothing(id: &str) {
     };
     let _turn = alone();
     let watch = Watch::begin();
-    // On a thread of its own, which may be pinned and enter a namespace.
+    // The thread may be pinned and enter a namespace.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
-            // DPDK's memif driver may crash when a peer leaves a busy port: there one start has one peer.
+            // DPDK's memif driver may crash when a peer leaves a busy port, so one start has one peer there.
             let starts: &[&[bool]] = if baseline.on_interfaces() {
                 &[&[false, true]]
             } else {
@@ -249,7 +249,7 @@ fn suricata_in_line_passes_packets_both_ways() {
 }
 
 #[test]
-fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
+fn a_router_does_not_forward_frames_for_other_addresses() {
     let Some(baseline) = installed("veth-routing") else {
         return;
     };
@@ -277,7 +277,7 @@ fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
 }
 
 #[test]
-fn a_router_of_ours_knows_its_neighbours_when_packets_are_counted() {
+fn the_router_resolves_its_neighbours_before_the_trial() {
     let _turn = alone();
     undisturbed(|| {
         let mut generate = taut(&["generate", "--device", "memif-route", "--rate", "max"]);
@@ -289,8 +289,8 @@ fn a_router_of_ours_knows_its_neighbours_when_packets_are_counted() {
     });
 }
 
-/// `kill -9` of the program that runs a baseline ends the baseline's programs too; what is left on the
-/// file system and of namespaces is swept by the next.
+/// SIGKILL of the program that runs a baseline also ends the baseline's programs; the next run removes the files and
+/// namespaces left behind.
 #[test]
 fn a_killed_demo_takes_its_baselines_with_it() {
     let ids = ["memif-testpmd-io", "veth-ovs", "veth-ovs-dpdk"];
@@ -353,7 +353,7 @@ fn devices_are_listed_with_what_they_lack() {
     let foreign: Vec<String> = baselines().iter().map(|b| b.id.to_string()).collect();
     assert_eq!(others, foreign);
     assert!(ids(&here, true).contains(&"veth-bridge".to_string()));
-    // Where no program is, each of others' says how to get it, and taut's own are still there.
+    // Without programs, each third-party forwarder says how to install it, and taut's own are still listed.
     let nowhere = listed("/no/such/folder");
     for row in &nowhere {
         let id = row["id"].as_str().unwrap().to_string();
@@ -393,7 +393,7 @@ fn devices_that_cannot_be_had_are_said_in_one_line() {
 }
 
 #[test]
-fn a_device_that_forwards_nothing_is_left_out_and_the_others_are_measured() {
+fn a_device_without_forwarding_is_skipped_and_others_are_measured() {
     let _turn = alone();
     let folder = scratch();
     let demo = |devices: &str, out: &str| {

@@ -1,4 +1,5 @@
-//! `taut bench costs`, shortened as far as it goes: what it writes and says, not how fast anything is or how well it is predicted.
+//! `taut bench costs`, as short as possible: the files and output, not how fast anything is or how well it is
+//! predicted.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, json, names, scratch, taut};
@@ -16,7 +17,7 @@ fn arguments(out: &Path) -> Vec<String> {
 }
 
 #[test]
-fn null_and_memif_give_models_a_page_and_a_report_made_again() {
+fn null_and_memif_costs_give_models_and_a_report() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("costs");
@@ -55,13 +56,13 @@ fn null_and_memif_give_models_a_page_and_a_report_made_again() {
     for figure in ["predicted", "residuals", "binding", "shares-null"] {
         assert!(figures.contains(&format!("{figure}.svg")), "{figures:?}");
     }
-    // What other commands read of it.
+    // Other commands read this file.
     let model = out.join("models/null.toml").display().to_string();
     let at = ["model", "predict", &model, "--at", "load_cycles=500"];
     let at = at.map(String::from).to_vec();
     let asked = run(&mut taut(&at));
     let text = asked.stdout.clone() + &asked.stderr;
-    // So few runs may not say that a packet costs anything at all, which is said as well.
+    // With so few runs the cost of a packet may be unknown, which is printed as well.
     let answers = ["held out", "depends on", "few or disturbed runs"];
     assert!(answers.iter().any(|it| text.contains(it)), "{text}");
 

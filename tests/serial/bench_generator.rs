@@ -1,5 +1,5 @@
-//! `taut bench generator` and `taut generate --rate max`, as short as they go: what they write and say, not
-//! how fast or even anything is.
+//! `taut bench generator` and `taut generate --rate max`, as short as possible: the files and output, not how fast or
+//! even anything is.
 
 use crate::support::program::{Program, run};
 use crate::support::{Sockets, alone, is_installed, json, names, scratch, taut};
@@ -20,7 +20,7 @@ fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     arguments
 }
 
-/// A generator of taut and a program not written here that this machine has, and whether that one paces.
+/// Returns a generator of taut and an installed third-party one, and whether that one paces.
 fn pair() -> Option<([&'static str; 2], bool)> {
     if taut_host::permissions::is_root() && is_installed("tcpreplay") {
         Some((["taut-af-packet", "tcpreplay"], true))
@@ -35,7 +35,7 @@ fn pair() -> Option<([&'static str; 2], bool)> {
 }
 
 #[test]
-fn taut_and_another_generator_give_tables_figures_with_their_data_and_a_report_made_again() {
+fn two_generators_give_tables_figures_and_a_report() {
     let Some((only, other_paces)) = pair() else {
         return;
     };
@@ -89,7 +89,7 @@ fn taut_and_another_generator_give_tables_figures_with_their_data_and_a_report_m
     let sum: f64 = shares.iter().map(|share| share.as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 1e-6, "{sum}");
     let trial = json(&out.join(format!("trials/{}-5000-2.json", only[0])));
-    // What the machine took from the receiver is told apart, not left out.
+    // The time taken from the receiver by the machine is reported separately, not omitted.
     assert_eq!(
         trial["frames"].as_u64().unwrap() - 1,
         trial["precision"]["count"].as_u64().unwrap() + trial["interrupted_gaps"].as_u64().unwrap()
@@ -148,7 +148,7 @@ fn wrong_wishes_say_what_there_is() {
         let refused = run(&mut taut(&command));
         assert_eq!(refused.code(), Some(2), "{refused:?}");
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
-        // A test beside this one may measure for a moment.
+        // Another test may measure for a moment.
         let lines = refused.stderr.trim_end().lines();
         let own = lines.filter(|line| !line.contains("another taut measures on this machine"));
         assert_eq!(own.count(), 1, "{refused:?}");
@@ -157,7 +157,7 @@ fn wrong_wishes_say_what_there_is() {
 }
 
 #[test]
-fn at_the_rate_max_a_forwarder_gets_all_that_fits_and_nothing_is_measured() {
+fn rate_max_sends_without_pacing_and_measures_no_latency() {
     let _turn = alone();
     let sockets = Sockets::new();
     let mut forward: Vec<String> = vec!["forward".to_string()];

@@ -1,4 +1,4 @@
-//! `taut bench io`, shortened as far as it goes: what it writes and says, not how fast anything is.
+//! `taut bench io`, as short as possible: the files and output, not how fast anything is.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, json, names, scratch, taut};
@@ -16,7 +16,7 @@ fn arguments(out: &Path) -> Vec<String> {
 }
 
 #[test]
-fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again() {
+fn null_and_memif_give_tables_figures_and_a_report() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("io");
@@ -46,7 +46,7 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
             "{framework}"
         );
     }
-    // Without a device to wait for, what a packet costs is all the time there is.
+    // Without a device to wait for, the cost of a packet is all the time there is.
     let null = &frameworks[0];
     assert_eq!(null["knee_cycles"]["median"], 0.0);
     assert!(null["io_cycles"]["median"].as_f64().unwrap() > 1.0);
@@ -55,7 +55,7 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
     let counters = &printed["hardware_counters"];
     let events = frameworks[0]["events_saturated"].as_object().unwrap();
     match counters["no_data"].as_str() {
-        // What cannot be counted is not there; it is not 0.
+        // Unsupported counters are absent; they are not 0.
         Some(why) => assert!(events.is_empty() && why.contains("needs"), "{why}"),
         None => assert!(
             events["instructions"]["median"].as_f64().unwrap() > 1.0,
@@ -102,7 +102,7 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
         assert!(series.contains(&format!("{name}.json")), "{series:?}");
     }
 
-    // What the ports cost is in a file for plans and predictions, which say when and on what it was measured.
+    // The file has the cost of ports for plans and predictions, which print when and where it was measured.
     let machine = out.join("machine.toml").display().to_string();
     let chain = folder.path().join("chain.toml");
     fs::write(
@@ -236,7 +236,7 @@ fn burn_and_walk_run_in_a_chain_of_either_form() {
     for arguments in [by_file, by_options] {
         let summary = run(&mut taut(&arguments)).success().last_json();
         assert!(summary["counters"]["tx_packets"].as_u64().unwrap() > 0);
-        // A burst of 4, though the port has 8 at hand.
+        // The burst is 4, though the port has 8 packets ready.
         assert_eq!(summary["average_batch"], 4.0, "{summary}");
     }
 }

@@ -1,5 +1,4 @@
-//! `taut bench rfc2544` and its parts, shortened as far as they go: what they write and say, not how fast
-//! anything is.
+//! `taut bench rfc2544` and its parts, as short as possible: the files and output, not how fast anything is.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, alone_and_root, json, scratch, taut};
@@ -10,12 +9,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Runs it once nothing else measures on this machine.
+/// Runs the command once no other measurement uses this machine.
 fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {
     run(&mut taut(arguments))
 }
 
-/// Ends with `code` and one line that says `part`.
+/// Checks for `code` and one line with `part` in it.
 fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     assert!(
@@ -25,14 +24,14 @@ fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
 }
 
-/// The shortest benchmark there is on `memif-idle`, into a folder that goes away with it.
+/// The shortest benchmark on `memif-idle`, with a temporary folder.
 struct Bench {
     folder: TempDir,
     arguments: Vec<String>,
 }
 
 impl Bench {
-    /// `taut bench WORDS`, shortened.
+    /// Builds `taut bench WORDS`, shortened.
     fn new(words: &str) -> Self {
         let folder = scratch();
         let line = format!(
@@ -57,7 +56,7 @@ impl Bench {
 }
 
 #[test]
-fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
+fn the_complete_suite_writes_a_report_and_every_trial() {
     let _turn = alone();
     let bench = Bench::new(
         "rfc2544 --size 64 --size imix --latency-seconds 0.05 --bursts 2 --longest-burst 0.01 --soak 1 --json",
@@ -73,7 +72,7 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
         assert_eq!(size["throughput"]["repetitions"], 2, "{size}");
         assert_eq!(size["back_to_back"]["repetitions"], 2, "{size}");
         assert!(!size["loss"].as_array().unwrap().is_empty(), "{size}");
-        // A machine that stalls may leave no rate that holds; where one did, latency was measured.
+        // A machine that stalls may leave no loss-free rate; if there is one, latency was measured.
         let loads = size["latency"].as_array().unwrap();
         if size["throughput"]["none_held"] == 0 {
             assert_eq!(loads.len(), 3, "{size}");
@@ -84,7 +83,7 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
                 let by_cause = slowest["by_cause"].as_object().unwrap();
                 let sum: u64 = by_cause.values().map(|n| n.as_u64().unwrap()).sum();
                 assert_eq!(slowest["spikes"], sum, "{load}");
-                // Too few packets for it at these lengths.
+                // There are too few packets for this quantile at these lengths.
                 assert_eq!(load["quantiles"][5]["ns"], Value::Null, "{load}");
             }
         }
@@ -119,7 +118,7 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
         assert_eq!(page.contains(part), part != "Limits missed", "{part}");
     }
 
-    // The report is made from the folder alone.
+    // The folder alone is enough for the report.
     let shown = run(&mut taut(&["report", &out.display().to_string()])).success();
     assert!(shown.stdout.contains("report: "), "{}", shown.stdout);
     assert_eq!(page, bench.page());
@@ -128,7 +127,7 @@ fn the_whole_suite_gives_a_report_a_summary_and_every_trial() {
 #[test]
 fn a_missed_limit_ends_with_code_1_and_says_which() {
     let _turn = alone();
-    // Twice as many packets as a 99th percentile takes: some may be lost.
+    // There are twice as many packets as a 99th percentile needs, as some may be lost.
     let bench = Bench::new("latency --size 64 --rate 10k --latency-seconds 0.1 --max-p99 1ns");
     fails_with(&bench.run(), 1, "more than the 1.00 ns asked for");
     assert!(bench.page().contains("Limits missed"));
@@ -226,7 +225,7 @@ fn bad_input_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
-fn a_device_that_never_comes_and_one_that_never_forwards_are_named() {
+fn an_absent_device_and_one_without_forwarding_are_named() {
     let _turn = alone();
     let folder = scratch();
     let socket = folder.path().join("lonely.sock").display().to_string();
@@ -242,7 +241,7 @@ fn a_device_that_never_comes_and_one_that_never_forwards_are_named() {
 }
 
 #[test]
-fn a_disk_that_is_full_in_the_middle_ends_a_soak_with_the_file_and_the_reason() {
+fn a_full_disk_ends_a_soak_and_names_the_reason() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `taut bench switch`, shortened as far as it goes: what it writes and says, not how fast anything is.
+//! `taut bench switch`, as short as possible: the files and output, not how fast anything is.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, alone_and_root, is_root, json, names, scratch, taut};
@@ -40,7 +40,7 @@ fn tauts_switch_gives_tables_figures_and_a_report_made_again() {
         .collect();
     assert_eq!(loops, [0, 1, 2, 4, 6]);
     assert!(switch["line"]["per_loop_ns"]["value"].is_f64(), "{switch}");
-    // Whatever takes the cores away, a longer way takes longer at least.
+    // Even with preemptions, the minimum of a longer path is longer.
     let least = |row: &Value| row["min_ns"]["median"].as_f64().unwrap();
     assert!(least(&hops[4]) > least(&hops[0]), "{hops:?}");
 
@@ -118,8 +118,8 @@ fn wrong_wishes_say_what_there_is() {
     }
 }
 
-/// `taut forward` as a switch on the network: its OpenFlow port, and the topology file that says how its ports are wired. The first and the
-/// last lead to the generator, and cables join those between.
+/// Starts `taut forward` as a switch on the network; returns its OpenFlow port, and the topology file with the cabling
+/// of its ports. The first and the last lead to the generator, and cables join those between.
 fn elsewhere(folder: &Path, cables: usize, rules: &str) -> (Program, u16, PathBuf) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let openflow = free.local_addr().unwrap().port();
@@ -158,7 +158,7 @@ fn loops(summary: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_switch_on_the_network_is_measured_by_the_wires_of_a_file() {
+fn a_remote_switch_is_measured_over_links_from_a_file() {
     let _turn = alone();
     let folder = scratch();
     let (switch, openflow, topology) = elsewhere(folder.path(), 1, "");
@@ -168,7 +168,7 @@ fn a_switch_on_the_network_is_measured_by_the_wires_of_a_file() {
     command.extend([device.clone(), "--json".to_string()]);
     command.extend(["--topology".to_string(), topology.display().to_string()]);
     let finished = run(&mut taut(&command)).success();
-    // What it cannot do is said, not failed.
+    // An unsupported measurement is reported and does not fail.
     assert!(
         finished.stderr.contains("return_pps") && finished.stderr.contains("qos of openflow:"),
         "{}",
@@ -178,7 +178,7 @@ fn a_switch_on_the_network_is_measured_by_the_wires_of_a_file() {
     assert_eq!(summary["switches"][0]["switch"], device);
     let version = summary["switches"][0]["version"].as_str().unwrap();
     assert!(version.contains("taut"), "{version}");
-    // One cable is all there is.
+    // There is only one cable.
     assert_eq!(loops(&summary), [0, 1]);
     let amplify = summary["switches"][0]["amplify"].as_array().unwrap();
     let copies: Vec<&Value> = amplify.iter().map(|row| &row["copies"]).collect();
@@ -202,7 +202,7 @@ fn a_switch_that_is_not_there_is_said_so() {
     let mut command = arguments(&folder.path().join("measured"), &["hops"]);
     command.extend(["openflow:127.0.0.1:9", "--topology"].map(String::from));
     command.push(topology.display().to_string());
-    // In a network namespace of its own, which measurements of other tests are not kept from.
+    // The measurement runs in its own network namespace, which other tests' measurements do not block.
     let mut apart = Command::new("unshare");
     apart.args(["--net", env!("CARGO_BIN_EXE_taut")]);
     let missing = run(apart.args(&command));
@@ -227,12 +227,12 @@ fn rules_made_by_hand_are_printed_and_waited_for() {
     command.push(topology.display().to_string());
     let mut bench = Program::start(&mut taut(&command));
     bench.wait_for_stderr("priority=100,in_port=1,actions=output:2");
-    // A point that fails on a busy machine is asked for once more.
+    // A point that fails on a busy machine is requested once more.
     (0..3).for_each(|_| bench.say(""));
     let finished = bench.finish().success();
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(loops(&summary), [0]);
-    // Without anybody who says that they are made there is no result, and no wait.
+    // Without a user to confirm the cabling there is no result, and no wait.
     fs::remove_dir_all(&out).unwrap();
     let mut bench = Program::start(&mut taut(&command));
     bench.close_input();
@@ -261,7 +261,7 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
         let mut command = arguments(&out, &["amplify", "qos"]);
         command.extend([device, "--json"].map(String::from));
         let finished = run(&mut taut(&command)).success();
-        // What it cannot do is said, not failed.
+        // An unsupported measurement is reported and does not fail.
         assert!(
             finished.stderr.contains("left out: qos of "),
             "{finished:?}"
@@ -269,7 +269,7 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
         let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
         let amplify = &summary["switches"][0]["amplify"][0];
         assert_eq!(amplify["copies"], copies, "{amplify}");
-        // Sockets of a machine that is busy with others lose some.
+        // Sockets of a busy machine lose some packets.
         let came = amplify["fold"]["median"].as_f64().unwrap();
         assert!((copies / 2.0..=copies).contains(&came), "{amplify}");
     }

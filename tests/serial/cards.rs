@@ -1,4 +1,4 @@
-//! DPDK ports and AF_XDP on network cards: on QEMU's in a virtual machine, and on a real one where `TAUT_CARD` names it.
+//! DPDK ports and AF_XDP on network cards: on QEMU's in a virtual machine, and on a real one if `TAUT_CARD` names it.
 
 use crate::support::guest::{self, Card, Far, Guest, address};
 use crate::support::program::Program;
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Names the card of a real machine, by its PCI address; bound as for any DPDK port.
+/// The variable that names the card of a real machine by its PCI address, bound as for any DPDK port.
 const CARD: &str = "TAUT_CARD";
-/// Names what is at the other end of its cable: any port of this machine, such as `af_packet:eth5`.
+/// The variable that names the other end of its cable: any port of this machine, such as `af_packet:eth5`.
 const FAR: &str = "TAUT_CARD_FAR";
 
-/// How long things may take where a program emulates the machine.
+/// The timeout on an emulated machine.
 const EMULATED: Duration = Duration::from_secs(120);
 
 const E1000E: usize = 0;
 const VMXNET3: usize = 1;
-/// With two queues, and a hash that spreads over them.
+/// A card with two queues, and a hash that spreads over them.
 const VIRTIO: usize = 2;
-/// Stays with the kernel, for AF_XDP.
+/// A card that stays with the kernel, for AF_XDP.
 const KERNELS: usize = 3;
 
 const CARDS: [Card; 4] = [
@@ -41,7 +41,7 @@ const CARDS: [Card; 4] = [
     },
 ];
 
-/// Where taut runs on the card: one program at a time.
+/// The machine that runs taut on the card, one program at a time.
 enum Place {
     Machine(Box<Guest>),
     Here(Option<Program>),
@@ -55,7 +55,7 @@ impl Place {
         }
     }
 
-    /// Starts a forwarder of these ports, which wait asleep, and waits until their links are up.
+    /// Starts a forwarder with these ports, which wait asleep, and waits until their links are up.
     fn forward(&mut self, more: &[&str], ports: &[&str]) {
         let mut arguments = vec!["forward", "--json", "--wait", "sleep(50us)"];
         arguments.extend(more);
@@ -66,7 +66,7 @@ impl Place {
         });
     }
 
-    /// Standard output and standard error so far.
+    /// Returns standard output and standard error so far.
     fn said(&mut self) -> [String; 2] {
         match self {
             Self::Machine(guest) => guest.said(),
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// Waits until `seen` is true of what it says on standard error.
+    /// Waits until `seen` is true of its standard error.
     #[track_caller]
     fn wait_until(&mut self, what: &str, mut seen: impl FnMut(&str) -> bool) {
         let deadline = Instant::now() + EMULATED;
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Ends it; what it says last.
+    /// Ends it; returns its summary.
     #[track_caller]
     fn end(&mut self) -> Value {
         let stdout = match self {
@@ -127,7 +127,7 @@ fn count(summary: &Value, name: &str) -> u64 {
     summary["counters"][name].as_u64().unwrap()
 }
 
-/// A frame of a kind that nobody else sends, to an address.
+/// Builds a frame to an address, of a kind that nothing else sends.
 fn frame(to: [u8; 6], number: u16, length: usize) -> Vec<u8> {
     let mut frame = [
         &to[..],
@@ -143,7 +143,7 @@ fn frame(to: [u8; 6], number: u16, length: usize) -> Vec<u8> {
 
 const OTHERS: [u8; 6] = [2, 0, 0, 0, 0x99, 0x99];
 
-/// Frames of all lengths to all kinds of addresses, most of them somebody else's; the last one has a VLAN tag.
+/// Builds frames of all lengths to all kinds of addresses, most of them other stations'; the last one has a VLAN tag.
 fn frames() -> Vec<Vec<u8>> {
     let group = [1, 0, 0x5e, 1, 2, 3];
     let addresses = [OTHERS, OTHERS, [0xff; 6], group];
@@ -161,7 +161,7 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// Packets of UDP over IPv4, of so many flows.
+/// Builds UDP packets over IPv4, of `number` flows.
 fn flows(number: u8, each: u16) -> Vec<Vec<u8>> {
     let packet = |flow: u8, turn: u16| {
         let mut packet = frame(OTHERS, turn, 60);
@@ -185,7 +185,7 @@ fn flows(number: u8, each: u16) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends frames to `from`, a few at a time, and brings as many out of `to`, or of the same.
+/// Sends frames to `from`, a few at a time, and returns as many from `to`, or from the same.
 #[track_caller]
 fn carried(from: &mut Far, mut to: Option<&mut Far>, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut sent, mut came) = (0, Vec::new());
@@ -207,7 +207,7 @@ fn carried(from: &mut Far, mut to: Option<&mut Far>, frames: &[Vec<u8>]) -> Vec<
     came
 }
 
-/// As [`carried`]: whole, and in order.
+/// Sends frames like [`carried`], and checks that they arrive intact and in order.
 #[track_caller]
 fn pass(from: &mut Far, to: Option<&mut Far>, frames: &[Vec<u8>]) {
     let came = carried(from, to, frames);
@@ -219,7 +219,7 @@ fn pass(from: &mut Far, to: Option<&mut Far>, frames: &[Vec<u8>]) {
     }
 }
 
-/// A single port gives back all that comes, whomever it is for, and its counters say so.
+/// Checks that a single port returns all frames, whatever their destination, and counts them.
 fn gives_back(place: &mut Place, port: &str, far: &mut Far) {
     let frames = frames();
     place.forward(&[], &[port]);
@@ -242,16 +242,16 @@ fn gives_back(place: &mut Place, port: &str, far: &mut Far) {
     }
 }
 
-/// Longer frames pass where they are asked for.
+/// Checks that longer frames pass if they are configured.
 fn takes_long_frames(place: &mut Place, port: &str, far: &mut Far) {
     place.forward(&[], &[&format!("{port},mtu=2022")]);
-    // The longest that the far end sends.
+    // The longest frame that the far end sends.
     let longest = frame(OTHERS, 1, 1984);
     pass(far, None, &[longest, frame(OTHERS, 2, 60)]);
     place.end();
 }
 
-/// Flows spread over the queues of two workers, and over two queues of one.
+/// Checks that flows spread over the queues of two workers, and over two queues of one.
 fn spreads(place: &mut Place, card: &str, far: &mut Far) {
     let packets = flows(32, 4);
     let sorted = |mut packets: Vec<Vec<u8>>| {
@@ -284,7 +284,7 @@ fn spreads(place: &mut Place, card: &str, far: &mut Far) {
     }
 }
 
-/// The machine of a place.
+/// Returns the virtual machine of a place.
 fn machine(place: &mut Place) -> &mut Guest {
     match place {
         Place::Machine(guest) => guest,
@@ -292,12 +292,12 @@ fn machine(place: &mut Place) -> &mut Guest {
     }
 }
 
-/// Gives a card to the driver by which user space reaches it.
+/// Binds a card to the driver for user space.
 fn bind(place: &mut Place, card: usize, driver: &str) {
     machine(place).run(&format!("bind {} {driver}", address(card)));
 }
 
-/// A cable that is taken out and put in again is told, and packets pass again.
+/// Checks that a port reports an unplugged and reconnected cable, and that packets pass again.
 fn tells_its_link(place: &mut Place, card: usize, far: &mut Far) {
     place.forward(&[], &[&dpdk(card)]);
     for round in 1..3 {
@@ -312,7 +312,7 @@ fn tells_its_link(place: &mut Place, card: usize, far: &mut Far) {
     place.end();
 }
 
-/// A card that is unplugged while packets flow is let go; taut goes on, and says so.
+/// Checks that taut releases a card that is unplugged while packets flow, reports that, and continues.
 fn is_unplugged(place: &mut Place, more: &[&str], card: usize, far: &mut Far) {
     let port = dpdk(card);
     place.forward(more, &[&port]);
@@ -333,7 +333,7 @@ fn is_unplugged(place: &mut Place, more: &[&str], card: usize, far: &mut Far) {
     assert!(count(&summary, "rx_packets") >= 8, "{summary}");
 }
 
-/// Each driver has a card of its own: QEMU's vmxnet3 never comes up behind its IOMMU.
+/// Returns the driver of a card. Each has a card of its own: QEMU's vmxnet3 never comes up behind its IOMMU.
 fn driver(card: usize) -> &'static str {
     if card == VMXNET3 {
         "uio_pci_generic"
@@ -390,13 +390,13 @@ fn cards_of_a_virtual_machine_do_what_ports_promise() {
         &mut fars[KERNELS],
     );
 
-    // (The other driver tells nobody that a card is gone.)
+    // (The other driver does not report that a card is gone.)
     bind(&mut place, E1000E, "vfio-pci");
     is_unplugged(&mut place, &[], E1000E, &mut fars[E1000E]);
     is_unplugged(&mut place, &["--workers", "2"], VIRTIO, &mut fars[VIRTIO]);
 }
 
-/// What of the above makes sense on a card that nobody unplugs.
+/// A real card passes those of the above checks that need no unplugging.
 #[test]
 fn a_real_card_does_what_ports_promise() {
     let named = |variable: &str| {

@@ -1,4 +1,4 @@
-//! The modules of each crate: no two import from each other, be it by way of others.
+//! The modules of each crate have no import cycles, neither direct nor through other modules.
 
 use crate::support::rust_files;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +9,13 @@ use syn::visit::{self, Visit};
 /// Names from the crate's root to a module or an item in it.
 type Place = Vec<String>;
 
-/// What one file imports from its crate.
+/// The imports of one file within its crate.
 struct Imports {
-    /// The module at which the visit is: the file's, or one inside it.
+    /// The current module of the visit: the file's, or one inside it.
     module: Place,
-    /// Paths from the crate's root, and whether others reach the item by this module (`pub use`).
+    /// Paths from the crate's root, each with a flag for items that are re-exported (`pub use`).
     paths: Vec<(Place, bool)>,
-    /// Modules in files of their own that only tests have.
+    /// Modules in their own files that only tests use.
     tests: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ impl Imports {
             "crate" => place.clear(),
             "super" => place.truncate(place.len().saturating_sub(ups)),
             "self" => {}
-            // A child, or another crate, which no file is found for.
+            // This is a child, or another crate, for which no file is found.
             first => place.push(first.to_owned()),
         }
         place.extend(names.skip(ups.max(1)).map(str::to_owned));
@@ -60,7 +60,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Whether a condition is `test`, or demands it among others.
+/// Reports whether a condition is `test`, or requires it among others.
 fn names_test(meta: &syn::Meta) -> bool {
     let syn::Meta::List(list) = meta else {
         return meta.path().is_ident("test");
@@ -104,7 +104,7 @@ impl<'ast> Visit<'ast> for Imports {
         }
     }
 
-    /// `pub(super)` imports nothing.
+    /// Skips `pub(super)`, which imports nothing.
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -120,7 +120,7 @@ impl<'ast> Visit<'ast> for Imports {
     }
 }
 
-/// The module that a file is.
+/// Returns the module of a file.
 fn module_of(file: &Path, sources: &Path) -> Place {
     let inside = file.strip_prefix(sources).unwrap().with_extension("");
     let names = inside.iter().map(|it| it.to_str().unwrap().to_owned());
@@ -131,7 +131,7 @@ fn module_of(file: &Path, sources: &Path) -> Place {
     names
 }
 
-/// The modules of a crate, and those that each imports from.
+/// Returns the modules of a crate, each with those that it imports from.
 fn imports(sources: &Path) -> BTreeMap<Place, BTreeSet<Place>> {
     let mut files = Vec::new();
     rust_files(sources, &mut files);
@@ -156,7 +156,7 @@ fn imports(sources: &Path) -> BTreeMap<Place, BTreeSet<Place>> {
         modules.insert(module, imports.paths);
     }
     modules.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
-    // Where a module passes an item on, the file that has it.
+    // For an item re-exported by a module: the file that contains it.
     let mut passed_on: BTreeMap<Place, Place> = BTreeMap::new();
     for (module, paths) in &modules {
         for (place, _) in paths.iter().filter(|it| it.1) {
@@ -184,7 +184,7 @@ fn imports(sources: &Path) -> BTreeMap<Place, BTreeSet<Place>> {
     let from = modules.iter().map(|(module, paths)| {
         let files = paths.iter().filter_map(|(place, is_public)| {
             let file = file_of(place)?;
-            // A module that only passes on what its children have does not use it.
+            // A module that only re-exports its children's items does not use them.
             let passes_on = *is_public && file.starts_with(module);
             (file != *module && !passes_on).then_some(file)
         });
@@ -206,7 +206,7 @@ fn reached(from: &Place, imports: &BTreeMap<Place, BTreeSet<Place>>) -> BTreeSet
     found
 }
 
-/// Circles of modules of a crate, each as a line.
+/// Returns the import cycles of a crate's modules, each as a line.
 fn circles(sources: &Path) -> Vec<String> {
     let imports = imports(sources);
     let reached: BTreeMap<&Place, BTreeSet<Place>> = imports
@@ -241,7 +241,7 @@ fn no_modules_of_a_crate_import_from_each_other() {
 }
 
 #[test]
-fn a_circle_by_way_of_a_passed_on_name_is_found() {
+fn a_cycle_through_a_reexport_is_found() {
     let folder = crate::support::scratch();
     for (file, text) in [
         (

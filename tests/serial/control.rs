@@ -1,5 +1,5 @@
-//! `taut control`: a loop over real sockets balances, survives what is sent to it by hand, notices who dies, leaves nothing
-//! behind; NCSbench's own controller, where it is, balances our robot.
+//! `taut control`: a loop over real sockets balances, survives arbitrary datagrams, detects a dead peer, and leaves
+//! nothing behind. NCSbench's own controller, if installed, balances taut's robot.
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::leftovers::Watch;
@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-/// A side that has started, and where it listens.
+/// Starts a side and returns its address.
 fn side(arguments: &[&str]) -> (Program, String) {
     let mut command = taut(&["control"]);
     let mut program = Program::start(command.args(arguments).arg("--json"));
@@ -25,7 +25,7 @@ fn side(arguments: &[&str]) -> (Program, String) {
 const FORMATS: [&str; 2] = ["ncsbench", "taut"];
 
 #[test]
-fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
+fn a_robot_over_loopback_balances_and_fills_a_results_folder() {
     let watch = Watch::begin();
     for format in FORMATS {
         // A stall of a shared machine lets the robot fall.
@@ -44,7 +44,7 @@ fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
                 (&kpis["rounds"], &found["end"]),
                 (&57.into(), &"periods".into())
             );
-            // Stamps of both sides are there, whichever messages carry them.
+            // Timestamps of both sides exist in either message format.
             for delay in [
                 "sensing",
                 "network",
@@ -93,7 +93,7 @@ fn garbage_at_both_ports_is_counted_and_changes_nothing() {
         let by_hand = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut random = fastrand::Rng::with_seed(7);
         for number in 0..200 {
-            // Of the lengths that messages have, of others, and with the mark of ours.
+            // The datagrams have lengths of messages and others, and taut's mark.
             let length = [0, 1, 88, 96, 192, 1400][number % 6];
             let mut noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
             if number % 2 == 0 && length > 5 {
@@ -107,7 +107,8 @@ fn garbage_at_both_ports_is_counted_and_changes_nothing() {
         assert_eq!(plant.code(), Some(0), "{format}: {plant:?}");
         let found = plant.last_json();
         assert_eq!(found["end"], "periods");
-        // What a socket has no room for meanwhile is not counted. The port of the sender does not tell them from the controller's, as that may have another.
+        // Datagrams without room in the socket are not counted. The sender's port does not identify them, as the
+        // controller's may change.
         let datagrams = &found["plant_datagrams"];
         assert!(datagrams["malformed"].as_u64().unwrap() > 20, "{datagrams}");
         let controller = controller.interrupt().success().last_json();
@@ -233,7 +234,7 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
             continue;
         }
         undisturbed(|| {
-            // A plant that forgives.
+            // The plant is a tolerant one.
             let mut command = taut(&["control", "run", "--plant", "conveyor", "--periods", "40"]);
             let finished = run(watch.over(command.args(["--json", "--over", &over])));
             watch.nothing_is_left();
@@ -285,7 +286,7 @@ fn a_loop_is_watched_without_a_terminal() {
 }
 
 #[test]
-fn the_network_of_a_run_is_that_of_another_in_virtual_time() {
+fn a_virtual_run_replays_the_network_of_another_run() {
     let folder = scratch();
     let out = folder.path().join("out");
     let virtual_run = || taut(&["control", "run", "--virtual", "--periods", "200", "--json"]);
@@ -306,7 +307,7 @@ fn the_network_of_a_run_is_that_of_another_in_virtual_time() {
     }
 }
 
-/// NCSbench is fetched by whoever wants this test: `NCSBENCH` is its folder `src`, and python3 has to have numpy and scipy.
+/// The test needs a copy of NCSbench: `NCSBENCH` is its folder `src`, and python3 needs numpy and scipy.
 #[test]
 fn the_controller_of_ncsbench_balances_our_robot() {
     let Some(source) = std::env::var_os("NCSBENCH") else {
@@ -319,7 +320,7 @@ fn the_controller_of_ncsbench_balances_our_robot() {
         let python = std::env::var_os("NCSBENCH_PYTHON").unwrap_or("python3".into());
         let mut command = Command::new(python);
         let script = std::path::Path::new(&source).join("controller.py");
-        // It reads its matrices in the folder that it runs in, and logs there.
+        // It reads its matrices in the working folder, and logs there.
         let matrices = "controller_simulation_matrices.mat";
         fs::copy(
             std::path::Path::new(&source).join(matrices),

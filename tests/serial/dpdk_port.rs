@@ -1,4 +1,4 @@
-//! DPDK ports against taut's own backends, against `dpdk-testpmd`, and on the kernel's interfaces.
+//! DPDK ports compared with taut's own backends, connected to `dpdk-testpmd`, and on the kernel's interfaces.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
@@ -11,10 +11,10 @@ use std::process::Command;
 use std::time::Duration;
 use taut_host::{Testbed, allowed_cpus, choose_cores};
 
-/// Slots of a ring of `net_memif`, unless told.
+/// Slots of a ring of `net_memif` by default.
 const RING: u64 = 1024;
 
-/// Whether DPDK ports can be opened here; says so if not.
+/// Reports whether DPDK ports can be opened; prints a line if not.
 fn has_dpdk() -> bool {
     let found = taut_port::backends()
         .iter()
@@ -42,7 +42,8 @@ fn start_forward(ports: &[String]) -> Program {
     forward
 }
 
-/// All of its packets fit into a ring of 1024 at once, so that no stall of the machine loses any.
+/// Builds the generator's command. All of its packets fit into a ring of 1024 at once, so that no stall of the machine
+/// loses any.
 fn generate(ports: &[String], size: usize) -> Command {
     let mut command = taut(&["generate", "--json", "--rate", "2k", "--seconds", "0.4"]);
     command
@@ -52,10 +53,10 @@ fn generate(ports: &[String], size: usize) -> Command {
     command
 }
 
-/// Whether all that was sent came back, whole and in order.
+/// Checks that all packets returned, intact and in order.
 fn all_came_back(finished: Finished) -> Result<(), Complaint> {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
-    // 1: the generator was kept from its core, and sent fewer.
+    // Code 1 means that the generator was preempted and sent fewer.
     if !matches!(finished.code(), Some(0 | 1)) {
         return Err(format!("{finished:?}").into());
     }
@@ -73,8 +74,8 @@ fn all_came_back(finished: Finished) -> Result<(), Complaint> {
     }
 }
 
-/// This, if it ended well. As its peer leaves, DPDK 22.11's `net_memif` may read a ring that its other thread has
-/// unmapped: testpmd dies of it at the same instruction (docs/reference/ports.md).
+/// Returns the output if it succeeded. When its peer leaves, DPDK 22.11's `net_memif` may read a ring that its other
+/// thread has unmapped. testpmd then dies, always at the same instruction (docs/reference/ports.md).
 fn unless_net_memif_died(finished: Finished) -> Result<Finished, Complaint> {
     if finished.signal() == Some(Signal::SEGV.as_raw()) {
         let died = format!("net_memif died as its peer left: {finished:?}");
@@ -132,7 +133,7 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
             let sockets = Sockets::new();
             let paths = sockets.paths();
             let mut generator = Program::start(&mut generate(&sockets.ports("server", ""), size));
-            // DPDK's client tries once.
+            // DPDK's client connects only once.
             wait_until_listened_on(&mut generator, &paths);
             let devices = paths.iter().enumerate();
             let devices = devices.map(|(i, path)| memif_device(i, "client", path));
@@ -164,7 +165,7 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
         let memif = |path: &Path| format!("memif:{}", path.display());
         let mut sink = of_two("sleep(1ms)", [memif(&east), "null:".to_string()]);
         let mut source = of_two("poll", ["null:source=1".to_string(), memif(&west)]);
-        // DPDK's client tries once.
+        // DPDK's client connects only once.
         wait_until_listened_on(&mut sink, std::slice::from_ref(&east));
         wait_until_listened_on(&mut source, std::slice::from_ref(&west));
         let devices = [
@@ -176,7 +177,8 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
             stderr.matches(": up").count() >= 2
         });
         std::thread::sleep(Duration::from_millis(600));
-        // What is under way when net_memif leaves is lost, or seen twice: it winds its rings back while the other side looks.
+        // Packets in flight when net_memif leaves are lost or seen twice: it rewinds its rings while the other side
+        // reads them.
         source.signal(Signal::STOP);
         std::thread::sleep(Duration::from_millis(200));
         let ended = device.interrupt();
@@ -197,7 +199,7 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
             sent + counter(&summary, "dropped_tx_full"),
             "{summary}"
         );
-        // Once in 150 runs the other side saw one whole ring twice, as net_memif left.
+        // In one of 150 runs the other side saw a complete ring twice, as net_memif left.
         let more = counter(&taken, "rx_packets").checked_sub(sent);
         assert!(
             more.is_some_and(|more| more.is_multiple_of(RING)),
@@ -225,7 +227,7 @@ fn our_memif_clients_are_served_by_dpdks_memif_servers() {
             stderr.matches(": up").count() >= 2
         });
         unless_net_memif_died(forward.interrupt())?;
-        // The servers took their sockets with them.
+        // The servers removed their sockets.
         assert!(paths.iter().all(|path| !path.exists()));
         came_back
     });
@@ -259,7 +261,7 @@ fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
 }
 
 #[test]
-fn every_packet_comes_back_over_virtio_user_from_a_testpmd_on_vhost() {
+fn every_packet_comes_back_over_virtio_user_from_a_testpmd() {
     if !has_dpdk() || !testpmd::is_here() || !testpmd::has_huge_pages(256) {
         return;
     }
@@ -286,7 +288,7 @@ fn every_packet_comes_back_over_virtio_user_from_a_testpmd_on_vhost() {
 }
 
 #[test]
-fn every_packet_crosses_veth_pairs_through_dpdks_drivers_for_the_kernel() {
+fn every_packet_crosses_veth_pairs_through_dpdk_drivers() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -331,7 +333,7 @@ fn a_machine_without_huge_pages_forwards_too() {
     if !has_dpdk() {
         return;
     }
-    // Huge pages are counted where this hides them.
+    // Huge pages are counted in the folder that this hides.
     let hidden = "mount -t tmpfs none /sys/kernel/mm/hugepages && exec \"$@\"";
     let inner = taut(&["forward", "--json", "--seconds", "0.5"]);
     let mut command = Command::new("unshare");
@@ -351,7 +353,7 @@ fn a_machine_without_huge_pages_forwards_too() {
     );
 }
 
-/// Files that DPDK programs leave: run-time folders, and huge pages under their mount.
+/// Returns the files that DPDK programs leave: run-time folders, and huge pages under their mount.
 fn traces() -> Vec<PathBuf> {
     ["/var/run/dpdk", "/dev/hugepages", "/run/dpdk"]
         .iter()
@@ -381,7 +383,7 @@ fn a_port_leaves_nothing_behind_even_if_it_is_killed() {
 }
 
 #[test]
-fn what_dpdk_cannot_do_is_said_in_one_line() {
+fn unsupported_dpdk_settings_are_refused_in_one_line() {
     if !has_dpdk() {
         return;
     }
@@ -410,7 +412,7 @@ fn what_dpdk_cannot_do_is_said_in_one_line() {
             "no `{fragment}`: {finished:?}"
         );
     }
-    // Twice the same in one command.
+    // Both occur twice in one command.
     let twice = [
         "forward",
         "--port",

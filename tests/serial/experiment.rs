@@ -1,4 +1,4 @@
-//! `taut experiment` on this machine: what a run leaves, what an interruption leaves, what mistakes say.
+//! `taut experiment` on this machine: the files of a run and of an interrupted one, and error messages.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A folder with an experiment file in it.
+/// A folder with an experiment file.
 struct Study {
     folder: TempDir,
 }
@@ -42,7 +42,7 @@ impl Study {
         serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
     }
 
-    /// Starts a run once no other experiment has this machine, and waits for a line on its standard error.
+    /// Starts a run once no other experiment uses this machine, and waits for a line on its standard error.
     fn start(&self, words: &[&str], line: &str) -> Program {
         for _ in 0..300 {
             let mut program = Program::start(&mut self.command(words));
@@ -59,7 +59,7 @@ impl Study {
     }
 }
 
-/// Numbers that depend on a variable, so that verdicts can be told in advance.
+/// Metrics that depend on a variable, so that verdicts are known in advance.
 const NUMBERS: &str = r#"
 title = "Numbers"
 [variables]
@@ -110,7 +110,7 @@ holds = "value < 1"
 "#;
 
 #[test]
-fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
+fn a_run_stores_everything_needed_to_repeat_and_check_it() {
     let _alone = alone();
     let study = Study::new(NUMBERS);
     let finished = study.taut(&["run", "study.toml", "--out", "out"]).success();
@@ -157,7 +157,7 @@ fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
             && facts["machine"]["clock_source"].is_object()
     );
     assert!(study.json("out/runs/v6-r2/local/activity/n.json")["duration_ms"].is_u64());
-    // Rows of the tidy table: two metrics of the last counted run are there, warm-up runs are not.
+    // The table has rows of two metrics of the last counted run, and none of warm-up runs.
     let table = fs::read_to_string(study.path("out/metrics.csv")).unwrap();
     assert_eq!(
         table.lines().next().unwrap(),
@@ -176,7 +176,7 @@ fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
     }
     let data = fs::read_to_string(study.path("out/figures/line.csv")).unwrap();
     assert!(data.contains("v6-r2"), "figures name their runs: {data}");
-    // Nothing is written over.
+    // Nothing is overwritten.
     let again = study.taut(&["run", "study.toml", "--out", "out"]);
     assert_eq!(again.code(), Some(2), "{}", again.stderr);
     let listed = study.taut(&["list", "."]).success();
@@ -218,7 +218,7 @@ run = "echo {{ x }} >> ../../../../made; sleep 0.4"
 "#,
     );
     let mut program = study.start(&["run", "study.toml", "--out", "out"], "v");
-    // Each run that begins is a line.
+    // Each run that starts prints a line.
     program.wait_until("the second run", |_, stderr| stderr.lines().count() >= 2);
     program.signal(Signal::INT);
     let ended = program.finish_within(Duration::from_secs(20));
@@ -235,7 +235,7 @@ run = "echo {{ x }} >> ../../../../made; sleep 0.4"
     let resumed = study.taut(&["resume", "out"]).success();
     assert!(resumed.stdout.contains("4 of 4 runs"), "{}", resumed.stdout);
     let made = fs::read_to_string(study.path("made")).unwrap();
-    // Each once, and the one that was cut off again.
+    // Each run exists once, and the interrupted one again.
     assert!((4..=5).contains(&made.lines().count()), "{made}");
     assert_eq!(study.json("out/state.json")["stage"], "finished");
     let nothing_more = study.taut(&["resume", "out"]).success();
@@ -244,7 +244,7 @@ run = "echo {{ x }} >> ../../../../made; sleep 0.4"
 }
 
 #[test]
-fn killed_hard_in_the_middle_nothing_goes_on_and_no_run_is_taken_for_whole() {
+fn a_killed_experiment_leaves_no_process_and_no_complete_run() {
     let _alone = alone();
     let watch = Watch::begin();
     let study = Study::new(
@@ -272,7 +272,7 @@ fn killed_hard_in_the_middle_nothing_goes_on_and_no_run_is_taken_for_whole() {
 }
 
 #[test]
-fn a_run_that_fails_hangs_or_lies_is_put_aside_and_the_others_count() {
+fn failed_and_hanging_runs_are_set_aside_and_others_count() {
     let _alone = alone();
     let watch = Watch::begin();
     let study = Study::new(
@@ -356,7 +356,7 @@ extract = { interfaces = 'interfaces ([0-9]+)' }
         "{said}"
     );
     let record = study.json("out/runs/v1-r2/run.json");
-    // Its own loopback and the end of the link.
+    // The interfaces are its loopback and the end of the link.
     assert_eq!(record["metrics"]["interfaces"], 2.0);
 }
 
@@ -400,7 +400,7 @@ fn changed_result_files_are_named() {
         "{}",
         shown.stderr
     );
-    // The runs themselves are whole: the index is made anew from them.
+    // The runs themselves are complete: the index is rebuilt from them.
     study.taut(&["resume", "out"]).success();
     study.taut(&["show", "out"]).success();
 }
@@ -422,7 +422,7 @@ extract = { value = 'value ([0-9]+)' }
 "#,
     );
     let finished = study.taut(&["run", "study.toml", "--out", "out"]).success();
-    // The steady one is known after six runs, the other one is given up after nine.
+    // The steady one is done after six runs, the other one is abandoned after nine.
     assert!(
         finished.stdout.contains("15 of 15 runs"),
         "{}",
@@ -431,7 +431,7 @@ extract = { value = 'value ([0-9]+)' }
 }
 
 #[test]
-fn runs_whose_generator_did_not_keep_up_are_told_before_what_came_of_them() {
+fn runs_with_a_slow_generator_are_reported_before_their_results() {
     let _alone = alone();
     let study = Study::new(
         r#"
@@ -455,7 +455,7 @@ json = true
 }
 
 #[test]
-fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
+fn the_run_starts_and_removes_the_device_it_measures() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -474,7 +474,7 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
     ];
     let finished = run(watch.over(&mut study.command(&words)));
     watch.nothing_is_left();
-    // Two of the devices are built of what other packages have: without these their runs fail, and the others count.
+    // Two of the devices are built with other packages: without these their runs fail, and the others count.
     let has_l2fwd = ["memif-l2fwd", "memif-l2fwd-unbuffered"].map(|id| {
         let baseline = taut_host::baselines()
             .iter()
@@ -488,8 +488,8 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
     };
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     assert!(finished.stdout.contains(runs), "{}", finished.stdout);
-    // Of so few packets nothing is known of one in ten thousand, and where a busy machine had many of a forwarder lost, nothing of its
-    // median. What claims ask for is a metric of some forwarder all the same.
+    // There are too few packets for one in ten thousand. If a busy machine caused many losses of a forwarder, its
+    // median is unknown as well. Every metric that claims need exists for some forwarder all the same.
     let metrics = fs::read_to_string(Path::new(&out).join("metrics.csv")).unwrap();
     for line in finished
         .stdout
@@ -522,7 +522,7 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
 }
 
 #[test]
-fn the_experiment_demo_is_runs_of_a_command_with_a_page() {
+fn the_demo_experiment_runs_one_command_and_writes_a_page() {
     let _alone = alone();
     let study = Study::new("");
     let words = [
@@ -547,7 +547,7 @@ fn the_experiment_demo_is_runs_of_a_command_with_a_page() {
         let (group, name) = metric.split_once('.').unwrap();
         let recorded = &record["metrics"][format!("comparison.devices.0.{metric}")];
         assert_eq!(recorded.as_f64(), device[group][name].as_f64(), "{metric}");
-        // A busy machine may have no rate without loss.
+        // A busy machine may have no loss-free rate.
         assert!(recorded.is_number() || group == "loss_free_pps", "{metric}");
     }
     let report = study.path("out/runs/v1-r2/local/comparison/report.html");
@@ -574,7 +574,7 @@ fn reference_experiments_need_nothing_but_the_program() {
     assert!(names.len() > 20, "{listed:?}");
     for name in names {
         let checked = taut(&["check", name, "--offline", "--json"]);
-        // Programs of others may be missing here.
+        // Third-party programs may be missing here.
         assert!(matches!(checked.code(), Some(0 | 3)), "{name}: {checked:?}");
         let check: Value = serde_json::from_str(&checked.stdout).unwrap();
         assert!(!check["order"].as_array().unwrap().is_empty(), "{name}");
@@ -613,7 +613,7 @@ fn two_experiments_do_not_share_a_machine() {
 }
 
 #[test]
-fn a_replication_goes_on_where_it_was_and_says_what_was_not_run() {
+fn a_replication_continues_and_names_experiments_that_were_not_run() {
     let _alone = alone();
     let folder = scratch();
     let out = folder.path().join("out");
@@ -651,7 +651,7 @@ fn a_replication_goes_on_where_it_was_and_says_what_was_not_run() {
     assert_eq!(unknown.code(), Some(2), "{}", unknown.stderr);
 }
 
-/// A chain file that lies within an experiment is read by nobody until that runs.
+/// A chain file within an experiment is not read before the experiment runs.
 #[test]
 fn chains_whose_functions_a_reference_experiment_times_are_taken() {
     let _alone = alone();

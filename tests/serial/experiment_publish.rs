@@ -1,4 +1,4 @@
-//! Experiments handed on: published, unpacked, run again, compared; with secrets and pseudonyms; archives that lie.
+//! Published experiments: published, unpacked, run again, compared; with secrets, pseudonyms, and malicious archives.
 
 use crate::support::program::{Finished, Program};
 use crate::support::{alone, scratch, taut};
@@ -35,13 +35,13 @@ value = "median('measure.time_ns', size=20) / median('measure.time_ns', size=10)
 holds = "value > 1.8 and value < 2.2"
 "#;
 
-/// Writes the experiment with commands of its own.
+/// Writes the experiment with these commands.
 fn write(dir: &Path, name: &str, factor: &str, more: &str) {
     let text = TINY.replace("FACTOR", factor).replace("MORE", more);
     fs::write(dir.join(name), text).unwrap();
 }
 
-/// Runs `taut experiment ...` in `dir`, once no other experiment, of tests of another program, has this machine.
+/// Runs `taut experiment ...` in `dir`, once no other program's experiment uses this machine.
 fn experiment(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Finished {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
@@ -72,7 +72,7 @@ fn refused(finished: &Finished, code: i32, why: &str) {
     assert!(finished.stderr.contains(why), "{finished:?}");
 }
 
-/// All files below a folder with what is in them.
+/// Returns all files below a folder with their contents.
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![dir.to_owned()];
@@ -97,7 +97,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 }
 
 #[test]
-fn what_is_published_can_be_unpacked_run_again_and_compared() {
+fn a_published_artifact_can_be_unpacked_repeated_and_compared() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
@@ -108,7 +108,7 @@ fn what_is_published_can_be_unpacked_run_again_and_compared() {
         &["publish", "r1", "--out", "tiny", "--license", "cc-by-4.0"],
     );
 
-    // Everything that a page names is there, and nothing is loaded from elsewhere.
+    // Every file that a page names exists, and nothing is loaded from elsewhere.
     let published = dir.join("tiny");
     for (name, text) in files(&published)
         .into_iter()
@@ -149,7 +149,7 @@ fn what_is_published_can_be_unpacked_run_again_and_compared() {
     assert!(sums.success());
     the_crate_is_well_formed(&published);
 
-    // Run again from the archive alone, elsewhere.
+    // The archive alone is run again in another folder.
     let elsewhere = dir.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::rename(dir.join("tiny.tar.gz"), elsewhere.join("tiny.tar.gz")).unwrap();
@@ -165,7 +165,7 @@ fn what_is_published_can_be_unpacked_run_again_and_compared() {
     );
     let page = fs::read_to_string(elsewhere.join("r2/report.html")).unwrap();
     assert!(page.contains("Repeated: 1 of 1 claims"));
-    // It is told again without the archive, and others can replicate it in turn.
+    // It is shown again without the archive, and others can replicate it as well.
     fs::remove_file(elsewhere.join("tiny.tar.gz")).unwrap();
     assert!(
         well(&elsewhere, &["show", "r2"])
@@ -176,7 +176,7 @@ fn what_is_published_can_be_unpacked_run_again_and_compared() {
     let third = well(&elsewhere, &["run", "twice", "--out", "r3"]);
     assert!(third.stdout.contains("Repeated"), "{third:?}");
 
-    // On a machine with another processor the same is a replication.
+    // The same on another processor counts as a replication.
     for entry in fs::read_dir(elsewhere.join("r2/published/nodes")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -226,11 +226,11 @@ fn the_crate_is_well_formed(published: &Path) {
 }
 
 #[test]
-fn another_outcome_is_no_replication_and_a_limit_is_a_gate() {
+fn a_different_verdict_is_no_replication_and_limits_are_enforced() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
-    // The outcome hangs on the environment of the machine.
+    // The result depends on the environment of the machine.
     write(dir, "tiny.toml", "${SLOPE:-100} + ${BASE:-0}", "true");
     well(dir, &["run", "tiny.toml", "--out", "r1"]);
     well(dir, &["publish", "r1", "--out", "tiny"]);
@@ -265,7 +265,7 @@ fn another_outcome_is_no_replication_and_a_limit_is_a_gate() {
         serde_json::from_str(&well(dir, &["compare", "r1", "r2", "--json"]).stdout).unwrap();
     assert_eq!(json["metrics"].as_array().unwrap().len(), 2);
     assert_eq!(json["metrics"][0]["cliffs_delta"], 1.0);
-    // The better way round, it is kept; and so is one that allows it.
+    // With the directions exchanged the claim holds, as does one that allows it.
     well(
         dir,
         &["compare", "r2", "r1", "--worse", "measure.time_ns 10%"],
@@ -293,7 +293,7 @@ fn another_outcome_is_no_replication_and_a_limit_is_a_gate() {
         "no results that can be compared; want the folder of taut experiment run or taut demo",
     );
 
-    // A damaged file takes its run out.
+    // A damaged file invalidates its run.
     fs::write(dir.join("r2/runs/v1-r2/local/address.txt"), "other").unwrap();
     let compared = well(dir, &["compare", "r1", "r2"]);
     assert!(
@@ -350,7 +350,7 @@ fn archives_that_lie_are_refused() {
         "is not what was published",
     );
     fs::remove_file(dir.join("tiny/more.txt")).unwrap();
-    // Another plan in raw results, which have no list of checksums.
+    // Raw results, which have no list of checksums, get another plan.
     let text = fs::read_to_string(dir.join("r1/experiment.toml")).unwrap();
     fs::write(
         dir.join("r1/experiment.toml"),
@@ -404,7 +404,7 @@ fn secrets_are_in_no_result() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
-    // Printed whole, in two pieces, on both outputs, into a file, and as the last words of a run that fails.
+    // The secret is printed complete, in two pieces, on both outputs, into a file, and at the end of a failed run.
     let more = "test \\\"$(printenv TOKEN | wc -c)\\\" = 14 || exit 3; printenv TOKEN; printf hunter2-; sleep 0.2; echo pass1; printenv TOKEN >&2; printenv TOKEN > kept.txt; test {{ run }} != v1-r2";
     write(dir, "tiny.toml", "100", more);
     let text = fs::read_to_string(dir.join("tiny.toml")).unwrap();
@@ -465,7 +465,7 @@ fn secrets_are_in_no_result() {
             .unwrap()
             .contains("Set `TOKEN`")
     );
-    // A value that came in some other way is found at the end.
+    // A secret that got in by another path is found at the end.
     let refusal = experiment(
         dir,
         &["publish", "r1", "--out", "other", "--partial"],
@@ -514,7 +514,7 @@ fn pseudonyms_hide_who_and_where() {
     let address = fs::read_to_string(dir.join("tiny/runs/v1-r1/local/address.txt")).unwrap();
     assert_eq!(address.trim(), "192.0.2.1");
     assert!(!dir.join("tiny/runs/v1-r1/local/raw.bin").exists());
-    // It is a whole publication still.
+    // It is a complete publication still.
     let again = well(dir, &["run", "tiny.tar.gz", "--out", "r2"]);
     assert!(
         again.stdout.contains("Repeated: 1 of 1 claims"),

@@ -1,4 +1,4 @@
-//! `taut forward` and `taut generate` at each other's ends over memif: nothing lost, all accounted for.
+//! `taut forward` and `taut generate` at each other's ends over memif: no packet is lost, and all are counted.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -49,7 +49,7 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() {
+fn every_packet_comes_back_in_both_roles_and_is_counted() {
     let _turn = alone();
     for (index, flush) in FLUSHES.into_iter().enumerate() {
         let role = ["server", "client"][index % 2];
@@ -75,10 +75,10 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
             let counters = &theirs["counters"];
             let [rx, tx] = ["rx_packets", "tx_packets"].map(|name| number(&counters[name]));
             assert_eq!(rx, tx + number(&theirs["dropped"]), "{theirs}");
-            // The ports have also counted what went round before the trial.
+            // The ports have also counted the packets from before the trial.
             let handed_over = number(&ours["ports"][0]["tx_packets"]);
             let came_back = number(&ours["ports"][1]["rx_packets"]);
-            // A forwarder that was off its core for 20 ms gives packets of the warm-up back in the trial.
+            // A forwarder that was preempted for 20 ms returns packets of the warm-up during the trial.
             let stragglers = number(&tally["foreign"]);
             if stragglers > 0
                 || sent < 5_000
@@ -96,7 +96,7 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
 #[test]
 fn both_sides_take_either_role() {
     let _turn = alone();
-    // One port of each role on each side.
+    // Each side has one port of each role.
     undisturbed(|| {
         let [west, east] = Sockets::new()
             .paths()
@@ -205,9 +205,9 @@ fn json_has_the_fields_that_programs_read() {
     );
 }
 
-/// The program at the other end is this test: a raw look at the frames that come back.
+/// The test itself is at the other end and compares the raw frames that return.
 #[test]
-fn a_chain_file_swaps_the_addresses_of_a_single_ports_packets() {
+fn a_chain_file_swaps_the_mac_addresses_of_one_port() {
     use taut_port::{Batch, PortSpec, Resources};
     let _turn = alone();
     let folder = scratch();
@@ -270,7 +270,7 @@ fn seconds_and_signals_end_with_a_summary_and_code_0() {
             "{signal:?}"
         );
     }
-    // The generator as well, in the middle of its packets.
+    // The generator ends as well, between its packets.
     let _forward = start_forward(&sockets, "server", &["--quiet"]);
     let mut arguments = vec!["generate".to_string()];
     arguments.extend(sockets.ports("client", ""));
@@ -291,7 +291,7 @@ fn no_socket_stays_after_an_orderly_end() {
 }
 
 #[test]
-fn a_peer_that_dies_is_noticed_and_the_next_one_served() {
+fn the_forwarder_notices_a_killed_peer_and_serves_the_next() {
     let _turn = alone();
     for role in ["server", "client"] {
         let sockets = Sockets::new();

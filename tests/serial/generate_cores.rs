@@ -1,4 +1,4 @@
-//! `taut generate --cores`: several workers that send together, each over its part of the ports.
+//! `taut generate --cores`: several workers that send together, each over its share of the ports.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -6,7 +6,7 @@ use crate::support::{RESTING, Sockets, alone, other, taut};
 use serde_json::Value;
 use taut_host::allowed_cpus;
 
-/// Two CPUs for the workers; none, and the line that says why the test is skipped, where there is one.
+/// Returns two CPUs for the workers; if there is one only, prints why the test is skipped and returns `None`.
 fn cores() -> Option<String> {
     let cpus = allowed_cpus();
     if cpus.len() < 2 {
@@ -17,7 +17,7 @@ fn cores() -> Option<String> {
     Some(cores.join(","))
 }
 
-/// A forwarder behind the sockets, on which others on the same cores get their turns.
+/// Starts a forwarder behind the sockets that leaves time for other programs on its cores.
 fn forward(sockets: &Sockets, role: &str, more: &[&str]) -> Program {
     let mut arguments = vec!["forward".to_string()];
     arguments.extend(sockets.ports(role, ""));
@@ -43,7 +43,7 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// The summary of two workers, with what must be so however busy the machine is.
+/// Returns the summary of two workers, after checks that hold on a busy machine as well.
 fn summary(finished: &Finished) -> Value {
     let summary = finished.last_json();
     assert_eq!(summary["workers"], 2, "{summary}");
@@ -54,7 +54,7 @@ fn summary(finished: &Finished) -> Value {
 }
 
 #[test]
-fn workers_send_what_one_would_and_get_it_back_over_rings_of_their_own() {
+fn two_workers_send_the_rate_over_rings_of_their_own() {
     let _turn = alone();
     let Some(cores) = cores() else {
         return;
@@ -71,7 +71,7 @@ fn workers_send_what_one_would_and_get_it_back_over_rings_of_their_own() {
             let due = of("sent") + of("refused") + of("unsent");
             assert!((9_998..=10_002).contains(&due), "{ours}");
             assert_eq!(ours["asked_pps"], 20_000.0, "{ours}");
-            // Four threads poll on two cores: a stall of one may cost packets, but not those of a whole worker.
+            // Four threads poll on two cores: a stall may lose packets, but not all of a worker.
             let by_worker = ours["sent_by_worker"].as_array().unwrap();
             let back = number(&theirs["counters"]["tx_packets"]);
             if by_worker.iter().all(|sent| number(sent) > 500)
@@ -85,7 +85,7 @@ fn workers_send_what_one_would_and_get_it_back_over_rings_of_their_own() {
 }
 
 #[test]
-fn a_peer_that_dies_or_has_too_few_rings_hangs_no_worker() {
+fn a_killed_peer_or_too_few_rings_block_no_worker() {
     let _turn = alone();
     let Some(cores) = cores() else {
         return;

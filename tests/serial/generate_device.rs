@@ -1,4 +1,4 @@
-//! `taut generate --device`: a device that is set up, measured and taken down, whatever happens meanwhile.
+//! `taut generate --device`: a device is set up, measured and removed, whatever happens in between.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
@@ -17,12 +17,12 @@ fn generate(words: &str) -> Command {
     taut(&all)
 }
 
-/// Runs it once nothing else measures on this machine.
+/// Runs the command once no other measurement uses this machine.
 fn measure(watch: &Watch, words: &str) -> Finished {
     run(watch.over(&mut generate(words)))
 }
 
-/// Starts it once nothing else measures on this machine, and waits until packets fly.
+/// Starts the command once no other measurement uses this machine, and waits until packets are sent.
 fn start(watch: &Watch, words: &str) -> Program {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
@@ -37,7 +37,7 @@ fn start(watch: &Watch, words: &str) -> Program {
     }
 }
 
-/// Ends with `code` and one line that says `part`.
+/// Checks for `code` and one line with `part` in it.
 fn fails_with(finished: &Finished, code: i32, part: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
     assert_eq!(finished.stdout, "", "{finished:?}");
@@ -46,10 +46,10 @@ fn fails_with(finished: &Finished, code: i32, part: &str) {
 }
 
 #[test]
-fn the_last_line_is_one_object_with_every_figure_and_the_device() {
+fn the_last_line_contains_every_metric_and_the_device() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
-    // A folder that is there and empty is as good as none.
+    // An existing empty folder is accepted.
     let out = folder.path().display();
     let words =
         format!("--device memif-idle --rate 5k --seconds 2.2 --max-loss 1 --json --out {out}");
@@ -61,7 +61,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let (summary, seconds) = lines.split_last().unwrap();
-    // A busy machine takes longer for them.
+    // A busy machine takes longer.
     assert!(seconds.len() >= 2, "{finished:?}");
     assert!(seconds.iter().all(|line| line["event"] == "second"));
     assert_eq!(*summary, json(&folder.path().join("summary.json")));
@@ -104,7 +104,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
         number("/latency_from_intended_ns/count"),
         number("/latency_ns/count")
     );
-    // What was waited for before sending counts as well.
+    // The wait before sending counts as well.
     assert!(number("/latency_from_intended_ns/avg_ns") >= number("/latency_ns/avg_ns"));
     let device = &summary["device"];
     assert_eq!(device["id"], "memif-idle");
@@ -115,7 +115,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
 }
 
 #[test]
-fn what_cannot_be_is_said_and_nothing_is_made() {
+fn invalid_arguments_are_refused_and_create_no_results() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("none");
@@ -136,7 +136,7 @@ fn what_cannot_be_is_said_and_nothing_is_made() {
         fails_with(&finished, code, part);
         assert!(!out.exists(), "{words}");
     }
-    // A machine without the program that the device is.
+    // The program of the device is missing on this machine.
     let mut command = generate("--device memif-testpmd-io");
     let finished = run(watch.over(command.env("PATH", folder.path())));
     fails_with(&finished, 3, "testpmd");
@@ -144,7 +144,7 @@ fn what_cannot_be_is_said_and_nothing_is_made() {
 }
 
 #[test]
-fn streams_of_a_file_get_through_a_router_and_more_than_one_is_counted() {
+fn streams_of_a_file_pass_a_router_and_count_separately() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -169,7 +169,7 @@ fn streams_of_a_file_get_through_a_router_and_more_than_one_is_counted() {
 }
 
 #[test]
-fn as_many_as_the_device_takes_are_counted() {
+fn packets_that_the_device_accepts_are_counted() {
     let _turn = alone();
     let watch = Watch::begin();
     let words = "--device memif-idle --rate max --seconds 0.2 --json";
@@ -180,7 +180,7 @@ fn as_many_as_the_device_takes_are_counted() {
 }
 
 #[test]
-fn ctrl_c_ends_with_a_summary_and_takes_the_device_down() {
+fn ctrl_c_prints_a_summary_and_stops_the_device() {
     let _turn = alone();
     let devices: &[&str] = if taut_host::permissions::is_root() {
         &["memif-idle", "veth-bridge"]
@@ -198,7 +198,7 @@ fn ctrl_c_ends_with_a_summary_and_takes_the_device_down() {
 }
 
 #[test]
-fn a_device_that_is_killed_is_an_error_and_leaves_no_half_result() {
+fn a_killed_device_is_an_error_and_leaves_no_results() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("half");
@@ -236,7 +236,7 @@ fn a_device_has_the_options_of_taut_forward() {
     let text = "ports = [\"null:\"]\nflush = \"each\"\n[[function]]\nname = \"mac-swap\"\n";
     fs::write(&chain, text).unwrap();
     let chain = format!("memif,chain={}", chain.display());
-    // With the last one no packet is sent on before its timer fires.
+    // With the last policy, no packet is sent before its timer fires.
     for (device, flush, least_ns) in [
         (chain.as_str(), "each", 0),
         (

@@ -1,4 +1,4 @@
-//! The folder of `taut generate --out`: whole files, whatever happens meanwhile.
+//! The folder of `taut generate --out`: complete files, whatever happens during the run.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -15,7 +15,7 @@ fn generate(arguments: &str, out: &Path) -> Command {
     taut(&all)
 }
 
-/// Rows of a samples file, and how many of them have a latency; fails if any row is out of turn.
+/// Returns the number of rows in a samples file, and of those with a latency; fails if a row is out of order.
 fn rows_of(path: &Path) -> (u64, u64) {
     let mut reader = SampleReader::open(path).unwrap();
     let (mut next, mut arrived) = (0, 0);
@@ -39,7 +39,7 @@ fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A run against `taut forward` over memif.
+/// Runs against `taut forward` over memif.
 fn against_forward(more: &str, out: &Path) -> Finished {
     let sockets = Sockets::new();
     let mut arguments = vec!["forward".to_string()];
@@ -89,7 +89,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         let each = json(&out.join("slowest.json"));
         assert_eq!(each["each"].as_array().unwrap().len(), 10, "{each}");
         assert_eq!(each["by_cause"], ours["slowest"]["by_cause"]);
-        // The page is made from the folder alone, again with the same bytes.
+        // The folder alone is enough for the page, with the same bytes.
         let page = fs::read(out.join("report.html")).unwrap();
         let shown = run(&mut taut(&["report", &out.display().to_string(), "--json"])).success();
         assert_eq!(
@@ -226,9 +226,10 @@ fn ctrl_c_leaves_whole_files() {
     );
 }
 
-/// In a mount namespace of its own, on a file system that is too small; rows of CSV take more room.
+/// A full disk is reported, and the written part is intact. The file system is in a separate mount namespace and too
+/// small; rows of CSV need more space.
 #[test]
-fn a_full_disk_is_said_so_and_what_is_there_is_whole() {
+fn a_full_disk_is_reported_and_written_samples_stay_complete() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -264,7 +265,7 @@ fn a_full_disk_is_said_so_and_what_is_there_is_whole() {
         } else {
             rows_of(&path).0
         };
-        // Whole blocks of rows.
+        // The file has complete blocks of rows.
         assert!(rows > 0 && rows.is_multiple_of(1 << 18), "{rows}");
         assert!(
             !files_in(&kept)

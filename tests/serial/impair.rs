@@ -1,4 +1,4 @@
-//! What function `impair` does on purpose is what `taut generate` reports, packet by packet.
+//! `taut generate` reports, packet by packet, the faults that the function `impair` injects.
 
 use crate::support::program::{Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Its log: packet number to action. Fails if a packet is of another flow or named twice.
+/// Reads the log: packet number to action. Fails if a packet is of another flow or logged twice.
 fn log_of(path: &Path) -> BTreeMap<u64, String> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
@@ -19,7 +19,7 @@ fn log_of(path: &Path) -> BTreeMap<u64, String> {
         let [packet, _, flow, sequence, action] = line.split(',').collect::<Vec<_>>()[..] else {
             panic!("{line}");
         };
-        // Nothing came before the first packet of the trial.
+        // No packet arrived before the first of the trial.
         assert_eq!(packet, sequence, "{line}");
         flows.insert(flow.to_string());
         let earlier = actions.insert(sequence.parse().unwrap(), action.to_string());
@@ -29,7 +29,7 @@ fn log_of(path: &Path) -> BTreeMap<u64, String> {
     actions
 }
 
-/// What the samples say of one packet: arrivals, reordered, refused, corrupt.
+/// The outcome of one packet in the samples: arrivals, reordered, refused, corrupt.
 type Outcome = (u8, bool, bool, bool);
 
 fn samples_of(path: &Path) -> Vec<Outcome> {
@@ -51,8 +51,8 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// One run through `impair` with `settings`: what its log says, and what the samples say, checked against
-/// each other and against both programs' counts. An error where the machine itself lost packets.
+/// Runs once through `impair` with `settings`, and compares its log with the samples, and both with the programs'
+/// counts. Returns an error if the machine itself lost packets.
 fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
     let sockets = Sockets::new();
     let folder = scratch();
@@ -122,7 +122,7 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
             Some("reorder") => (1, true, false, false),
             Some(other) => panic!("{other}"),
         };
-        // A forwarder that lost its core at the end: the generator stops waiting after 20 ms of silence.
+        // The forwarder was preempted at the end: the generator stops waiting after 20 ms of silence.
         if found.0 < want.0 && sequence + 64 > came {
             return Err(format!(
                 "packet {sequence} of {} came too late",
@@ -141,14 +141,14 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
 }
 
 #[test]
-fn every_fault_at_random_is_reported_of_the_packet_that_had_it() {
+fn every_random_impairment_is_logged_with_its_packet() {
     let _turn = alone();
     for seed in 1..=2 {
         undisturbed(|| -> Result<(), String> {
             let actions = compare(&format!(
                 "seed = {seed}\nloss = 0.02\nduplicate = 0.02\nreorder = 0.02\ncorrupt = 0.02\n"
             ))?;
-            // 80 of each are expected: that none came has no chance.
+            // 80 of each are expected, so none of a kind is practically impossible.
             for action in ["lose", "duplicate", "reorder", "corrupt"] {
                 assert!(
                     actions.values().any(|a| a == action),
@@ -194,7 +194,7 @@ fn listed_packets_and_no_others_are_reported() {
         assert_eq!(numbers("lose"), [0, 10, 11]);
         assert_eq!(numbers("duplicate"), [20, 21]);
         assert_eq!(numbers("corrupt"), [40, 41]);
-        // A stall of the machine may let one go before anything overtakes it, and then it is not noted.
+        // A stall of the machine may release one before anything overtakes it, and then it is not logged.
         let reordered = numbers("reorder");
         if reordered != [30, 32] {
             return Err(format!("{reordered:?}"));

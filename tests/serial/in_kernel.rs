@@ -1,5 +1,5 @@
-//! `taut forward --in-kernel`: XDP programs that forward for taut's packets and for other programs', say
-//! what they cannot, and leave nothing behind.
+//! `taut forward --in-kernel`: XDP programs that forward packets of taut and of other programs, report what they do not
+//! support, and leave nothing behind.
 
 use crate::support::hosts::{FAR, Transport, in_namespace, transfer, two_hosts};
 use crate::support::program::{PATIENCE, Program, run};
@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use taut_host::{Testbed, choose_cores};
 
-/// The turn of a test that needs root and XDP, or the line that says why it is skipped.
+/// Returns the lock of a test that needs root and XDP, or prints why it is skipped.
 fn turn() -> Option<std::sync::MutexGuard<'static, ()>> {
     let turn = alone_and_root()?;
     let found = taut_port::backends()
@@ -31,7 +31,7 @@ fn in_device(testbed: &Testbed, arguments: &[&str]) -> Command {
     command
 }
 
-/// taut between both interfaces, with both links up.
+/// Starts taut between both interfaces and waits until both links are up.
 fn start(testbed: &Testbed, arguments: &[&str]) -> Program {
     let both = ["--port", "af_xdp:dut0", "--port", "af_xdp:dut1"];
     let arguments = [&["--in-kernel", "--json"], &both[..], arguments].concat();
@@ -94,7 +94,7 @@ fn every_packet_crosses_in_both_modes_and_is_counted() {
 }
 
 #[test]
-fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
+fn unmodified_programs_reach_each_other_through_xdp() {
     let Some(_turn) = turn() else { return };
     if !is_installed("ping") && !is_installed("iperf3") {
         println!("skipped: needs ping or iperf3 (package iputils-ping or iperf3)");
@@ -123,7 +123,7 @@ fn a_chain_file_places_its_functions_in_the_kernel() {
     let testbed = Testbed::builder().redirects(true).build().unwrap();
     let folder = scratch();
     let path = folder.path().join("chain.toml");
-    // Addresses that the generator takes for its own: it looks at payload only.
+    // The generator accepts frames with these addresses, as it checks only the payload.
     let chain = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n\
                  [[function]]\nname = \"mac-rewrite\"\n\
                  source = [\"02:00:00:00:01:01\", \"02:00:00:00:01:02\"]\n";
@@ -139,7 +139,7 @@ fn a_chain_file_places_its_functions_in_the_kernel() {
 }
 
 #[test]
-fn what_the_kernel_cannot_do_is_said() {
+fn options_unsupported_in_the_kernel_are_refused_in_one_line() {
     let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().build().unwrap();
     for (line, code, part) in [
@@ -185,7 +185,7 @@ fn what_the_kernel_cannot_do_is_said() {
             "{line}: {finished:?}"
         );
     }
-    // An interface that another program of the kind has.
+    // Another program of this kind uses the interface.
     let forward = start(&testbed, &[]);
     let arguments = ["--in-kernel", "--port", "af_xdp:dut1"];
     let second = run(&mut in_device(&testbed, &arguments));
@@ -194,7 +194,7 @@ fn what_the_kernel_cannot_do_is_said() {
     drop(forward);
 }
 
-/// Whether an XDP program is on the interface.
+/// Reports whether an XDP program is attached to the interface.
 fn has_program(testbed: &Testbed, interface: &str) -> bool {
     let namespace = testbed.device_namespace();
     let shown = run(Command::new("ip").args(["-n", namespace, "link", "show", interface]));
@@ -213,7 +213,7 @@ fn programs_go_with_the_process_however_it_ends() {
         } else {
             forward.interrupt().success();
         }
-        // After kill -9 the kernel closes the process's files a moment later.
+        // After SIGKILL the kernel closes the process's files a moment later.
         let begun = Instant::now();
         while has_program(&testbed, "dut0") || has_program(&testbed, "dut1") {
             assert!(begun.elapsed() < PATIENCE, "kill: {kill}");

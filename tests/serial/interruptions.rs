@@ -1,4 +1,4 @@
-//! What the slowest packets waited for: the device's loop notes when its core was taken away, and whoever measures finds it.
+//! The causes of the slowest packets' delays: the device's loop logs its preemptions, and the measurement finds them.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -14,7 +14,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
 }
 
-/// `taut forward` that notes its interruptions in `log`.
+/// Starts `taut forward` with a log of its interruptions in `log`.
 fn forward(sockets: &Sockets, log: &Path) -> Program {
     let mut arguments = words("forward --quiet --json");
     arguments.extend(sockets.ports("server", ""));
@@ -37,9 +37,9 @@ fn packets(slowest: &Value, causes: &[&str]) -> u64 {
 }
 
 #[test]
-fn a_device_that_was_stopped_is_what_the_slowest_packets_waited_for() {
+fn the_slowest_packets_are_attributed_to_a_stopped_device() {
     let _turn = alone();
-    // Another program may take the generator's core for as long.
+    // Another program may preempt the generator for as long.
     undisturbed(|| {
         let (folder, sockets) = (scratch(), Sockets::new());
         let log = folder.path().join("gaps");
@@ -48,7 +48,7 @@ fn a_device_that_was_stopped_is_what_the_slowest_packets_waited_for() {
         let mut generator = generate(&sockets, &more);
         generator.wait_for_stdout("\"second\"");
         forward.signal(Signal::STOP);
-        // At 10 kpkt/s no more packets than a ring holds.
+        // At 10 kpkt/s, this is no more packets than a ring holds.
         sleep(Duration::from_millis(80));
         forward.signal(Signal::CONT);
         let found = generator.finish().success().last_json();
@@ -82,7 +82,7 @@ fn without_the_devices_notes_only_the_generators_side_is_known() {
     let (folder, sockets) = (scratch(), Sockets::new());
     let log = folder.path().join("gaps");
     let forward = forward(&sockets, &log);
-    // On a busy machine the rate is missed, which is code 1 and has nothing to do with what is known.
+    // A busy machine misses the rate, which is code 1 and does not concern this test.
     let found = generate(&sockets, "--seconds 0.5").finish().last_json();
     forward.interrupt().success();
     assert_eq!(found["slowest"]["device_known"], false, "{found}");
@@ -118,7 +118,7 @@ fn a_file_that_is_not_one_of_interruptions_is_refused() {
 }
 
 #[test]
-fn a_demo_keeps_the_interruptions_of_both_cores_and_reports_them() {
+fn a_demo_stores_and_reports_interruptions_of_both_cores() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out");
@@ -144,7 +144,7 @@ fn a_demo_keeps_the_interruptions_of_both_cores_and_reports_them() {
 fn aliasing_is_simulated_drawn_and_told() {
     let folder = scratch();
     let file = folder.path().join("ticks.svg");
-    // In step: each of 2500 ticks holds the packet up that comes 2 us after it.
+    // The phases agree: each of 2500 ticks delays the packet that arrives 2 us after it.
     let line = format!(
         "tune aliasing --rate 10k --interrupt 250/s:6us@98us --latency 3us -o {} --json",
         file.display()

@@ -1,4 +1,4 @@
-//! `taut demo` leaves a machine as it found it, however it ends, and what was measured stays readable.
+//! `taut demo` restores the machine however it ends, and its complete results stay readable.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
@@ -10,21 +10,21 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Interrupted: what a shell reports for a program ended by Ctrl-C.
+/// The exit code that a shell reports for a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// A quick demo that is still shorter.
+/// A quick demo, shortened further.
 const DEMO: [&str; 4] = ["demo", "--quick", "--seconds", "0.1"];
 
 /// Starts a demo of all devices.
 fn start_demo(watch: &Watch, out: &Path) -> Program {
     let mut command = taut(&DEMO);
-    // Once is enough to see that all of it works.
+    // One repetition is enough to see that all of it works.
     command.args(["--repetitions", "1", "--out"]).arg(out);
     Program::start(watch.over(&mut command))
 }
 
-/// The same with one device over veth, whose namespaces come first, and one over memif.
+/// Starts the same with one device over veth, whose namespaces are created first, and one over memif.
 fn start_short_demo(watch: &Watch, out: &Path) -> Program {
     let mut command = taut(&DEMO);
     command.args(["--devices", "veth-bridge,memif-idle", "--out"]);
@@ -36,7 +36,7 @@ fn stage(out: &Path) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()["stage"].clone()
 }
 
-/// Complete runs in the folder.
+/// Returns the number of complete runs in the folder.
 fn runs(out: &Path) -> usize {
     let index = fs::read_to_string(out.join("runs.jsonl"));
     index.map_or(0, |index| index.lines().count())
@@ -52,7 +52,7 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("whole");
     let mut demo = start_demo(&watch, &out);
-    // A second one at the same time would only measure the first: it waits, and can be told not to.
+    // A second demo at the same time would only measure the first: it waits, and can be told not to.
     demo.wait_until("a first line", |_, stderr| stderr.contains('\n'));
     let mut second = Program::start(
         watch.over(taut(&["demo", "--quick", "--out"]).arg(folder.path().join("second"))),
@@ -81,12 +81,12 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
         );
     }
     assert!(out.join("report.html").is_file() && out.join("summary.json").is_file());
-    // The same again from the folder alone.
+    // The folder alone is enough for the same report.
     fs::remove_file(out.join("report.html")).unwrap();
     let again = report(&out).success();
     assert_eq!(again.stdout, finished.stdout);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
-    // The experiment's own report and back again.
+    // The experiment's own report replaces it, and back again.
     let words = ["experiment", "show", "--verify"];
     let shown = run(taut(&words).arg(&out)).success();
     assert!(shown.stdout.contains("Forwarders of this machine compared"));
@@ -113,7 +113,7 @@ fn ctrl_c_before_the_first_result_leaves_nothing() {
 }
 
 #[test]
-fn ctrl_c_and_its_kin_keep_what_is_complete_and_leave_nothing_else() {
+fn interrupted_demos_keep_complete_runs_and_leave_nothing_else() {
     let _turn = alone();
     for signal in [Signal::INT, Signal::TERM] {
         let (watch, folder) = (Watch::begin(), scratch());
@@ -129,14 +129,14 @@ fn ctrl_c_and_its_kin_keep_what_is_complete_and_leave_nothing_else() {
         let again = report(&out).success();
         assert!(again.stdout.contains("did not go to its end"), "{again:?}");
         assert!(out.join("report.html").is_file());
-        // Nothing of the run that was under way.
+        // The interrupted run leaves nothing.
         let kept = fs::read_dir(out.join("runs")).unwrap().count();
         assert_eq!(kept, runs(&out));
     }
 }
 
 #[test]
-fn what_had_to_be_killed_leaves_nothing() {
+fn a_killed_step_leaves_nothing() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -155,7 +155,7 @@ fn what_had_to_be_killed_leaves_nothing() {
 }
 
 #[test]
-fn what_ctrl_c_left_out_is_made_by_resuming() {
+fn resuming_completes_the_runs_that_ctrl_c_skipped() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out");
@@ -178,19 +178,19 @@ fn what_ctrl_c_left_out_is_made_by_resuming() {
 }
 
 #[test]
-fn what_a_killed_demo_left_is_swept_by_the_next() {
+fn the_next_demo_removes_everything_a_killed_demo_left() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("killed");
     let mut demo = start_short_demo(&watch, &out);
     if taut_host::permissions::is_root() {
-        // Those of its run's process. (A test run that was killed may have left others.)
+        // The namespaces belong to its run's process. (A killed test run may have left others.)
         demo.wait_until("namespaces of its own", |_, _| watch.new_namespaces() > 0);
     } else {
         demo.wait_until("a run", |_, _| runs(&out) >= 1);
     }
     demo.kill();
-    // It cannot say that it was killed; its complete runs are readable all the same.
+    // It cannot record that it was killed; its complete runs are readable all the same.
     assert_eq!(stage(&out), "running");
     if runs(&out) > 0 {
         report(&out).success();

@@ -1,4 +1,4 @@
-//! `taut model`: predictions, fits, checks, plans and budgets, and what is wrong with what they are given.
+//! `taut model`: predictions, fits, checks, plans and budgets, and errors in their input.
 
 use crate::support::program::{Finished, run};
 use crate::support::undisturbed::undisturbed;
@@ -42,7 +42,7 @@ fn the_published_example_is_predicted_and_explained() {
 }
 
 #[test]
-fn a_model_is_fitted_kept_asked_and_held_to_other_runs() {
+fn a_model_is_fitted_stored_and_compared_with_other_runs() {
     let folder = scratch();
     let (runs, kept) = (
         folder.path().join("runs.csv"),
@@ -112,7 +112,7 @@ fn budgets_add_up_and_published_figures_hold() {
 }
 
 #[test]
-fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them() {
+fn overload_reads_results_folders_and_names_their_problems() {
     let _turn = alone();
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -128,7 +128,7 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
     };
     let pattern = ["--seconds", "1", "--pattern", "burst(32, 0ns)"];
     let device = ["--device", "memif,function=burn(cycles=30000)"];
-    // A busy machine may take the core of the plain forwarder for longer than the function takes.
+    // A busy machine may preempt the plain forwarder for longer than the function takes.
     undisturbed(|| {
         let _ = [&out, &bursts].map(fs::remove_dir_all);
         measure(&bursts, &[&device[..], &pattern].concat())?;
@@ -137,7 +137,7 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
         let taken = &summary["device_interruptions"];
         let share = taken["share"].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&share), "{taken}");
-        // What a worker took for bursts says where it tips over: at most once for each 30,000 cycles.
+        // The worker's times of bursts give the overload point: at most one packet for each 30,000 cycles.
         let line = format!("overload --from {out} {bursts} --bursts {bursts} --json");
         let told = model(&line);
         if told.stderr.contains("longer than the plain forwarder is -") {
@@ -149,7 +149,7 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
         Ok(())
     });
     let elsewhere = folder.path().display();
-    // Where both cores were away in that measurement is taken into a prediction.
+    // The preemptions of both cores in that measurement are used in a prediction.
     let core = "predict --ghz 1 --io 0 --task 2000 --rate 50k --transfer 5us --json";
     let predicted: Value = model(&format!("{core} --interrupted-as {out}"))
         .success()
@@ -166,7 +166,7 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
             format!("overload --from {out} {out} --busy {elsewhere}"),
             "want a folder of taut generate --out",
         ),
-        // How long a function takes on a busy machine nobody knows; that a forwarder is no slower than itself, everybody.
+        // The duration of a function on a busy machine is unknown, but a forwarder is never slower than itself.
         (
             format!("overload --from {out} {out}"),
             "longer than the plain forwarder is 0",
@@ -212,7 +212,7 @@ fn accesses_are_measured_and_the_models_held_to_them() {
 }
 
 #[test]
-fn the_capacity_of_an_inspection_is_told_of_rules_and_of_a_chain() {
+fn the_ips_capacity_is_reported_for_rules_and_a_chain() {
     let _turn = alone();
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -260,7 +260,7 @@ fn the_capacity_of_an_inspection_is_told_of_rules_and_of_a_chain() {
 }
 
 #[test]
-fn what_cannot_be_predicted_is_told_in_one_line() {
+fn impossible_predictions_are_refused_in_one_line() {
     let folder = scratch();
     let broken = folder.path().join("broken.toml");
     fs::write(&broken, "schema = 1\n").unwrap();

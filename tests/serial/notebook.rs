@@ -1,4 +1,4 @@
-//! The notebook among the examples redraws figures of a results folder.
+//! The notebook in the examples redraws figures of a results folder.
 
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::{alone, is_installed, json, scratch, taut};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const NOTEBOOK: &str = "examples/notebook.ipynb";
 
-/// The code cells, one after the other.
+/// Returns the code cells in order.
 fn code() -> String {
     let notebook = json(Path::new(NOTEBOOK));
     let cells = notebook["cells"].as_array().unwrap().iter();
@@ -40,7 +40,7 @@ fn figures_are_drawn_from_a_folder_of_the_demo() {
         .success();
     let mut command = Command::new("python3");
     command.args(["-c", &code()]).current_dir(folder.path());
-    // Without a screen, and without files in the home folder.
+    // There is no screen, and no file in the home folder.
     command
         .env("MPLBACKEND", "Agg")
         .env("MPLCONFIGDIR", folder.path());
@@ -52,6 +52,6 @@ fn figures_are_drawn_from_a_folder_of_the_demo() {
     for label in ["memif idle(32)", "memif generator loop"] {
         assert!(percentiles.contains(label), "{label}");
     }
-    // On a busy machine there may be no trial of a device that says anything.
+    // On a busy machine there may be no usable trial of a device.
     assert!(drawn("load.svg").contains("offered, Mpkt/s"));
 }

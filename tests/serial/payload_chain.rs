@@ -1,5 +1,5 @@
-//! Chains that encrypt, code, stamp, spread and filter packets, in `taut forward` between memif links: what leaves is
-//! read by tshark, what goes through both ends comes out as it went in, and what is forged is dropped and counted.
+//! Chains that encrypt, code, stamp, spread and filter packets, in `taut forward` between memif links. Packets
+//! that leave are decoded by tshark. Packets through both ends are restored, and forged ones are dropped and counted.
 
 use crate::support::between::{Between, decoded};
 use crate::support::{alone, scratch};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use taut_wire::resolution::{LONGEST_BYTES, arp_frame};
 use taut_wire::{ArpRepr, EtherType, EthernetRepr, Mac, UdpFlow, Vlan, arp};
 
-/// Where the payload of an untagged UDP datagram over IPv4 begins.
+/// Offset of the payload of an untagged UDP datagram over IPv4.
 const PAYLOAD: usize = 42;
 
-/// Long enough for what is still on its way on a busy machine.
+/// Long enough for packets in flight on a busy machine.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// Frames of three flows and of different sizes, with right checksums.
+/// Builds frames of three flows and of different sizes, with right checksums.
 fn frames(count: usize) -> Vec<Vec<u8>> {
     let frame = |number: usize| {
         let flow = UdpFlow {
@@ -33,18 +33,18 @@ fn payloads(frames: &[Vec<u8>]) -> BTreeSet<Vec<u8>> {
     frames.iter().map(|f| f[PAYLOAD..].to_vec()).collect()
 }
 
-/// Frames that differ in their payloads.
+/// Builds frames with different payloads.
 fn distinct(count: usize) -> Vec<Vec<u8>> {
     let mut frames = frames(count);
     for (number, frame) in frames.iter_mut().enumerate() {
         frame[PAYLOAD..PAYLOAD + 2].copy_from_slice(&(number as u16).to_be_bytes());
-        // None: it is the payload that counts here.
+        // The checksum is cleared: only the payload matters here.
         frame[40..42].fill(0);
     }
     frames
 }
 
-/// A question that every payload function lets pass: whatever was sent before it was handled before it.
+/// Builds an ARP request that every payload function passes: earlier packets are processed before it.
 fn marker() -> Vec<u8> {
     let header = EthernetRepr {
         destination: Mac::BROADCAST,
@@ -69,8 +69,8 @@ fn write_key(path: &Path, digit: char) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// The function aes with a key of its own making, by this digit. All ends have one clock, so a receiver takes at once
-/// what is sent.
+/// Returns the function aes with a key made of this digit. All ends share one clock, so a receiver accepts packets at
+/// once.
 fn aes(folder: &Path, encrypt: usize, digit: char, more: &str) -> String {
     let path = folder.join(format!("{digit}.key"));
     write_key(&path, digit);
@@ -103,7 +103,7 @@ fn tshark_finds_every_checksum_right_whatever_happened_to_the_payload() {
         (named("ats", ""), 24),
         (named("xor", "key = 90"), 24),
         (named("balance", hops), 24),
-        // Of three flows, two.
+        // The rules select two of three flows.
         (named("filter", rules), 16),
         (rlnc(1, ""), 24),
         (
@@ -137,13 +137,13 @@ fn tshark_finds_every_checksum_right_whatever_happened_to_the_payload() {
 }
 
 #[test]
-fn what_is_encrypted_and_coded_comes_out_as_it_went_in_though_some_of_it_is_lost() {
+fn encrypted_and_coded_packets_arrive_unchanged_despite_loss() {
     let _turn = alone();
     let folder = scratch();
     for mode in ["gcm", "ctr"] {
         let mode = format!("mode = \"{mode}\"");
         let code = "redundancy = 0.5";
-        // Coded last, and so decoded first: the other end has the functions the other way round.
+        // The packets are coded last, and so decoded first: the other end has the functions in reverse order.
         let near = aes(folder.path(), 1, 'a', &mode) + &rlnc(1, code);
         let far = rlnc(
             0,
@@ -152,7 +152,7 @@ fn what_is_encrypted_and_coded_comes_out_as_it_went_in_though_some_of_it_is_lost
         let (mut near, mut far) = (Between::start(&near), Between::start(&far));
         let sent = distinct(100);
         near.send(0, &sent);
-        // With a repair for every second one.
+        // There is a repair for every second packet.
         let coded = near.receive_all(1, 145, SILENCE);
         let last = coded.len() - 14;
         let arrived: Vec<Vec<u8>> = coded
@@ -166,7 +166,7 @@ fn what_is_encrypted_and_coded_comes_out_as_it_went_in_though_some_of_it_is_lost
         let in_order: Vec<&[u8]> = received.iter().map(|f| &f[PAYLOAD..]).collect();
         let wanted: Vec<&[u8]> = sent.iter().map(|f| &f[PAYLOAD..]).collect();
         assert!(in_order == wanted, "in their order, and whole");
-        // And back, where functions are met in reverse.
+        // On the return path, functions run in reverse order.
         far.send(1, &sent);
         let coded = far.receive_all(0, 145, SILENCE);
         near.send(1, &coded);
@@ -182,11 +182,11 @@ fn what_is_encrypted_and_coded_comes_out_as_it_went_in_though_some_of_it_is_lost
 }
 
 #[test]
-fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted() {
+fn packets_not_encrypted_with_this_key_are_dropped_and_counted() {
     let _turn = alone();
     let folder = scratch();
     let mut near = Between::start(&aes(folder.path(), 1, 'a', ""));
-    // Receivers take nothing that was sent before they began.
+    // Receivers accept no packet from before they started.
     let mut stranger = Between::start(&aes(folder.path(), 0, 'b', ""));
     let mut far = Between::start(&aes(folder.path(), 0, 'a', ""));
     let sent = distinct(40);
@@ -194,7 +194,7 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
     let encrypted = near.receive(1, sent.len());
     assert!(payloads(&encrypted).is_disjoint(&payloads(&sent)));
 
-    // Another key: nothing.
+    // With another key nothing passes.
     stranger.send(0, &encrypted);
     stranger.send(0, &[marker()]);
     assert_eq!(stranger.receive(1, 1), [marker()]);
@@ -202,13 +202,14 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
     assert_eq!(outcomes["dropped: forged or another key"], 40, "{outcomes}");
     assert_eq!(outcomes["decrypted"], 0, "{outcomes}");
 
-    // This key: what was changed anywhere, sent twice, or never encrypted does not pass.
+    // With this key, packets that were changed, sent twice, or never encrypted do not pass.
     let forged: Vec<Vec<u8>> = encrypted
         .iter()
         .enumerate()
         .map(|(number, frame)| {
             let mut frame = frame.clone();
-            // In the packet's number, the tag or the text, which are protected; not in what says whose it is.
+            // The change is in the packet's number, the tag or the ciphertext, which are authenticated, not in the
+            // session's identifier.
             let at = PAYLOAD + 20 + number % 60;
             frame[at] ^= 1 << (number % 8);
             frame
@@ -232,7 +233,7 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
         assert_eq!(outcomes[outcome], count, "{outcome}: {outcomes}");
     }
 
-    // Starting again makes no difference to what was taken before.
+    // A restart does not make earlier packets acceptable.
     let mut far = Between::start(&aes(folder.path(), 0, 'a', ""));
     far.send(0, &encrypted);
     near.send(0, &sent);
@@ -248,7 +249,7 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
 }
 
 #[test]
-fn no_nonce_is_used_twice_with_one_key_though_the_sender_starts_again() {
+fn no_nonce_repeats_with_one_key_after_the_sender_restarts() {
     let _turn = alone();
     let folder = scratch();
     for mode in ["gcm", "ctr"] {
@@ -260,7 +261,7 @@ fn no_nonce_is_used_twice_with_one_key_though_the_sender_starts_again() {
             let mut sender = Between::start(&functions);
             sender.send(0, &sent);
             for frame in sender.receive(1, sent.len()) {
-                // Session, from which the key is derived, and number, which is the nonce.
+                // The session determines the key, and the number is the nonce.
                 let session = &frame[PAYLOAD + 1..PAYLOAD + 10];
                 let number = &frame[PAYLOAD + 16..PAYLOAD + 24];
                 *used.entry([session, number].concat()).or_default() += 1;
@@ -271,13 +272,13 @@ fn no_nonce_is_used_twice_with_one_key_though_the_sender_starts_again() {
         assert_eq!(used.len(), 60, "{used:?}");
         let sessions: BTreeSet<&[u8]> = used.keys().map(|key| &key[..9]).collect();
         assert_eq!(sessions.len(), 3);
-        // The same text never looks the same.
+        // Equal plaintexts have different ciphertexts.
         assert_eq!(texts.len(), 60);
     }
 }
 
 #[test]
-fn broken_coding_headers_are_counted_and_nothing_of_them_is_sent_on() {
+fn packets_with_broken_coding_headers_are_counted_and_dropped() {
     let _turn = alone();
     let mut encoder = Between::start(&rlnc(1, ""));
     let sent = distinct(32);
@@ -288,7 +289,7 @@ fn broken_coding_headers_are_counted_and_nothing_of_them_is_sent_on() {
         .iter()
         .map(|frame| {
             let mut frame = frame.clone();
-            // There are two kinds of packets.
+            // Only two kinds of packets exist.
             frame[PAYLOAD + 2] = 3;
             frame
         })
@@ -296,7 +297,7 @@ fn broken_coding_headers_are_counted_and_nothing_of_them_is_sent_on() {
     decoder.send(0, &broken);
     decoder.send(0, &[marker()]);
     assert_eq!(decoder.receive(1, 1), [marker()]);
-    // None of it has any effect on what follows.
+    // None of it affects later packets.
     decoder.send(0, &coded);
     let sources = coded.iter().filter(|f| f[PAYLOAD + 2] == 1).count();
     assert_eq!(decoder.receive(1, sources).len(), sources);

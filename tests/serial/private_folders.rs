@@ -1,5 +1,5 @@
-//! Folders, locks and names that another user may have taken before: what he planted is neither used nor harmed, and he cannot
-//! keep anybody from measuring.
+//! Folders, locks and names that another user has taken before: they are neither used nor damaged, and they cannot
+//! prevent a measurement.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, alone_and_root, scratch, taut};
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The user `nobody`, who plants things.
+/// The user `nobody`, who plants files.
 const ATTACKER: u32 = 65534;
-/// Somebody else who is not root.
+/// Another user without root rights.
 const VICTIM: u32 = 12345;
 const PRECIOUS: &str = "precious";
 
-/// A folder that everybody writes into, as `/tmp` is, and a file of the victim's in it.
+/// A folder that everybody may write to, like `/tmp`, with a file of the victim.
 struct Shared {
     folder: TempDir,
 }
@@ -53,12 +53,12 @@ impl Shared {
 }
 
 #[test]
-fn results_of_other_programs_do_not_go_through_a_folder_that_was_there_before() {
+fn results_of_other_programs_avoid_an_existing_folder() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
     let shared = Shared::new(0);
-    // In place of the real one: what matters is where its results go.
+    // A stub replaces the real one: only the path of its results matters.
     let bin = shared.path("bin");
     fs::create_dir(&bin).unwrap();
     for program in ["oslat", "cyclictest"] {
@@ -87,7 +87,7 @@ fn results_of_other_programs_do_not_go_through_a_folder_that_was_there_before() 
 }
 
 #[test]
-fn a_chain_does_not_come_up_in_a_folder_of_another_user() {
+fn a_chain_refuses_to_start_in_another_users_folder() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -110,13 +110,13 @@ fn a_chain_does_not_come_up_in_a_folder_of_another_user() {
     };
     let own = format!("taut-{VICTIM}");
     let plant = [
-        // A folder of his own, with a lock that is a link.
+        // A folder of the attacker's, with a lock that is a link.
         format!(
             "mkdir -m 777 {own}; mkdir -m 777 {own}/chains; mkdir -m 777 {own}/chains/x; ln -s ../../../precious {own}/chains/x/lock"
         ),
         // A link to such a folder.
         format!("mkdir -m 777 other; ln -s other {own}"),
-        // Something else.
+        // A file instead of a folder.
         format!("touch {own}"),
     ];
     for planted in plant {
@@ -161,7 +161,7 @@ fn a_chain_does_not_come_up_in_a_folder_of_another_user() {
 #[test]
 fn a_name_that_every_user_can_take_claims_no_machine() {
     let _turn = alone();
-    // What anybody can hold.
+    // Any user can hold these locks.
     let _taken = ["taut-experiment", "taut-measuring"].map(|name| {
         let name = SocketAddr::from_abstract_name(name).unwrap();
         UnixListener::bind_addr(&name)
@@ -183,7 +183,7 @@ fn a_name_that_every_user_can_take_claims_no_machine() {
     let holder = format!("held by process {}", first.id());
     assert!(second.stderr.contains(&holder), "{second:?}");
     assert_eq!(second.stderr.trim_end().lines().count(), 1, "{second:?}");
-    // However it ends, the machine is free again.
+    // The machine is free again after any end.
     first.kill();
     let mut third = Program::start(&mut hold(folder.path()));
     third.wait_for_stdout("held ");

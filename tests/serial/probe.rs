@@ -1,4 +1,4 @@
-//! `taut probe`: round trips between ordinary sockets, beside irtt; faults made on purpose are what it counts.
+//! `taut probe`: round trips between ordinary sockets, compared with irtt; it counts injected faults.
 
 use crate::support::hosts::{FAR, Namespace, in_namespace, two_hosts};
 use crate::support::program::{Program, run};
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::Command;
 use taut_host::Testbed;
 
-/// The program under test in a namespace.
+/// Builds the command of the program under test in a namespace.
 fn taut_in(namespace: &str, arguments: &[&str]) -> Command {
     let mut command = in_namespace(namespace, env!("CARGO_BIN_EXE_taut"));
     command.args(arguments);
     command
 }
 
-/// A server on the loop-back interface, and where it listens.
+/// Starts a server on the loopback interface and returns its address.
 fn server_here() -> (Program, String) {
     let mut server = Program::start(&mut taut(&[
         "probe",
@@ -38,7 +38,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn a_session_is_accounted_for_at_both_ends_and_fills_its_folder() {
+fn both_ends_count_a_session_and_its_folder_is_complete() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out");
@@ -75,13 +75,13 @@ fn a_session_is_accounted_for_at_both_ends_and_fills_its_folder() {
     );
     assert_eq!(found["repetitions"].as_array().unwrap().len(), 4);
     assert_eq!(found["budget"]["share"], 1.0);
-    // Part of the round trip; the kernel may not tell, or the clock be set meanwhile.
+    // The wake-up is part of the round trip. The kernel may not report it, or the clock may be set during the run.
     if let Some(wake_up) = found["wake_up_ns"].as_object() {
         assert!(number(&wake_up["avg_ns"]) < number(&found["rtt_ns"]["avg_ns"]));
     }
     let mean = &found["rtt_mean_ns"];
     assert!(number(&mean["low"]) <= number(&mean["point"]), "{mean}");
-    // A probe that leaves late has waited: what it waited is in the one and not in the other.
+    // A probe that leaves late has waited, which only one of both times includes.
     assert!(number(&found["rtt_from_intended_ns"]["avg_ns"]) >= number(&found["rtt_ns"]["avg_ns"]));
     let all = &found["cpu"]["all"];
     let shares = ["user", "system", "irq", "softirq", "steal", "guest", "idle"];
@@ -108,13 +108,13 @@ fn a_session_is_accounted_for_at_both_ends_and_fills_its_folder() {
     let refused = run(taut(&asked).arg(&out));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
     let said = server.interrupt().success().last_json();
-    // The client's first ones ask whether somebody is there.
+    // The client's first probes check whether the server exists.
     assert!(number(&said["probes"]["answered"]) >= 201.0, "{said}");
     assert_eq!(said["probes"]["malformed"], 0);
 }
 
 #[test]
-fn a_server_ends_with_its_input_and_says_what_was_no_probe() {
+fn a_server_ends_with_its_input_and_counts_malformed_probes() {
     let _turn = alone();
     let arguments = [
         "probe",
@@ -141,7 +141,7 @@ fn a_server_ends_with_its_input_and_says_what_was_no_probe() {
 }
 
 #[test]
-fn a_search_finds_a_rate_that_its_own_trials_bear_out() {
+fn a_search_finds_a_rate_that_its_own_trials_confirm() {
     let _turn = alone();
     let (_server, address) = server_here();
     let arguments = [
@@ -226,11 +226,11 @@ fn wrong_input_is_told_in_a_line() {
     }
 }
 
-/// A testbed whose first interface leads to a host of its own through `far_interface`.
+/// Builds a testbed with its first interface connected to a host through `far_interface`.
 fn hosts(far_interface: &str, from: impl Fn(&Testbed) -> String) -> (Testbed, Namespace) {
     let testbed = Testbed::builder().build().unwrap();
     let far = two_hosts(&testbed, &from(&testbed), far_interface);
-    // Its search for routers would count as packets.
+    // Router solicitations would count as packets.
     let off = "[ ! -e /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6";
     run(in_namespace(&far.0, "sh").args(["-c", off])).success();
     (testbed, far)
@@ -264,7 +264,8 @@ fn round_trips_over_a_wire_are_those_of_irtt() {
     peer.wait_until("irtt listens", |stdout, stderr| {
         (stdout.to_string() + stderr).contains("starting")
     });
-    // Processors that sleep between packets wake up late in some virtual machines, for who sleeps as irtt does: they are kept awake.
+    // In some virtual machines, processors that sleep between packets wake up late for a sleeping program such as irtt,
+    // so they are kept awake.
     let awake = || {
         Program::start(Command::new("chrt").args([
             "--idle",
@@ -295,7 +296,7 @@ fn round_trips_over_a_wire_are_those_of_irtt() {
         let theirs: Value = serde_json::from_str(&theirs.stdout).unwrap();
         let ours_ns = number(&ours["rtt_ns"]["p50_ns"]);
         let theirs_ns = number(&theirs["stats"]["rtt"]["median"]);
-        // Sleeping programs on a shared machine: what is told apart is a wrong unit or a wrong stamp.
+        // On a shared machine, sleeping programs only allow a coarse check: it finds a wrong unit or timestamp.
         let ratio = ours_ns / theirs_ns;
         if !(0.2..5.0).contains(&ratio) {
             return Err(format!("{ours_ns} ns, irtt {theirs_ns} ns"));
@@ -304,7 +305,7 @@ fn round_trips_over_a_wire_are_those_of_irtt() {
     });
 }
 
-/// What `impair` with these settings does to 300 probes, as the client tells it.
+/// Returns the client's report of 300 probes through `impair` with these settings.
 fn impaired(settings: &str, chain: &Path) -> Value {
     let text = format!(
         "ports = [\"af_packet:dut0\", \"af_packet:dut1\"]\nflush = \"each\"\nwait = \"yield\"\n[[function]]\nname = \"impair\"\n{settings}"
@@ -347,16 +348,16 @@ fn faults_made_on_purpose_are_the_ones_counted() {
     let folder = scratch();
     let chain = folder.path().join("chain.toml");
     undisturbed(|| {
-        // Behind the address resolution and the first question; counted in each direction, so that packet 50
-        // is a question and an answer of other probes.
+        // The packets follow address resolution and the first request. Each direction is counted separately, so packet
+        // 50 is a request and a reply of different probes.
         let found = impaired(
             "lose_at = [50, 51, 120]\nduplicate_at = [200]\nreorder_at = [250]\n",
             &chain,
         );
         let counts = ["lost", "duplicate", "reordered", "malformed", "refused"];
         let counts = counts.map(|count| number(&found[count]));
-        // Questions 50, 51, 120 and three answers; a question and an answer twice, the question's copy being
-        // answered as well; one overtaken on either way.
+        // The faults hit requests 50, 51, 120 and three replies. A request and a reply are duplicated, the request's
+        // copy being answered as well, and one packet is overtaken in each direction.
         if counts != [6.0, 2.0, 2.0, 0.0, 0.0] {
             return Err(format!("{counts:?} {found}"));
         }

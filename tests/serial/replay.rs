@@ -1,5 +1,5 @@
-//! Captures replayed: through every pair of ports that this machine can make, and by the command; what is
-//! written is read by programs not written here.
+//! Captures replayed through every pair of ports that this machine supports, and by the command. Other programs read
+//! the files that taut writes.
 
 use crate::support::program::{Finished, PATIENCE, Program, run};
 use crate::support::{alone_and_root, is_installed, scratch, taut};
@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 const SEED: u64 = 0x9ca9;
 
-/// Frames of all lengths with any contents. The EtherType is one for experiments, so that nobody on the
-/// way takes a part of them for a tag or an address.
+/// Builds frames of all lengths with any contents. The EtherType is an experimental one, so that no part of the path
+/// reads a tag or an address in them.
 fn frames(n: usize) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(SEED);
     (0..n)
@@ -47,8 +47,8 @@ fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     fs::write(path, file).unwrap();
 }
 
-/// Reads a capture as taut writes it (pcap in nanoseconds, little-endian), up to its end or a part of a
-/// record: the frames, and whether it ends with a whole one.
+/// Reads a capture as taut writes it (pcap in nanoseconds, little-endian), up to its end or an incomplete record.
+/// Returns the frames, and whether the last record is complete.
 fn read_capture(path: &Path) -> (Vec<Vec<u8>>, bool) {
     let file = fs::read(path).unwrap();
     assert_eq!(file[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
@@ -64,11 +64,11 @@ fn read_capture(path: &Path) -> (Vec<Vec<u8>>, bool) {
     (frames, at == file.len())
 }
 
-/// One worker's ports and memory, driven by hand: one thread, so that nothing depends on who runs when.
+/// One worker's ports and memory, driven by the test on one thread, so that nothing depends on scheduling.
 struct HandDriven {
     from: Box<dyn Port>,
     to: Box<dyn Port>,
-    /// Received and not taken yet.
+    /// Packets received and not sent yet.
     under_way: Batch,
 }
 
@@ -99,12 +99,12 @@ impl HandDriven {
 
 struct Replay {
     folder: TempDir,
-    /// None without root: then only ports of user space are tried.
+    /// The testbed; `None` without root, and then only ports of user space are tried.
     testbed: Option<Testbed>,
 }
 
-/// The specs of a port and of the other end of the same link, and whether that is in the namespace of the
-/// testbed's generator; no other end where the port is on a file itself.
+/// The specs of a port and of the other end of the same link, and whether that end is in the namespace of the testbed's
+/// generator. There is no other end if the port uses a file itself.
 type Ends = (String, Option<(String, bool)>);
 
 impl Replay {
@@ -112,7 +112,7 @@ impl Replay {
         self.folder.path().join(name)
     }
 
-    /// `place` is 0 for the port that receives and 1 for the one that sends.
+    /// Returns both ends; `place` is 0 for the port that receives and 1 for the one that sends.
     fn ends(&self, kind: &str, place: usize) -> Option<Ends> {
         let unique = self.file(&format!("{kind}-{place}").replace([',', '='], "-"));
         let unique = unique.display();
@@ -141,7 +141,7 @@ impl Replay {
                 let far = format!("af_packet:tap{place}");
                 Some((format!("tap:tap{place}"), Some((far, false))))
             }
-            // A device of DPDK that needs nothing; a name of its own each time.
+            // The DPDK device needs no hardware, and gets a new name each time.
             "dpdk" => {
                 static NUMBER: AtomicU32 = AtomicU32::new(0);
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -157,15 +157,15 @@ impl Replay {
         }
     }
 
-    /// The file that is read (0) or written (1).
+    /// Returns the file that is read (0) or written (1).
     fn capture(&self, place: usize) -> String {
         let name = ["in.pcap", "out.pcap"][place];
         let role = ["read", "write"][place];
         format!("pcap:{},role={role}", self.file(name).display())
     }
 
-    /// Replays the capture from the far end of one port through both to the far end of the other, and
-    /// into a file. False if this machine cannot have one of the ports.
+    /// Replays the capture from the far end of one port through both to the far end of the other, and into a file.
+    /// Returns false if this machine lacks one of the ports.
     fn through(&self, from: &str, to: &str, frames: &[Vec<u8>]) -> bool {
         let (Some(source), Some(sink)) = (self.ends(from, 0), self.ends(to, 1)) else {
             return false;
@@ -214,7 +214,7 @@ impl Replay {
                 middle.to.counters()
             );
         }
-        // Files are whole once their ports are gone.
+        // Files are complete once their ports are closed.
         drop((middle, outer));
         let (found, whole) = read_capture(&self.file("out.pcap"));
         assert_eq!(found.len(), frames.len(), "{from} to {to}");
@@ -231,7 +231,7 @@ fn sink_is_file(kind: &str) -> bool {
 }
 
 #[test]
-fn a_capture_comes_out_of_every_pair_of_ports_as_it_went_in() {
+fn a_capture_passes_every_pair_of_ports_unchanged() {
     let testbed = if taut_host::permissions::is_root() {
         Some(Testbed::builder().build().unwrap())
     } else {
@@ -254,18 +254,18 @@ fn a_capture_comes_out_of_every_pair_of_ports_as_it_went_in() {
     };
     let mut done = 0;
     for pair in copies(backends()) {
-        // The null port keeps nothing.
+        // The null port stores nothing.
         if pair.from == "null" || pair.to == "null" || !usable(&pair.from) || !usable(&pair.to) {
             continue;
         }
         done += usize::from(replay.through(&pair.from, &pair.to, &frames));
     }
-    // Those that need nothing: memif in both roles, pair and pcap.
+    // These ports need nothing: memif in both roles, pair and pcap.
     assert!(done >= 16, "{done}");
     println!("{done} pairs of ports");
 }
 
-/// `taut forward` with these ports in `folder`.
+/// Builds the command `taut forward` with these ports in `folder`.
 fn forward(folder: &Path, ports: &[&str]) -> Command {
     let mut command = taut(&["forward", "--quiet", "--json"]);
     command.current_dir(folder);
@@ -286,7 +286,7 @@ fn no_panic(finished: &Finished) {
 }
 
 #[test]
-fn the_command_ends_with_its_files_and_other_programs_read_what_it_wrote() {
+fn replay_ends_with_its_files_and_other_programs_read_them() {
     let (folder, frames) = one_capture(5000);
     for (out, flush) in [
         ("out.pcap", "idle(32)"),
@@ -314,7 +314,7 @@ fn the_command_ends_with_its_files_and_other_programs_read_what_it_wrote() {
         println!("skipped: needs tshark");
         return;
     }
-    // Name, type and number of packets; then every frame's length and bytes.
+    // The output has name, type and number of packets, then every frame's length and bytes.
     let program = |name: &str, arguments: &[&str]| {
         let mut command = Command::new(name);
         run(command.args(arguments).current_dir(folder.path()))
@@ -328,7 +328,7 @@ fn the_command_ends_with_its_files_and_other_programs_read_what_it_wrote() {
             "{about}"
         );
         assert!(about.contains("5000"), "{about}");
-        // Stamped with the time of day at which they were sent, and in order.
+        // The packets are stamped with the time of day at which they were sent, and in order.
         let strict = program("capinfos", &["-o", "-S", "-a", "-T", "-r", "-M", out]);
         assert!(strict.contains("True"), "{strict}");
         let first: f64 = strict
@@ -340,7 +340,7 @@ fn the_command_ends_with_its_files_and_other_programs_read_what_it_wrote() {
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap();
         assert!((now.as_secs_f64() - first).abs() < 600.0, "{first}");
-        // A line of 16 bytes for each 16 bytes of each frame.
+        // The dump has a line for every 16 bytes of each frame.
         let dump = program(
             "tshark",
             &[
@@ -401,9 +401,9 @@ fn one_port_can_be_a_filter_from_file_to_file() {
 }
 
 #[test]
-fn a_file_waits_for_the_other_side_and_nothing_of_it_is_lost() {
+fn a_file_waits_for_its_peer_and_loses_no_packet() {
     let (folder, frames) = one_capture(2000);
-    // A ring far smaller than the file, to a side that comes later (and can buffer all of it).
+    // The ring is far smaller than the file, and the receiver, which can buffer all of it, starts later.
     let ports = ["pcap:in.pcap", "memif:a.sock,role=client,ring=32"];
     let mut sender = Program::start(&mut forward(folder.path(), &ports));
     sender.wait_for_stderr("down: ");
@@ -413,7 +413,7 @@ fn a_file_waits_for_the_other_side_and_nothing_of_it_is_lost() {
     assert_eq!(counters["tx_packets"], 2000, "{counters}");
     assert_eq!(counters["dropped_tx_full"], 0, "{counters}");
     receiver.wait_for_stderr("a.sock,ring=32: down: ");
-    // A link does not end with its other side.
+    // A link stays when its other side ends.
     assert!(receiver.is_running());
     receiver.interrupt().success();
     let (found, whole) = read_capture(&folder.path().join("out.pcap"));
@@ -421,12 +421,12 @@ fn a_file_waits_for_the_other_side_and_nothing_of_it_is_lost() {
 }
 
 #[test]
-fn what_was_written_is_whole_after_an_interrupt_and_readable_after_a_kill() {
+fn an_interrupted_capture_is_complete_and_a_killed_one_readable() {
     for kill in [false, true] {
         let (folder, frames) = one_capture(100);
         let ports = ["pcap:in.pcap,repeat=0", "pcap:out.pcap,role=write"];
         let mut command = forward(folder.path(), &ports);
-        // A bound in case this test is stopped: a file grows fast.
+        // The time limit bounds the file, which grows fast, if this test is stopped.
         let mut program = Program::start(command.args(["--seconds", "20"]));
         let out = folder.path().join("out.pcap");
         let size = || fs::metadata(&out).map_or(0, |m| m.len());
@@ -450,7 +450,7 @@ fn what_was_written_is_whole_after_an_interrupt_and_readable_after_a_kill() {
 }
 
 #[test]
-fn files_that_break_off_or_are_damaged_are_told_by_name_and_byte() {
+fn truncated_and_damaged_files_are_reported_with_name_and_offset() {
     let (folder, frames) = one_capture(10);
     let whole = fs::read(folder.path().join("in.pcap")).unwrap();
     let last = whole.len() - 16 - frames[9].len();
@@ -486,7 +486,7 @@ fn a_full_disk_ends_the_command_and_leaves_whole_frames() {
         return;
     };
     let (folder, frames) = one_capture(1000);
-    // A small disk that only this command sees, and what is on it at the end.
+    // The script mounts a small disk that only this command sees, and lists its files at the end.
     let script = "mkdir small && mount -t tmpfs -o size=512k taut-test small || exit 77
         \"$@\"
         code=$?

@@ -1,10 +1,10 @@
-//! The list of crates in docs/ARCHITECTURE.md against the crates: all are there, each below what it depends on. Corpora of fuzz targets
-//! against the tests of crates: all are replayed.
+//! The list of crates in docs/ARCHITECTURE.md is complete, and each crate is listed before its dependencies. The tests
+//! of crates replay every corpus of fuzz targets.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The crates that the list names, from the top.
+/// Returns the crates that the list names, from the top.
 fn listed() -> Vec<String> {
     let page = fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
     let (_, rooms) = page.split_once("\n## Rooms\n").unwrap();
@@ -16,7 +16,7 @@ fn listed() -> Vec<String> {
     names.collect()
 }
 
-/// What of the project a manifest depends on, dev-dependencies aside.
+/// Returns the crates of the project that a manifest depends on, without dev-dependencies.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut counts = false;
@@ -68,7 +68,7 @@ fn dependencies_are_read_from_all_tables_but_those_of_tests() {
     assert_eq!(found, ["port", "wire"]);
 }
 
-/// What fuzzing has learnt is replayed by the tests of the crate whose code it has led through.
+/// The tests of a crate replay the inputs that fuzzing found for its code.
 #[test]
 fn every_corpus_is_replayed() {
     let tests = fs::read_dir("crates").unwrap().filter_map(|it| {

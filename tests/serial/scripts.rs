@@ -1,4 +1,4 @@
-//! Lua scripts: every example, what a script that fails says, and what ends one that does not.
+//! Lua scripts: every example, the errors of a failing script, and the limits of one that does not end.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, scratch, taut};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const LOOP: [&str; 4] = ["--port", "pair:loop", "--port", "pair:loop"];
 
-/// An example over a pair of joined ports.
+/// Runs an example over a pair of joined ports.
 fn example(name: &str, ports: &[&str], arguments: &[&str]) -> Finished {
     let path = format!("examples/lua/{name}.lua");
     let mut words = vec!["script", &path, "--json"];
@@ -17,7 +17,7 @@ fn example(name: &str, ports: &[&str], arguments: &[&str]) -> Finished {
     run(&mut taut(&words)).success()
 }
 
-/// A script of its text, with these arguments.
+/// Runs a script with these arguments.
 fn script(text: &str, arguments: &[&str]) -> Finished {
     let folder = scratch();
     let path = folder.path().join("test.lua");
@@ -70,7 +70,7 @@ fn rfc2544_searches_every_size() {
     let done = example("rfc2544", &LOOP, &arguments);
     assert!(done.stdout.contains("  64 bytes: 0."), "{done:?}");
     assert!(done.stdout.contains(" 512 bytes: 0."), "{done:?}");
-    // Where nothing comes back, no rate passes.
+    // If no packet returns, no rate passes.
     let done = example("rfc2544", &["--port", "null:"], &arguments);
     assert!(
         done.stdout.contains("64 bytes: 0.000 Mpkt/s without"),
@@ -107,7 +107,7 @@ fn timestamps_fills_a_histogram_of_its_own() {
 fn gtpu_flood_keeps_inner_packets_whole() {
     let _turn = alone();
     let done = example("gtpu_flood", &LOOP, &["20k", "0.2"]);
-    // Every stamp and checksum inside the tunnels is right, or they would not count as ours.
+    // Every timestamp and checksum inside the tunnels is right, or they would not be recognised.
     let sent = number_after(&done.stdout, "sent ");
     let back = format!("{sent} came back, foreign 0");
     assert!(sent > 0 && done.stdout.contains(&back), "{done:?}");
@@ -151,7 +151,7 @@ fn arp_responder_answers_another_process() {
         end })
         print("sent " .. r.sent .. " replies " .. replies .. " wrong " .. wrong)"#;
     let asked = script(asker, &["--port", &client]).success();
-    // On a busy machine the last answers may come when nobody waits any more; wrong ones never may.
+    // On a busy machine the last replies may arrive too late; wrong ones never occur.
     let replies = number_after(&asked.stdout, "replies ");
     assert!(replies > 0, "{asked:?}");
     assert_eq!(number_after(&asked.stdout, "wrong "), 0, "{asked:?}");
@@ -272,12 +272,12 @@ fn a_script_that_loops_for_ever_ends_at_its_limit() {
     }
 }
 
-/// Counts, measures, and then does not come back from a library.
+/// A script that counts, measures, and then blocks in a library.
 const COUNT: &str =
     "taut.counter('n'):add(3) for i = 1, 1500 do taut.histogram('h'):record(i) end ";
 const HANG: &str = "string.find(('a'):rep(1e6), ('a*'):rep(50) .. 'b') ";
 
-/// Whether nothing that a script has started or made is left; what it counted is said.
+/// Checks that nothing of a script is left, and that its counters are printed.
 #[track_caller]
 fn assert_given_up(done: &Finished, code: i32) {
     assert_eq!(done.code(), Some(code), "{done:?}");
@@ -288,7 +288,7 @@ fn assert_given_up(done: &Finished, code: i32) {
 }
 
 #[test]
-fn a_call_that_does_not_come_back_ends_with_the_limit_and_what_was_counted_is_said() {
+fn a_blocked_call_ends_at_the_limit_and_prints_counters() {
     let folder = scratch();
     let socket = folder.path().join("s");
     let server = format!("memif:{}", socket.display());
@@ -314,7 +314,7 @@ fn a_call_that_does_not_come_back_ends_with_the_limit_and_what_was_counted_is_sa
 }
 
 #[test]
-fn what_a_trusted_script_has_started_ends_with_it() {
+fn processes_of_a_trusted_script_end_with_it() {
     let slept = format!("sleep 600.{}", std::process::id());
     let text = format!("{COUNT}print('begun') os.execute('{slept}; true') {HANG}");
     let end = ["--trust", "--limit-seconds", "0.3", "--json"];
@@ -333,7 +333,7 @@ fn what_a_trusted_script_has_started_ends_with_it() {
 }
 
 #[test]
-fn one_ctrl_c_ends_a_call_that_does_not_come_back() {
+fn one_ctrl_c_ends_a_blocked_call() {
     let folder = scratch();
     let path = folder.path().join("test.lua");
     fs::write(&path, format!("{COUNT}print('begun') {HANG}")).unwrap();
@@ -343,7 +343,7 @@ fn one_ctrl_c_ends_a_call_that_does_not_come_back() {
 }
 
 #[test]
-fn what_a_script_holds_outside_of_lua_is_limited() {
+fn the_memory_of_a_script_outside_lua_is_limited() {
     for (text, part) in [
         (
             "function f() end local t = {} for i = 1, 30 do t = { t, t } end taut.task(nil, 'f', t)",
@@ -382,7 +382,7 @@ fn a_stream_reads_files_of_trusted_scripts_alone() {
 }
 
 #[test]
-fn ctrl_c_ends_traffic_and_the_script_says_its_last_words() {
+fn ctrl_c_ends_traffic_and_the_script_finishes() {
     let folder = scratch();
     let path = folder.path().join("test.lua");
     fs::write(
@@ -424,7 +424,7 @@ fn a_trusted_script_reaches_files_and_another_does_not() {
 
 #[test]
 fn fields_are_written_where_they_belong() {
-    // Each packet takes a number from the script, and is read again by name and by byte on arrival.
+    // Each packet gets a number from the script, and is read again by name and by byte on arrival.
     let text = r#"
         local n, seen, bad = 0, 0, 0
         taut.send(taut.port(1), function(batch)

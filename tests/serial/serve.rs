@@ -1,4 +1,4 @@
-//! `taut serve`: results of two small experiments in a browser's place: the list, reports, a comparison, files; by curl.
+//! `taut serve`: results of two small experiments, requested by curl: the list, reports, a comparison, files.
 
 use crate::support::program::{Program, run};
 use crate::support::{alone, is_installed, scratch, taut};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// An experiment whose runs take no time and nothing from others.
+/// An experiment whose runs take no time and need no other program.
 const EXPERIMENT: &str = r#"
 title = "Numbers"
 [loop]
@@ -38,8 +38,8 @@ fn experiment(folder: &Path, out: &str) {
 }
 
 #[test]
-fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
-    // One experiment at a time has the machine.
+fn the_server_lists_displays_compares_and_serves_results() {
+    // Only one experiment at a time uses the machine.
     let _turn = alone();
     if !is_installed("curl") {
         return println!("skipped: needs curl (package curl)");
@@ -63,14 +63,14 @@ fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
         page.contains("list.json") && !page.contains("src=") && !page.contains("{{"),
         "{page}"
     );
-    // What is written meanwhile comes into the list.
+    // A new result appears in the list.
     experiment(folder.path(), "two");
     server.wait_until("the second experiment", |_, _| {
         let list: Vec<Value> = serde_json::from_str(&get("list.json").success().stdout).unwrap();
         let done = |entry: &Value| entry["stage"] == "finished" && entry["verdicts"]["holds"] == 1;
         list.len() == 2 && list.iter().all(done)
     });
-    // Reports are shown in a frame, by an address with a key in it that opens this one only.
+    // Reports are shown in a frame, by an address with a key that opens only that report.
     let root: String = url.split_inclusive('/').take(3).collect();
     let framed = |path: &str| {
         let around = get(path).success().stdout;
@@ -101,7 +101,7 @@ fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
 }
 
 #[test]
-fn what_cannot_be_served_is_one_line() {
+fn unservable_folders_and_addresses_are_refused() {
     let folder = scratch();
     let missing = folder.path().join("none");
     let refused = run(taut(&["serve"]).arg(&missing));

@@ -1,4 +1,4 @@
-//! The script that sets machines up and counts tests: `./run`.
+//! The script that prepares machines and counts tests: `./run`.
 
 use crate::support::program::run;
 use crate::support::scratch;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `script` with functions of `./run` before it, in a folder whose programs are found first.
+/// Runs `script` after functions of `./run`, with a folder first on the search path.
 fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
     let whole = fs::read_to_string("run").unwrap();
     let mut text = "set -eu\n".to_string();
@@ -26,7 +26,7 @@ fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
     finished.success().stdout
 }
 
-/// A `dpkg-query` that knows these packages.
+/// Writes a `dpkg-query` that lists these packages.
 fn knows(folder: &Path, states: &[(&str, &str)]) {
     let program = folder.join("dpkg-query");
     let lines: String = states
@@ -122,7 +122,7 @@ fn counted(environment: &str) -> (String, bool) {
 fn skipped_tests_are_counted_apart() {
     let (shown, good) = counted("");
     assert!(good, "{shown}");
-    // Of three that "passed" one tested something; what is no test has no name.
+    // One of three that "passed" tested something; the list excludes lines that are not tests.
     assert!(
         shown.contains("\ntests: 1 passed, 0 failed, 1 ignored, 3 skipped\n"),
         "{shown}"
@@ -135,7 +135,7 @@ fn skipped_tests_are_counted_apart() {
 }
 
 #[test]
-fn a_test_that_a_busy_machine_left_open_is_counted_apart_with_its_attempts() {
+fn a_test_skipped_on_a_busy_machine_is_counted_separately() {
     let (shown, _) = counted("");
     for line in [
         "repeated: attempt 2 of 2, as others ran for 30ms of 1.0s: late (ssh::fourth)\n",
@@ -154,7 +154,7 @@ fn a_skip_without_a_reason_fails_in_continuous_integration() {
         .lines()
         .filter(|line| line.starts_with("run: not to be skipped"))
         .collect();
-    // A line of the list that names no reason allows nothing.
+    // A line of the list without a reason allows nothing.
     assert_eq!(refused.len(), 1, "{shown}");
     assert!(
         refused[0].contains("the kernel says no (ssh::third)"),

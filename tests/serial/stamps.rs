@@ -1,4 +1,4 @@
-//! Stamps of arrival of the receiving port: one for every packet, and earlier than when the generator saw it.
+//! Receive timestamps of ports: one for every packet, and earlier than the generator's own.
 
 use crate::support::program::run;
 use crate::support::undisturbed::undisturbed;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 use taut_host::{Steering, Testbed, choose_cores};
 
-/// Sends through gen0, and receives with a port of `spec` what came through the bridge.
+/// Sends through gen0, and receives the bridge's packets with a port of `spec`.
 fn generate(testbed: &Testbed, spec: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("ip");
     let inside = ["netns", "exec", testbed.generator_namespace()];
@@ -26,8 +26,8 @@ fn bridge() -> Testbed {
     testbed.build().unwrap()
 }
 
-/// Every packet received has a stamp, and at every quantile stamps are earlier than the generator; so they would
-/// not be if more than a few packets were stamped later than seen.
+/// Checks that every packet received has a timestamp, and that at every quantile it is earlier than the generator's.
+/// That fails if more than a few packets are stamped late.
 fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
     undisturbed(|| {
         let generated = run(&mut generate(testbed, spec, &["--json"]));
@@ -39,20 +39,20 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
         let stamped = &stamps["latency_ns"];
         assert_eq!(whole["count"], summary["tally"]["received"], "{summary}");
         if stamped["count"] != whole["count"] {
-            // The kernel begins to stamp for packet sockets when one of its threads comes to it.
+            // The kernel starts to stamp for packet sockets only when one of its threads runs.
             return Err(summary.to_string());
         }
         let error_ns = stamps["error_ns"].as_f64().unwrap();
         let at = |of: &Value, name: &str| of[name].as_f64().unwrap();
         for quantile in ["min_ns", "avg_ns", "p50_ns", "p99_ns", "max_ns"] {
-            // Histograms keep two digits and more.
+            // Histograms have a resolution of two digits and more.
             let (by_kernel, by_program) = (at(stamped, quantile), at(whole, quantile));
             assert!(
                 by_kernel < by_program * 1.01 + error_ns,
                 "{quantile}: {summary}"
             );
         }
-        // The way through a bridge takes longer than clocks err.
+        // The path through a bridge takes longer than the error of clocks.
         if at(stamped, "p50_ns") <= 0.0 || at(stamped, "p50_ns") >= at(whole, "p50_ns") {
             return Err(summary.to_string());
         }
@@ -61,7 +61,7 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
 }
 
 #[test]
-fn packet_sockets_and_xdp_sockets_have_a_stamp_for_every_packet() {
+fn packet_sockets_and_xdp_sockets_timestamp_every_packet() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -89,7 +89,7 @@ fn packet_sockets_and_xdp_sockets_have_a_stamp_for_every_packet() {
     }
 }
 
-/// Whether DPDK ports can be opened here; says so if not.
+/// Reports whether DPDK ports can be opened; prints a line if not.
 fn has_dpdk() -> bool {
     let dpdk = taut_port::backends().iter().find(|b| b.name == "dpdk");
     if let Some(Err(lacking)) = dpdk.map(|backend| (backend.probe)()) {
@@ -120,7 +120,7 @@ fn stamps_of_a_clock_that_nobody_knows_are_no_data() {
     let _turn = alone();
     let folder = scratch();
     let path = folder.path().join("empty.pcap");
-    // Microseconds, version 2.4, Ethernet.
+    // The header: microseconds, version 2.4, Ethernet.
     let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1];
     std::fs::write(&path, header.map(u32::to_le_bytes).concat()).unwrap();
     let name = format!("net_pcap{}", std::process::id());

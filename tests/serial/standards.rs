@@ -1,5 +1,5 @@
-//! docs/reference/standards.md against the sources: every standard that they cite has its heading there, and every
-//! clause its line.
+//! docs/reference/standards.md compared with the sources: every standard that they cite has its heading there, and
+//! every clause its line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +22,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A source as one line: what breaks lines and begins those of comments is left out.
+/// Joins a source to one line, without line breaks and comment markers.
 fn flat(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.trim();
@@ -33,12 +33,12 @@ fn flat(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// The characters of `text` from its start on that are like that.
+/// Returns the longest prefix of `text` with characters that satisfy `is`.
 fn leading(text: &str, is: impl Fn(char) -> bool) -> &str {
     &text[..text.find(|c| !is(c)).unwrap_or(text.len())]
 }
 
-/// The standard that `text` begins with, as it is compared, and how much of the text names it.
+/// Returns the standard that `text` begins with, in normal form, and the length of its name in the text.
 fn standard(text: &str) -> Option<(String, usize)> {
     let kinds = [
         "RFC ",
@@ -68,14 +68,14 @@ fn standard(text: &str) -> Option<(String, usize)> {
         _ => !number.is_empty(),
     };
     let length = kind.len() + number.len();
-    // The year of an edition is no part of the name.
+    // The year of an edition is not part of the name.
     let year = leading(&text[length..], |c| c == '-' || c.is_ascii_digit());
     let edition = if kind == "IEEE 802." { year.len() } else { 0 };
     let name = text[..length].trim_start_matches("IEEE ");
     is_one.then(|| (name.to_string(), length + edition))
 }
 
-/// A clause's number at the start of `text`: 5.2.1-3, 2(B), 26; a letter where `may_be_letter`.
+/// Returns the clause number at the start of `text`: 5.2.1-3, 2(B), 26; a letter if `may_be_letter`.
 fn number(text: &str, may_be_letter: bool) -> Option<(String, usize)> {
     let digits = leading(text, |c| c == '.' || c == '-' || c.is_ascii_digit());
     let digits = digits.trim_end_matches(['.', '-']);
@@ -99,7 +99,7 @@ fn number(text: &str, may_be_letter: bool) -> Option<(String, usize)> {
     ends.then(|| (letter.to_string(), 1))
 }
 
-/// The clauses that `text` begins with, as the page's lines name them, and how much of it names them.
+/// Returns the clauses that `text` begins with, in the form of the page's lines, and their length in the text.
 fn clauses(text: &str) -> Option<(Vec<String>, usize)> {
     if let Some(rest) = text.strip_prefix("REQ-") {
         let digits = leading(rest, |c| c.is_ascii_digit());
@@ -135,7 +135,8 @@ fn clauses(text: &str) -> Option<(Vec<String>, usize)> {
     (!found.is_empty()).then_some((found, at))
 }
 
-/// What a source cites. A clause that stands alone, in a bracket or as "its section", is of the standard named last.
+/// Collects the citations of a source. A clause without a standard, in brackets or as "its section", belongs to the
+/// last standard named.
 fn cited(text: &str, all: &mut Clauses) {
     let text = flat(text);
     let mut last: Option<(String, usize)> = None;
@@ -168,7 +169,7 @@ fn cited(text: &str, all: &mut Clauses) {
     }
 }
 
-/// The page's standards and clauses; and what is wrong with its lines.
+/// Returns the page's standards and clauses, and the errors in its lines.
 fn page() -> (Clauses, Vec<String>) {
     let (mut standards, mut wrong) = (Clauses::new(), Vec::new());
     let mut names: Vec<String> = Vec::new();

@@ -1,5 +1,5 @@
-//! `taut tap` beside the generator: its counts are the generator's, its latency is less, what a device drops is
-//! known by number, and another program's time stamps agree. The same in line, over memif.
+//! `taut tap` compared with the generator: its counts are the generator's, its latency is lower, dropped packets are
+//! identified by number, and another program's timestamps agree. A second test does the same in line, over memif.
 
 use crate::support::program::{Program, run};
 use crate::support::undisturbed::{Complaint, undisturbed};
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use taut_host::{Steering, Testbed, choose_cores};
 
-/// A tap on the device's interfaces that watches.
+/// Starts a tap on the device's interfaces.
 fn start_tap(testbed: &Testbed, arguments: &[&str]) -> Program {
     let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
     command.args(["tap", "dut0", "dut1", "--json"]);
@@ -50,7 +50,7 @@ fn bridge() -> Testbed {
     testbed.build().unwrap()
 }
 
-/// Latencies by sequence number of a file of samples in CSV; none for a lost packet.
+/// Reads latencies by sequence number from a file of samples in CSV; `None` for a lost packet.
 fn latencies_ns(samples: &Path) -> BTreeMap<u64, Option<u64>> {
     let text = std::fs::read_to_string(samples).unwrap();
     let rows = text.lines().skip(1).map(|row| {
@@ -60,14 +60,14 @@ fn latencies_ns(samples: &Path) -> BTreeMap<u64, Option<u64>> {
     rows.collect()
 }
 
-/// The samples of the only flow that entered through this side.
+/// Reads the samples of the only flow that entered through this side.
 fn tap_samples(folder: &Path, side: &str) -> BTreeMap<u64, Option<u64>> {
     let mut flows = std::fs::read_dir(folder.join(side)).unwrap().flatten();
     let flow = flows.find(|entry| entry.path().is_dir()).unwrap();
     latencies_ns(&flow.path().join("samples.csv"))
 }
 
-/// The tap's packets are the generator's, and each was inside for less than its round trip.
+/// Checks that the tap's packets are the generator's, and that each was inside for less than its round trip.
 fn compare(testbed: &Testbed, options: &str) {
     undisturbed(|| {
         let folder = scratch();
@@ -85,7 +85,8 @@ fn compare(testbed: &Testbed, options: &str) {
         }
         let number = |of: &serde_json::Value| of.as_u64().unwrap();
         let sent = number(&generated.last_json()["tally"]["sent"]);
-        // The kernel of some virtual machines skips its trace points for milliseconds: that is said, packet by packet.
+        // The kernel of some virtual machines skips its trace points for milliseconds, which is reported packet by
+        // packet.
         let unseen = number(&tapped["missed"]["unseen"]);
         if unseen * 10 > sent {
             let skipped = format!("the kernel skipped {unseen} trace points: {tapped}");
@@ -108,7 +109,7 @@ fn compare(testbed: &Testbed, options: &str) {
             .filter_map(|(number, it)| Some((number, (*it)?)));
         let inside: BTreeMap<u64, u64> = seen.map(|(number, it)| (*number, it)).collect();
         assert!(inside.len() as u64 + unseen >= sent, "{tapped}");
-        // Each lies within the round trip; but they are read from two clocks.
+        // Each time is within the round trip, but they are read from two clocks.
         let longer = inside
             .iter()
             .filter(|(number, i)| outside[number].is_some_and(|o| **i >= o));
@@ -118,7 +119,7 @@ fn compare(testbed: &Testbed, options: &str) {
 }
 
 #[test]
-fn every_packet_is_inside_a_bridge_for_less_than_its_round_trip() {
+fn every_packet_crosses_a_bridge_in_less_than_its_latency() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -126,7 +127,7 @@ fn every_packet_is_inside_a_bridge_for_less_than_its_round_trip() {
 }
 
 #[test]
-fn every_packet_is_inside_a_forwarder_on_xdp_sockets_for_less_than_its_round_trip() {
+fn every_packet_crosses_a_forwarder_in_less_than_its_latency() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -138,7 +139,7 @@ fn every_packet_is_inside_a_forwarder_on_xdp_sockets_for_less_than_its_round_tri
 }
 
 #[test]
-fn a_packet_that_the_device_drops_is_lost_by_its_number() {
+fn dropped_packets_are_reported_by_their_sequence_number() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -162,7 +163,7 @@ fn a_packet_that_the_device_drops_is_lost_by_its_number() {
     );
 }
 
-/// Epoch seconds at which tshark saw UDP packets on an interface of the bridge, by sequence number.
+/// Starts tshark, which records the epoch seconds of UDP packets on an interface of the bridge by sequence number.
 fn captured(testbed: &Testbed, interface: &str, folder: &Path) -> Program {
     let file = folder.join(format!("{interface}.pcap"));
     let mut command = testbed.command_in_device("tshark");
@@ -187,9 +188,9 @@ fn times(folder: &Path, interface: &str) -> BTreeMap<String, f64> {
     let listed = run(&mut command).success().stdout;
     let rows = listed.lines().filter_map(|row| row.split_once('\t'));
     rows.filter_map(|(time, payload)| {
-        // Magic, flow, and the sequence number, in hexadecimal digits.
+        // The digits are magic, flow, and the sequence number, in hexadecimal.
         let number = payload.get(8..20)?.to_string();
-        // Seconds of this century lose the nanoseconds: what is before the point is not needed.
+        // A floating-point number of this century's seconds loses the nanoseconds, so only the fraction is used.
         let (seconds, fraction) = time.split_once('.')?;
         let seconds = seconds.parse::<u64>().ok()? % 1000;
         Some((
@@ -202,7 +203,7 @@ fn times(folder: &Path, interface: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn another_programs_time_stamps_agree() {
-    /// tshark's stamps are taken some hundred nanoseconds from the tap's; this is for a noisy machine.
+    /// tshark's timestamps are taken some hundred nanoseconds from the tap's; this bound allows for a noisy machine.
     const BOUND_NS: f64 = 5_000.0;
     let Some(_turn) = alone_and_root() else {
         return;
@@ -216,7 +217,7 @@ fn another_programs_time_stamps_agree() {
         let folder = scratch();
         let inside = folder.path().join("tap");
         let captures = ["dut0", "dut1"].map(|i| captured(&testbed, i, folder.path()));
-        // It says so before it does.
+        // tshark reports that it is ready before it is.
         std::thread::sleep(Duration::from_secs(1));
         let out = format!("--out={}", inside.display());
         let tap = start_tap(&testbed, &[&out, "--samples=csv"]);
@@ -327,7 +328,7 @@ samples = "latency/inside"
     assert!(!found(&out, "inside.svg").is_empty());
 }
 
-/// The files below a folder whose path ends like this.
+/// Returns the files below a folder with this end of their path.
 fn found(folder: &Path, end: &str) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -343,7 +344,7 @@ fn found(folder: &Path, end: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn what_cannot_be_tapped_is_said_in_one_line_and_leaves_no_folder() {
+fn an_invalid_wiretap_is_refused_and_creates_no_folder() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -371,7 +372,7 @@ fn what_cannot_be_tapped_is_said_in_one_line_and_leaves_no_folder() {
     );
 }
 
-/// One run of generate, tap, forward through `impair`, tap, generate. An error where the machine spoiled it.
+/// Runs generate, tap, forward through `impair`, tap, generate once. Returns an error if the machine spoiled it.
 fn compare_in_line() -> Result<(), String> {
     let (outer, inner) = (Sockets::new(), Sockets::new());
     let folder = scratch();
@@ -396,7 +397,7 @@ fn compare_in_line() -> Result<(), String> {
         .ports("server", "")
         .into_iter()
         .zip(inner.ports("client", ""));
-    // The generator's, then the device's, of each side.
+    // The ports are the generator's, then the device's, of each side.
     let (generators, devices): (Vec<_>, Vec<_>) = ways.unzip();
     for (generator, device) in generators.chunks(2).zip(devices.chunks(2)) {
         tap.args(generator).args(device);
@@ -436,7 +437,7 @@ fn compare_in_line() -> Result<(), String> {
     let (sent, entered) = (number(&tally["sent"]), number(&direction["entered"]));
     assert!(entered <= sent, "{tally} {tapped}");
     if (entered, &direction["left"]) != (sent, &tally["received"]) {
-        // The generator waits for 20 ms of silence; on two cores for three programs that may be too little.
+        // The generator waits for 20 ms of silence; on two cores for three programs that may be too short.
         return Err(format!("the generator did not wait: {tally} {tapped}"));
     }
 
@@ -462,7 +463,7 @@ fn compare_in_line() -> Result<(), String> {
     let lost: Vec<u64> = lost.map(|(sequence, _)| *sequence).collect();
     assert_eq!(lost, dropped, "{tapped}");
     assert_eq!(direction["lost"], dropped.len(), "{tapped}");
-    // One counter, but each program has calibrated it for itself.
+    // The counter is the same, but each program has calibrated it for itself.
     let pairs = inside.iter().zip(outside.values());
     let longer = pairs.filter(|((_, inside), outside)| inside.is_some() && inside >= outside);
     match longer.count() {
@@ -472,13 +473,13 @@ fn compare_in_line() -> Result<(), String> {
 }
 
 #[test]
-fn in_line_it_sees_what_the_generator_sends_and_the_device_drops() {
+fn an_inline_tap_reports_sent_packets_and_drops_correctly() {
     let _turn = alone();
     undisturbed(compare_in_line);
 }
 
 #[test]
-fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer() {
+fn an_inline_tap_and_a_wiretap_receive_the_same_packets() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -529,7 +530,7 @@ fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer()
         );
         let (line, wires) = (tap_samples(&line, "A"), tap_samples(&wires, "dut0"));
         assert!(line.keys().eq(wires.keys()));
-        // From two clocks.
+        // The times come from two clocks.
         let longer = wires.values().zip(line.values()).filter(|(w, l)| w >= l);
         match longer.count() {
             n if n * 1000 <= line.len() => Ok(()),
@@ -539,7 +540,7 @@ fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer()
 }
 
 #[test]
-fn what_cannot_stand_in_line_is_said_in_one_line_and_leaves_no_folder() {
+fn an_invalid_inline_tap_is_refused_and_creates_no_folder() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("results");

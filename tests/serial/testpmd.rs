@@ -1,4 +1,4 @@
-//! DPDK's `dpdk-testpmd` at the other end of memif: taut forwards for it, and is forwarded by it.
+//! DPDK's `dpdk-testpmd` at the other end of memif: taut forwards for it, and it forwards for taut.
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::testpmd::Testpmd;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const ROLES: [&str; 2] = ["server", "client"];
 
-/// What may lie in both of testpmd's bursts of 32.
+/// The largest number of packets in both of testpmd's bursts of 32.
 const CIRCULATING: u64 = 64;
 
 fn start_forward(sockets: &Sockets, role: &str) -> Program {
@@ -31,7 +31,7 @@ fn wait_for_links(forward: &mut Program, ups: usize) {
     });
 }
 
-/// Waits for a second with packets, after the `lines` that were there before.
+/// Waits for a second with packets, after the first `lines` lines.
 fn wait_for_packets(forward: &mut Program, lines: usize) {
     forward.wait_until("packets", |stdout, _| {
         stdout
@@ -45,8 +45,8 @@ fn counter(summary: &Value, name: &str) -> u64 {
     summary["counters"][name].as_u64().unwrap()
 }
 
-/// `taut generate` sends `size` bytes a packet through what `other_end` starts at the sockets' other
-/// end: all that were sent came back, whole and in order.
+/// Sends `size` bytes a packet by `taut generate` through the program that `other_end` starts at the sockets' other
+/// end. Checks that all packets return, intact and in order.
 fn all_come_back(
     role: &str,
     ends: usize,
@@ -73,25 +73,26 @@ fn all_come_back(
             (crate::support::program::run(&mut taut(&generate)), testpmd)
         };
         if !testpmd.is_running() {
-            // DPDK's own fault (docs/reference/ports.md): its thread for the socket unmaps what its worker polls.
+            // This is a bug of DPDK (docs/reference/ports.md): its thread for the socket unmaps a ring that its worker
+            // polls.
             let died = format!("testpmd died as its peer left: {}", testpmd.output());
             return Err(Complaint::spoilt(died));
         }
         if finished.code() == Some(1) {
-            // The generator was kept from its core.
+            // The generator was preempted.
             return Err(finished.stderr.into());
         }
         let summary = finished.success().last_json();
         let tally = &summary["tally"];
         assert_eq!(tally["corrupt"], 0, "{summary}");
         if tally["foreign"] != 0 {
-            // Of the warm-up, held up for longer than the generator waits for stragglers.
+            // The packets belong to the warm-up and were delayed for longer than the generator waits for stragglers.
             return Err(summary.to_string().into());
         }
         for name in ["duplicate", "reordered"] {
             assert_eq!(summary["sequence"][name], 0, "{summary}");
         }
-        // Refused were those that came before testpmd's first moment.
+        // The refused packets are those that arrived before testpmd was ready.
         let sent = tally["sent"].as_u64().unwrap();
         if sent >= 1_000 && summary["lost"] == 0 && tally["received"] == sent {
             Ok(())
@@ -110,7 +111,7 @@ fn wait_until_listened_on(sockets: &[PathBuf]) {
 }
 
 #[test]
-fn packets_go_round_between_testpmd_and_the_forwarder_in_both_roles() {
+fn packets_circulate_between_testpmd_and_the_forwarder_in_both_roles() {
     if !testpmd::is_here() {
         return;
     }
@@ -121,10 +122,10 @@ fn packets_go_round_between_testpmd_and_the_forwarder_in_both_roles() {
         let mut testpmd = Testpmd::start(other(role), &sockets.paths());
         wait_for_links(&mut forward, 2);
         testpmd.forward_burst("io");
-        // Each turn of a burst ends in both counters; a moment of them is plenty.
+        // Each round of a burst counts in both counters, so a moment suffices.
         sleep(Duration::from_millis(300));
         let theirs = testpmd.stop();
-        // The forwarder hands over what was on its way.
+        // The forwarder passes on the packets in flight.
         sleep(Duration::from_millis(200));
         let ours = forward.interrupt().success().last_json();
         let (rx, tx) = (counter(&ours, "rx_packets"), counter(&ours, "tx_packets"));
@@ -153,7 +154,7 @@ fn the_forwarder_takes_all_that_testpmd_can_send() {
         let mut forward = start_forward(&sockets, role);
         let mut testpmd = Testpmd::start(other(role), &sockets.paths());
         wait_for_links(&mut forward, 2);
-        // Sends on both ports as fast as it can, and receives nothing.
+        // testpmd sends on both ports as fast as possible, and receives nothing.
         testpmd.forward("txonly");
         sleep(Duration::from_millis(500));
         let theirs = testpmd.stop();
@@ -161,14 +162,14 @@ fn the_forwarder_takes_all_that_testpmd_can_send() {
         let ours = forward.interrupt().success().last_json();
         assert!(theirs.tx > 10_000, "{role}: {theirs:?}");
         assert_eq!(counter(&ours, "rx_packets"), theirs.tx, "{role}: {ours}");
-        // Nobody takes what is forwarded: a ring's worth is out, the rest counted as dropped.
+        // Nothing receives the forwarded packets: one ring is full, and the rest is counted as dropped.
         let gone = counter(&ours, "tx_packets") + counter(&ours, "dropped_tx_full");
         assert_eq!(gone, theirs.tx, "{role}: {ours}");
     }
 }
 
 #[test]
-fn every_packet_comes_back_from_a_testpmd_server_at_every_size() {
+fn every_packet_comes_back_from_a_testpmd_server() {
     if !testpmd::is_here() {
         return;
     }
@@ -183,7 +184,7 @@ fn every_packet_comes_back_from_a_testpmd_server_at_every_size() {
 }
 
 #[test]
-fn every_packet_comes_back_from_a_testpmd_client_at_every_size() {
+fn every_packet_comes_back_from_a_testpmd_client() {
     if !testpmd::is_here() {
         return;
     }
@@ -206,10 +207,10 @@ fn every_packet_comes_back_when_testpmd_swaps_the_addresses() {
     });
 }
 
-/// On one port: with two, DPDK (22.11) now and then sends the file of another region than it says, or
-/// crashes, as both of its ports lend the same memory at the same time.
+/// Every packet returns over one port. With two, DPDK (22.11) sometimes sends the file of the wrong region or crashes,
+/// as both of its ports lend the same memory at the same time.
 #[test]
-fn every_packet_comes_back_from_a_testpmd_that_lends_its_own_memory() {
+fn every_packet_comes_back_from_testpmd_with_its_own_memory() {
     if !testpmd::is_here() {
         return;
     }
@@ -244,7 +245,7 @@ fn a_killed_testpmd_is_noticed_and_a_new_one_served() {
             let downs = forward.stderr().matches(": down").count();
             testpmd.kill();
             if role == "client" {
-                // DPDK (22.11) cannot bind over the socket file that its killed self left; taut can.
+                // DPDK (22.11) cannot bind over the socket file of its killed predecessor; taut can.
                 for path in sockets.paths() {
                     std::fs::remove_file(path).unwrap();
                 }
@@ -259,8 +260,8 @@ fn a_killed_testpmd_is_noticed_and_a_new_one_served() {
     }
 }
 
-/// Under a testpmd server only: DPDK's client (22.11) tries its server once, when its port is started,
-/// and does not come back after a disconnect.
+/// This works under a testpmd server only. DPDK's client (22.11) connects once, when its port is started, and does not
+/// reconnect after a disconnect.
 #[test]
 fn a_killed_forwarder_is_replaced_under_a_testpmd_that_stays() {
     if !testpmd::is_here() {

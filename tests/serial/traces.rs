@@ -1,4 +1,4 @@
-//! Captures as a stream's pattern: their gaps and sizes with taut's packets, and their own frames.
+//! Captures as a stream's pattern: their gaps and sizes with taut's packets, or their own frames.
 
 use crate::support::program::{Finished, run};
 use crate::support::undisturbed::undisturbed;
@@ -6,7 +6,7 @@ use crate::support::{alone, scratch, taut};
 use std::fs;
 use std::path::Path;
 
-/// A pcap file in nanoseconds; returns its frames.
+/// Writes a pcap file in nanoseconds; returns its frames.
 fn write_capture(path: &Path, gaps_ns_and_lengths: &[(u32, usize)]) -> Vec<Vec<u8>> {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
@@ -26,7 +26,7 @@ fn write_capture(path: &Path, gaps_ns_and_lengths: &[(u32, usize)]) -> Vec<Vec<u
     frames
 }
 
-/// Times and frames of a capture that taut wrote.
+/// Reads times and frames of a capture that taut wrote.
 fn read_capture(path: &Path) -> Vec<(u64, Vec<u8>)> {
     let file = fs::read(path).unwrap();
     assert_eq!(file[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
@@ -51,11 +51,11 @@ fn generate(ports: &[String], pattern: &str, more: &[&str]) -> Finished {
 }
 
 #[test]
-fn the_frames_of_a_trace_go_out_unchanged_over_and_over_at_its_times() {
+fn frames_of_a_trace_repeat_unchanged_at_its_times() {
     let _turn = alone();
     let folder = scratch();
     let [trace, sent] = ["in.pcap", "out.pcap"].map(|name| folder.path().join(name));
-    // 100 ms a pass: 60 ms of it in one gap.
+    // A pass takes 100 ms: 60 ms of it in one gap.
     let packets = [(0, 60), (15_000_000, 700), (60_000_000, 1514)];
     let frames = write_capture(&trace, &packets);
     let pattern = format!("trace({})", trace.display());
@@ -71,7 +71,7 @@ fn the_frames_of_a_trace_go_out_unchanged_over_and_over_at_its_times() {
     undisturbed(|| {
         generate(std::slice::from_ref(&port), &pattern, &more).success();
         let out = read_capture(&sent);
-        // Passes of 112.5 ms: two whole ones and the first two packets of a third.
+        // Passes take 112.5 ms: two complete ones and the first two packets of a third.
         let bytes: Vec<_> = out.iter().map(|(_, frame)| frame).collect();
         let want: Vec<_> = frames.iter().cycle().take(8).collect();
         assert_eq!(bytes, want);
@@ -89,7 +89,7 @@ fn the_frames_of_a_trace_go_out_unchanged_over_and_over_at_its_times() {
 }
 
 #[test]
-fn packets_at_the_times_and_in_the_sizes_of_a_trace_are_measured() {
+fn packets_follow_the_times_and_sizes_of_a_trace() {
     let _turn = alone();
     let folder = scratch();
     let trace = folder.path().join("in.pcap");
@@ -107,7 +107,7 @@ fn packets_at_the_times_and_in_the_sizes_of_a_trace_are_measured() {
         if tally["received"] != tally["owed"] {
             return Err(summary.to_string());
         }
-        // 200 packets in 28.14 ms: six passes and most of a seventh are due.
+        // 200 packets take 28.14 ms: six passes and most of a seventh are due.
         let owed = tally["owed"].as_u64().unwrap();
         assert!((1_400..1_440).contains(&owed), "{summary}");
         let bytes = summary["ports"][0]["tx_bytes"].as_u64().unwrap();
@@ -150,8 +150,8 @@ fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
             number("fillers_received"),
             "{summary}"
         );
-        // 2500 bytes from packet to packet: two fillers. Fewer where the machine stood still: the line ran dry; more,
-        // and shorter ones, where it was late, up to 29 frames of 84 bytes.
+        // There are 2500 bytes from packet to packet, which is two fillers. A stopped machine sends fewer, as the line
+        // runs dry. A late one sends more and shorter ones, up to 29 frames of 84 bytes.
         match (300..=1_500 * 29).contains(&number("fillers_sent")) {
             true => Ok(()),
             false => Err(summary.to_string()),
@@ -160,7 +160,7 @@ fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_used_is_one_line_with_code_2() {
+fn an_unusable_trace_gives_one_line_and_code_2() {
     let folder = scratch();
     let trace = folder.path().join("in.pcap");
     write_capture(&trace, &[(0, 60), (1000, 60)]);

@@ -1,4 +1,4 @@
-//! `taut tune` on this machine: sees settings, changes them and changes them back to the byte, hears what interrupts.
+//! `taut tune` on this machine: it reads settings, changes them, restores every byte, and records what interrupts.
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const JOURNAL: &str = "/run/taut/tune.journal";
 
-/// The last CPU, if it is not the only one.
+/// Returns the last CPU, if there are several.
 fn quiet_cpu() -> Option<usize> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let last = online.trim().rsplit(['-', ',']).next().unwrap();
@@ -26,7 +26,7 @@ fn quiet_cpu() -> Option<usize> {
     Some(cpu)
 }
 
-/// Changes the machine back whatever becomes of the test.
+/// Restores the machine's settings, however the test ends.
 struct Restored;
 
 impl Drop for Restored {
@@ -35,7 +35,7 @@ impl Drop for Restored {
     }
 }
 
-/// The CPU for tests that change the machine, or none with the reason printed.
+/// Returns the CPU for tests that change the machine, or prints why there is none.
 fn changeable() -> Option<usize> {
     if !taut_host::permissions::is_root() {
         println!("skipped: needs root (settings of the kernel)");
@@ -52,7 +52,7 @@ fn json(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:?}"))
 }
 
-/// What every file that a dry run names holds, which groups there are, and what the drivers of its cards say.
+/// Returns the contents of every file that a dry run names, the existing groups, and the settings of card drivers.
 fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
     let commands = dry_run.as_array().unwrap().iter();
     let mut found = BTreeMap::new();
@@ -67,7 +67,7 @@ fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
             found.insert(format!("ethtool {}", show.join(" ")), Some(said.stdout));
             continue;
         }
-        // Who is in a group changes by itself.
+        // The members of a group change by themselves.
         let paths = command.split_whitespace().filter(|word| {
             word.starts_with('/') && !word.contains("/tasks") && !word.contains("cgroup.procs")
         });
@@ -98,14 +98,14 @@ fn an_audit_says_how_every_setting_stands() {
     for setting in taut_host::tune::settings() {
         assert!(said.contains(setting.name), "{}: {said}", setting.name);
     }
-    // A machine on which nothing is bad is rare, and code 0 then.
+    // A machine without a bad setting is rare, and gives code 0.
     let bad = findings.iter().filter(|f| f["state"] == "bad").count();
     let checked = run(&mut taut(&["tune", "audit", "--cpus", &list, "--check"]));
     assert_eq!(checked.code(), Some(i32::from(bad > 0)), "{checked:?}");
 }
 
 #[test]
-fn without_root_an_audit_works_and_apply_says_what_it_needs() {
+fn without_root_an_audit_works_and_apply_names_the_privilege() {
     let Some(cpu) = quiet_cpu() else { return };
     let as_nobody = |arguments: &[&str]| {
         let program = taut(arguments);
@@ -141,7 +141,7 @@ fn without_root_an_audit_works_and_apply_says_what_it_needs() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn invalid_tuning_arguments_are_refused_in_one_line() {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let rows = [
         ("audit --cpus x", 2, "no list of CPUs"),
@@ -181,7 +181,7 @@ fn what_cannot_be_is_said_in_one_line() {
     }
 }
 
-/// What apply would do.
+/// Returns the changes that apply would make.
 fn plan_of(cpus: &str) -> Value {
     let words = ["tune", "apply", "--cpus", cpus, "--dry-run", "--json"];
     json(&run(&mut taut(&words)).success())
@@ -200,7 +200,7 @@ fn apply_and_revert_bring_every_value_back_to_the_byte() {
     let during = knobs(&plan);
     let reverted = run(&mut taut(&["tune", "revert"]));
     let after = knobs(&plan);
-    // A group may be refused, as in a container; then it is as it was.
+    // A group may be refused, as in a container, and stays unchanged then.
     assert!(matches!(applied.code(), Some(0 | 3)), "{applied:?}");
     reverted.success();
     let differ = |a: &BTreeMap<_, _>, b: &BTreeMap<_, _>| {
@@ -246,10 +246,10 @@ fn an_apply_that_is_killed_midway_can_be_reverted() {
 }
 
 #[test]
-fn where_nothing_can_be_written_each_group_says_so_and_stays() {
+fn unwritable_settings_are_reported_and_stay_unchanged() {
     let _turn = alone();
     let Some(cpu) = changeable() else { return };
-    // As in a container: /sys and /proc read-only, a /run of its own, no control groups.
+    // This is like a container: /sys and /proc read-only, a /run of its own, no control groups.
     let script = format!(
         "mount -t tmpfs none /run && mount -t tmpfs none /sys/fs/cgroup && mount -o remount,bind,ro /sys && \
          mount --bind /proc/irq /proc/irq && mount -o remount,bind,ro /proc/irq && \
@@ -300,7 +300,7 @@ fn the_kernel_arguments_say_where_they_go() {
             "{said}"
         );
     }
-    // The security of a machine is nobody's to trade but its owner's.
+    // Security mitigations are the owner's decision.
     assert!(!said.contains("mitigations"), "{said}");
 }
 
@@ -312,11 +312,11 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// A task of this process on `cpu` that sleeps, works for 2 us or more, and writes down when.
+/// Runs a task of this process on `cpu` that sleeps, works for 2 us or more, and records when.
 fn disturb(cpu: usize, end: Arc<AtomicBool>, bursts: Bursts) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         taut_host::pin_current_thread(cpu).unwrap();
-        // Comes first where that is allowed; otherwise the scheduler gives it turns.
+        // The task gets real-time priority if allowed; otherwise the scheduler decides.
         let _ = taut_host::set_realtime(1);
         let mut length_ns = 2_000;
         while !end.load(Ordering::Relaxed) {
@@ -327,7 +327,7 @@ fn disturb(cpu: usize, end: Arc<AtomicBool>, bursts: Bursts) -> std::thread::Joi
                 last = now_ns();
             }
             bursts.lock().unwrap().push((start, last));
-            // 2 to 12 us.
+            // The lengths are 2 to 12 us.
             length_ns = 2_000 + (length_ns + 3_700) % 10_000;
         }
     })

@@ -1,4 +1,4 @@
-//! A machine that others work on is seen by who repeats attempts for it.
+//! Repeated attempts detect that other programs use the machine.
 
 use crate::support::alone;
 use crate::support::program::run;
@@ -10,7 +10,7 @@ use std::time::Duration;
 fn a_busy_stranger_is_seen() {
     let _turn = alone();
     let before = Machine::now();
-    // Its parent ends at once, so that it is no child of this test.
+    // Its parent ends at once, so it is no child of this test.
     let stranger = "timeout 0.2 sh -c 'while :; do :; done' >/dev/null 2>&1 &";
     run(Command::new("sh").args(["-c", stranger])).success();
     std::thread::sleep(Duration::from_millis(400));

@@ -1,10 +1,10 @@
-//! The lists of unsafe code, and of tests, in docs/SECURITY.md against the sources.
+//! The lists of unsafe code, and of tests, in docs/SECURITY.md compared with the sources.
 
 use crate::support::rust_files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How often code asks for what the compiler does not check.
+/// Counts the places where code uses what the compiler does not check.
 fn unsafe_places(text: &str) -> usize {
     let code = text
         .lines()

@@ -1,11 +1,11 @@
-//! `taut forward --control`: functions are replaced while packets flow, and none of them is lost.
+//! `taut forward --control`: functions are replaced while packets flow, and no packet is lost.
 
 use crate::support::program::Program;
 use crate::support::undisturbed::undisturbed;
 use crate::support::{Sockets, alone, taut};
 use serde_json::{Value, json};
 
-/// The answers to updates so far.
+/// Returns the replies to updates so far.
 fn answers(program: &Program) -> Vec<Value> {
     let lines = program.stdout();
     let lines = lines
@@ -45,7 +45,7 @@ fn forwarder(sockets: &Sockets, more: &[&str]) -> Program {
 #[test]
 fn a_chain_is_updated_under_traffic_without_loss() {
     let _turn = alone();
-    // A generator that is kept from its core for long finds a full ring: not the forwarder's fault.
+    // A generator that is preempted for long finds a full ring, which the forwarder does not cause.
     undisturbed(|| {
         let sockets = Sockets::new();
         let mut program = forwarder(&sockets, &["--function", "mac-swap"]);
@@ -54,7 +54,7 @@ fn a_chain_is_updated_under_traffic_without_loss() {
         words.extend(["--max-loss", "0"]);
         words.extend(ports.iter().map(String::as_str));
         let mut generator = Program::start(&mut taut(&words));
-        // Twice the same key leaves payloads as they were.
+        // The same key applied twice restores payloads.
         let lists = [
             json!([{"name": "xor", "key": 7}, {"name": "mac-swap"}, {"name": "xor", "key": 7}]),
             json!([]),
@@ -84,7 +84,7 @@ fn a_chain_is_updated_under_traffic_without_loss() {
 }
 
 #[test]
-fn a_wrong_update_is_refused_in_one_line_and_changes_nothing() {
+fn a_wrong_update_is_refused_and_changes_nothing() {
     let sockets = Sockets::new();
     let mut program = forwarder(&sockets, &["--wait", "interrupt"]);
     for (line, reason) in [

@@ -1,5 +1,5 @@
-//! Forwarders between veth pairs: the Linux bridge and taut on AF_PACKET and AF_XDP sockets, for taut's
-//! own packets and for those of programs that know nothing of it.
+//! Forwarders between veth pairs: the Linux bridge and taut on AF_PACKET and AF_XDP sockets, for packets of taut and of
+//! unmodified programs.
 
 use crate::support::hosts::{
     FAR, Transport, in_namespace, ip, transfer, two_hosts, wait_for_packets,
@@ -10,7 +10,7 @@ use crate::support::{RESTING, alone_and_root, is_installed};
 use std::process::Command;
 use taut_host::{Steering, Testbed, choose_cores};
 
-/// Programs between the interfaces, by the kind of their ports.
+/// Returns the programs between the interfaces, by the kind of their ports.
 fn backends() -> impl Iterator<Item = &'static str> {
     ["af_packet", "af_xdp"].into_iter().filter(|name| {
         let found = taut_port::backends()
@@ -63,7 +63,7 @@ fn no_panic(finished: &Finished) {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
 }
 
-/// All that `taut generate` sends out of gen0 is back at gen1.
+/// Checks that all packets of `taut generate` out of gen0 return at gen1.
 fn all_come_back(testbed: &Testbed) {
     undisturbed(|| {
         let finished = run(&mut generate(testbed, "0.5"));
@@ -118,7 +118,7 @@ fn every_packet_crosses_the_forwarder() {
 }
 
 #[test]
-fn an_interface_that_goes_down_is_said_and_works_again_when_it_is_back() {
+fn an_interface_that_goes_down_is_reported_and_recovers() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -134,7 +134,7 @@ fn an_interface_that_goes_down_is_said_and_works_again_when_it_is_back() {
         forward.wait_until("up again", |_, stderr| {
             stderr.matches("dut1: up").count() >= 2
         });
-        // What was lost meanwhile is lost; how the trial ends is its own affair.
+        // Losses during the change do not matter, nor how the trial ends.
         no_panic(&generator.interrupt());
         all_come_back(&testbed);
         assert!(forward.is_running());
@@ -161,7 +161,7 @@ fn an_interface_that_is_deleted_is_said_and_survived() {
 }
 
 #[test]
-fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
+fn unmodified_programs_reach_each_other_through_the_forwarder() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -175,7 +175,7 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
         let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
         let forward = start_forward(&testbed, backend);
         if ping {
-            // Also the first of them, which asks for an address.
+            // This includes the first one, which needs ARP.
             let mut command = in_namespace(testbed.generator_namespace(), "ping");
             let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", FAR]));
             assert!(
@@ -198,7 +198,7 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
 }
 
 #[test]
-fn what_a_filter_leaves_is_the_kernels_while_the_rest_is_forwarded() {
+fn packets_outside_the_filter_go_to_the_kernel() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -218,7 +218,7 @@ fn what_a_filter_leaves_is_the_kernels_while_the_rest_is_forwarded() {
         ));
     }
     let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-    // Frames that it takes go back where they came from.
+    // A frame that matches the filter returns to its sender.
     command.args(["forward", "--json", "--port", "af_xdp:dut0,filter=udp"]);
     let mut forward = Program::start(&mut command);
     forward.wait_for_stderr("takes udp and leaves the rest");

@@ -1,5 +1,5 @@
-//! Workers that sleep while no packets come: nothing is lost, nobody waits for longer than the policy says, and the
-//! processor time shows it.
+//! Workers that sleep while no packets arrive: no packet is lost, none waits longer than the policy allows, and less
+//! processor time is used.
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
@@ -8,7 +8,7 @@ use crate::support::{Sockets, alone, alone_and_root, other, scratch, taut};
 use serde_json::Value;
 use std::path::Path;
 
-/// A forwarder over both sockets that waits as `wait` says, and the role that its ports have.
+/// Starts a forwarder over both sockets with the policy `wait`, and with this role of its ports.
 fn forward(sockets: &Sockets, role: &str, wait: &str) -> Program {
     let mut words = vec!["forward", "--json", "--quiet", "--wait", wait];
     let ports = sockets.ports(role, "");
@@ -32,7 +32,7 @@ fn number(json: &Value, path: &str) -> f64 {
 }
 
 #[test]
-fn a_forwarder_that_sleeps_over_memif_loses_nothing_and_says_how_long_it_slept() {
+fn a_sleeping_forwarder_loses_nothing_and_reports_its_sleep_time() {
     let _turn = alone();
     for (wait, role) in [
         ("interrupt", "client"),
@@ -41,7 +41,7 @@ fn a_forwarder_that_sleeps_over_memif_loses_nothing_and_says_how_long_it_slept()
         ("yield", "client"),
         ("poll", "client"),
     ] {
-        // A generator that is kept from its core for long finds a full ring: not the forwarder's fault.
+        // A generator that is preempted for long finds a full ring, which the forwarder does not cause.
         undisturbed(|| {
             let sockets = Sockets::new();
             let program = forward(&sockets, role, wait);
@@ -67,8 +67,8 @@ fn a_forwarder_that_sleeps_over_memif_loses_nothing_and_says_how_long_it_slept()
     }
 }
 
-/// Seldom packets find a forwarder that sleeps. If nothing woke it, it would look every ten milliseconds, and the median
-/// packet wait for five. (On a machine with other work that may happen as well, now and then.)
+/// Rare packets wake a sleeping forwarder. Without the wake-up it would look every ten milliseconds, and the median
+/// packet would wait for five. (On a busy machine that happens sometimes as well.)
 #[test]
 fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
     let Some(_turn) = alone_and_root() else {
@@ -111,7 +111,7 @@ fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
 }
 
 #[test]
-fn a_forwarder_between_sleeps_uses_less_of_the_processor_than_one_that_polls() {
+fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_one() {
     let _turn = alone();
     undisturbed(|| {
         let share = |wait: &str| {
@@ -131,7 +131,8 @@ fn a_forwarder_between_sleeps_uses_less_of_the_processor_than_one_that_polls() {
             assert!(number(&summary, "/energy/seconds") >= 0.5, "{summary}");
             number(&summary, "/energy/device_cpu_share")
         };
-        // What polls gets whatever core is left on a machine that does other work, so only a half is demanded.
+        // On a busy machine a polling thread gets the remaining CPU time only, so less than half of that is required of
+        // the others.
         let [polls, sleeps, woken] = ["poll", "sleep(5ms)", "interrupt"].map(share);
         if sleeps < polls / 2.0 && woken < polls / 2.0 {
             Ok(())
@@ -142,10 +143,10 @@ fn a_forwarder_between_sleeps_uses_less_of_the_processor_than_one_that_polls() {
 }
 
 #[test]
-fn a_meter_is_asked_and_one_that_is_none_is_refused_before_anything_is_sent() {
+fn a_power_meter_is_read_and_wrong_ones_are_refused() {
     let _turn = alone();
     let folder = scratch();
-    // Each time it is asked, 7 joules more.
+    // Each read returns 7 joules more.
     let count = folder.path().join("count");
     let script = format!(
         "echo x >> {0}; echo $(($(wc -l < {0}) * 7))",
@@ -181,7 +182,7 @@ fn a_meter_is_asked_and_one_that_is_none_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn ports_that_cannot_wake_a_worker_are_named_with_those_that_can() {
+fn ports_that_cannot_wake_a_worker_are_named() {
     let words = ["forward", "--port", "null:", "--wait", "interrupt"];
     let finished = run(&mut taut(&words));
     assert_eq!(finished.code(), Some(2), "{finished:?}");

@@ -1,11 +1,11 @@
-//! The walks through the code in docs/ARCHITECTURE.md: each file that they name is there and holds the functions named
+//! The walks through the code in docs/ARCHITECTURE.md: each file that they name exists and contains the functions named
 //! with it.
 
 use std::fs;
 
 const HEADING: &str = "\n## Three walks through the code\n";
 
-/// Each file that a text names, with the functions named behind it: "`src/a.rs`: `run`, `show`".
+/// Returns each file that a text names, with the functions named after it: "`src/a.rs`: `run`, `show`".
 fn steps(text: &str) -> Vec<(String, Vec<String>)> {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let parts: Vec<&str> = text.split('`').collect();
@@ -28,7 +28,8 @@ fn steps(text: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Words in code marks in a step's sentences: those that read like functions are functions of a file of that step.
+/// Returns the words in code marks in a step's sentences; those that look like functions have to be in a file of that
+/// step.
 fn others(step: &str) -> Vec<String> {
     let words = step.split('`').skip(1).step_by(2);
     let is_name = |word: &&str| word.chars().all(|c| c == '_' || c.is_ascii_lowercase());
@@ -48,7 +49,7 @@ fn each_step_names_functions_that_are_there() {
     let (_, walks) = page.split_once(HEADING).unwrap();
     let walks = walks.split("\n## ").next().unwrap();
     assert_eq!(walks.matches("\n### ").count(), 3);
-    // A step goes as far as the next line that begins with a number, or an empty one.
+    // A step ends before the next line that begins with a number, or an empty one.
     let begins = |line: &str| line.is_empty() || line.starts_with(|c: char| c.is_ascii_digit());
     let mut all: Vec<String> = vec![String::new()];
     for line in walks.lines().filter(|line| !line.starts_with('#')) {

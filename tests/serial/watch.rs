@@ -1,5 +1,4 @@
-//! What can be seen of a running program: metrics for monitoring systems, and a dashboard that gives the
-//! terminal back.
+//! The display of a running program: metrics for monitoring systems, and a dashboard that restores the terminal.
 
 use crate::support::program::{Program, run};
 use crate::support::undisturbed::undisturbed;
@@ -10,7 +9,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Where a program says its metrics are.
+/// Returns the address of the metrics that a program prints.
 fn metrics_address(program: &mut Program) -> String {
     program.wait_for_stderr("/metrics\n");
     let stderr = program.stderr();
@@ -37,9 +36,9 @@ fn scrape(address: &str) -> String {
     body.to_string()
 }
 
-/// The samples of a text, by name with labels; fails where it breaks a rule of OpenMetrics 1.0.
+/// Returns the samples of a text, by name with labels; fails if it violates OpenMetrics 1.0.
 fn samples_of(text: &str) -> BTreeMap<String, f64> {
-    // Before the first trial there is nothing else to say.
+    // Before the first trial there are no samples.
     assert!(text == "# EOF\n" || text.ends_with("\n# EOF\n"), "{text}");
     let mut samples = BTreeMap::new();
     let mut families = BTreeSet::new();
@@ -72,7 +71,7 @@ fn samples_of(text: &str) -> BTreeMap<String, f64> {
             }
             continue;
         }
-        // No label of ours has a space in front of its value's end but inside quotes.
+        // The last space precedes the value, as only quoted label values contain spaces.
         let (name, value) = line.rsplit_once(' ').unwrap();
         let value: f64 = value.parse().unwrap();
         let bare = name.split('{').next().unwrap();
@@ -120,7 +119,7 @@ fn a_generator_gives_out_metrics_that_grow() {
         let name = samples
             .keys()
             .find(|name| name.starts_with("taut_generate_sent_packets_total"));
-        // None before the first look.
+        // Samples are missing before the first update.
         let value = name.map_or(0.0, |name| samples[name]);
         if value > seen.last().copied().unwrap_or(0.0) {
             seen.push(value);
@@ -185,7 +184,7 @@ fn a_capture_gives_out_its_counters() {
     ]));
     let address = metrics_address(&mut capture);
     loop {
-        // None before it has begun.
+        // Samples are missing before the start.
         let samples = samples_of(&scrape(&address));
         let kept = samples.get("taut_capture_kept_packets_total");
         if kept.is_some_and(|kept| *kept > 0.0) {
@@ -240,7 +239,7 @@ fn without_a_terminal_live_prints_plain_lines() {
     assert!(!finished.stdout.contains('\u{1b}'), "{finished:?}");
 }
 
-/// Runs taut on a pseudo-terminal, types `keys` once `awaited` stands on the dashboard; what came on the terminal.
+/// Runs taut on a pseudo-terminal, types `keys` once the dashboard shows `awaited`, and returns the terminal's output.
 fn on_a_terminal(arguments: &str, awaited: &str, keys: &[u8]) -> String {
     let folder = scratch();
     let out = folder.path().join("typescript");
@@ -280,7 +279,8 @@ fn the_terminal_is_given_back_as_it_was() {
                 .find(text)
                 .unwrap_or_else(|| panic!("{text:?} in {shown:?}"))
         };
-        // Onto the alternate screen and back, the cursor shown again, and only then the summary.
+        // The output switches to the alternate screen and back, shows the cursor again, and only then prints the
+        // summary.
         assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"));
         assert!(
             shown.rfind("\u{1b}[?25h") > shown.rfind("\u{1b}[?25l"),
@@ -291,7 +291,7 @@ fn the_terminal_is_given_back_as_it_was() {
             "{shown:?}"
         );
         assert!(shown.contains("code 0"), "{shown:?}");
-        // The command line stands at the top of the file as well, with a $ where the modes are.
+        // The top of the file also has the command line, with a $ in place of the modes.
         let modes = |name: &str| {
             let mut found = shown
                 .split(name)
@@ -308,7 +308,7 @@ fn the_terminal_is_given_back_as_it_was() {
 }
 
 #[test]
-fn a_capture_on_a_terminal_ends_at_a_key_and_gives_it_back() {
+fn a_capture_ends_on_a_key_and_restores_the_terminal() {
     let _turn = alone();
     if !is_installed("script") {
         println!("skipped: needs script (util-linux)");
@@ -327,7 +327,7 @@ fn a_capture_on_a_terminal_ends_at_a_key_and_gives_it_back() {
 }
 
 #[test]
-fn a_robot_on_a_terminal_is_drawn_until_a_key_ends_it() {
+fn a_robot_is_drawn_until_a_key_ends_it() {
     let _turn = alone();
     if !is_installed("script") {
         println!("skipped: needs script (util-linux)");
@@ -345,7 +345,7 @@ fn a_robot_on_a_terminal_is_drawn_until_a_key_ends_it() {
 }
 
 #[test]
-fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
+fn a_benchmark_displays_its_trials_and_ends_on_a_key() {
     let _turn = alone();
     if !is_installed("script") {
         println!("skipped: needs script (util-linux)");
@@ -358,7 +358,7 @@ fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
             "bench throughput --device memif-idle --size 64 --trial 2 --out {}",
             folder.path().join("out").display()
         );
-        // The first trial of the first search, as the dashboard's second line. The first screen may be older.
+        // The dashboard's second line shows the first trial of the first search. The first screen may be older.
         let shown = on_a_terminal(&arguments, "1/3", b"q");
         if shown.contains("only measure each other") && Instant::now() < deadline {
             std::thread::sleep(Duration::from_secs(1));
@@ -375,11 +375,11 @@ fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
 }
 
 #[test]
-fn a_benchmark_gives_out_metrics_that_grow_from_trial_to_trial() {
+fn a_benchmark_publishes_metrics_that_grow_across_trials() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out").display().to_string();
-    // More repetitions than it can come to: it ends because it is told to, never by itself.
+    // There are too many repetitions to finish: it ends because it is told to.
     let line = "bench throughput --device memif-idle --size 64 --trial 0.3 --repetitions 1000 \
                 --metrics 127.0.0.1:0 --out";
     let mut arguments: Vec<&str> = line.split(' ').collect();
@@ -401,14 +401,14 @@ fn a_benchmark_gives_out_metrics_that_grow_from_trial_to_trial() {
             assert!(bench.is_running(), "{}", bench.stderr());
             std::thread::sleep(Duration::from_millis(100));
         }
-        // Where there is no dashboard, each trial has a line with the rate tried and what is known.
+        // Without a dashboard, each trial has a line with the current rate and the result so far.
         bench.wait_for_stderr("left  64 throughput 1/1000: ");
         bench.interrupt()
     };
     assert_eq!(ended.code(), Some(130), "{ended:?}");
 }
 
-/// A terminal that is closed ends the run.
+/// Closing the terminal ends the run.
 #[test]
 fn a_terminal_that_goes_away_leaves_no_program_behind() {
     let _turn = alone();
@@ -456,11 +456,11 @@ fn the_last_second_is_told_as_well() {
             .filter(|line| line["event"] == "second")
             .map(|line| line["sent"].as_u64().unwrap())
             .collect();
-        // Nothing comes back, which is waited for.
+        // No packet returns; the generator waits for that.
         while seconds.last() == Some(&0) {
             seconds.pop();
         }
-        // A machine that is busy may hold up who counts for longer than half a second.
+        // A busy machine may delay the counting thread for longer than half a second.
         match (seconds.len(), seconds.iter().sum()) {
             (2, 2000) => Ok(()),
             _ => Err(format!("{seconds:?}")),

@@ -1,4 +1,4 @@
-//! Several workers of one chain, each with its part of the ports.
+//! Several workers of one chain, each with its share of the ports.
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
@@ -11,7 +11,7 @@ use taut_host::{Testbed, allowed_cpus};
 
 const TOOLS: [(&str, &str); 2] = [("ping", "iputils-ping"), ("iperf3", "iperf3")];
 
-/// Whether there is a core for each of two workers.
+/// Reports whether there is a core for each of two workers.
 fn has_two_cores() -> bool {
     let has = allowed_cpus().len() > 1;
     if !has {
@@ -20,7 +20,7 @@ fn has_two_cores() -> bool {
     has
 }
 
-/// What each worker has counted of something.
+/// Returns a counter of each worker.
 fn of_each(event: &Value, counter: &str) -> Vec<u64> {
     let workers = event["workers"].as_array().unwrap();
     let count = |it: &Value| it[counter].as_u64().unwrap();
@@ -33,7 +33,7 @@ fn both_links_up(forward: &mut Program) {
     });
 }
 
-/// The MAC address of an interface in a namespace.
+/// Returns the MAC address of an interface in a namespace.
 fn mac_of(namespace: &str, interface: &str) -> String {
     let path = format!("/sys/class/net/{interface}/address");
     let read = run(in_namespace(namespace, "cat").arg(path)).success();
@@ -41,7 +41,7 @@ fn mac_of(namespace: &str, interface: &str) -> String {
 }
 
 #[test]
-fn workers_of_a_translator_pass_each_other_what_is_the_others() {
+fn nat_workers_hand_off_packets_to_the_owner_of_flows() {
     let _turn = alone();
     let Some(hosts) = Hosts::new(2, &TOOLS) else {
         return;
@@ -59,7 +59,7 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
             inside.0, outside.0
         ),
     );
-    // Nobody answers for the translator: each side knows the other's MAC address.
+    // The translator does not answer ARP: each side has the other's MAC address.
     let (near, far) = (mac_of(&inside.0, "eth0"), mac_of(&outside.0, "eth0"));
     ip(&format!(
         "-n {} route add 203.0.113.0/24 dev eth0",
@@ -89,7 +89,7 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
             ("203.0.113.2", port),
         );
     }
-    // All of them get other functions, and keep what they know.
+    // All workers get other functions, and keep their state.
     let file = hosts.chain_file("nat.toml");
     let text = fs::read_to_string(&file).unwrap();
     let more = "[[function]]\nname = \"filter\"\ndefault = \"accept\"\nrules = []\n";
@@ -182,7 +182,7 @@ fn the_kernel_spreads_flows_over_sockets_and_queues() {
         transfer(Transport::Tcp, (&far.0, port), near, (FAR, port));
     }
     let summary = forward.interrupt().success().last_json();
-    // Each flow has one, both of its directions, and all of them have one by chance once in two thousand times.
+    // Both directions of a flow use one worker, and all flows use the same one by chance in one of two thousand runs.
     assert!(
         of_each(&summary, "rx_packets").iter().all(|rx| *rx > 100),
         "{summary}"
@@ -197,11 +197,11 @@ fn workers_of_a_gateway_have_the_same_bearers() {
 }
 
 #[test]
-fn a_worker_that_joins_a_gateway_has_the_bearers_of_the_others() {
+fn a_worker_that_joins_a_gateway_gets_all_bearers() {
     gateway_of_two_workers(true);
 }
 
-/// The second worker is there from the beginning, or joins the first.
+/// Runs a gateway whose second worker starts with the first or joins it later.
 fn gateway_of_two_workers(joins: bool) {
     let Some(_turn) = alone_and_root() else {
         return;
@@ -260,7 +260,7 @@ fn gateway_of_two_workers(joins: bool) {
         of_each(&summary, "rx_packets").iter().all(|rx| *rx > 100),
         "{summary}"
     );
-    // Those of the warm-up among them.
+    // The warm-up is included.
     let received = summary["counters"]["rx_packets"].as_u64().unwrap();
     assert!(received >= sent, "{summary}");
     assert_eq!(summary["outcomes"]["encapsulated"], received, "{summary}");
@@ -350,7 +350,7 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
 }
 
 #[test]
-fn a_peer_with_fewer_rings_than_workers_serves_the_first_ones() {
+fn a_peer_with_fewer_rings_serves_the_first_workers() {
     let _turn = alone();
     if !has_two_cores() {
         return;
@@ -376,7 +376,7 @@ fn a_peer_with_fewer_rings_than_workers_serves_the_first_ones() {
 }
 
 #[test]
-fn what_several_workers_cannot_be_is_said_in_one_line() {
+fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
     for (arguments, part) in [
         (&["--workers", "0"] as &[&str], "workers = 0: want 1 to 64"),
         (&["--workers", "65"], "want 1 to 64"),

@@ -9,14 +9,14 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 const SECONDS: u64 = 1800;
-/// Bearers made anew each second.
+/// Bearers created again each second.
 const BEARERS_PER_SECOND: &str = "20000";
-/// How often the functions of the chain are replaced.
+/// The interval at which the functions of the chain are replaced.
 const UPDATE: Duration = Duration::from_millis(500);
-/// What memory may grow by after the first tenth, kilobytes: noise of the allocator.
+/// The growth of memory allowed after the first tenth, kilobytes: noise of the allocator.
 const GROWTH_KB: u64 = 2048;
 
-/// Users behind one gateway: what comes out of their tunnels gets an outside address.
+/// Returns the functions for users behind one gateway: packets from their tunnels get an outside address.
 fn functions(control: &str, key: u8) -> [serde_json::Value; 4] {
     [
         serde_json::json!({"name": "gtpu", "address": "192.0.2.1", "load": "bearers.csv", "control": control}),

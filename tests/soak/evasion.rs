@@ -1,4 +1,4 @@
-//! Many more attacks than `./run test` hides from an inspection.
+//! Many more attacks against an inspection than in `./run test`.
 
 use super::share_of;
 use crate::support::alone;
@@ -13,6 +13,6 @@ fn no_receiver_is_handed_what_a_rule_forbids() {
     let Some(oracle) = Oracle::new(inspection) else {
         return;
     };
-    // Other ones than those of `./run test`.
+    // The seeds differ from those of `./run test`.
     prove(oracle, 1_000_000..1_000_000 + share_of(ATTACKS));
 }

@@ -1,8 +1,8 @@
-//! Half hours of packets at half of what a forwarder holds, while those who drive it change what becomes of them: a control plane by
-//! PFCP, BIRD, a controller by OpenFlow. Every packet is counted, and neither memory nor open files grow. What came of each piece is
-//! printed as a line of JSON.
+//! Soaks of half an hour at half the loss-free rate of a forwarder, while its drivers change what it does: a PFCP
+//! control plane, BIRD, an OpenFlow controller. Every packet is counted, and neither memory nor open files grow. Each
+//! piece prints its result as a line of JSON.
 
-use super::packets::{number, passed, routed};
+use super::packets::{number, passed, router_hosts};
 use super::{held_by, loss_free_rate, sending, share_of};
 use crate::support::drivers::{bird, birdc, establishment, group, moved, networks, ofctl, simple};
 use crate::support::hosts::Hosts;
@@ -21,27 +21,29 @@ use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, MessageType as M,
 
 /// Length of each soak.
 const SECONDS: u64 = 4 * PIECE_SECONDS;
-/// Length of its pieces at most, each with a forwarder of its own.
+/// The longest piece, each with a forwarder of its own.
 const PIECE_SECONDS: u64 = 1800;
-/// Share of the loss-free rate that packets are sent at. Where others need the machine, TAUT_SOAK_RATE is the rate, in packets per second.
+/// The fraction of the loss-free rate at which packets are sent. TAUT_SOAK_RATE sets the rate in packets per second
+/// instead, where others need the machine.
 const LOAD: f64 = 0.5;
-/// How often it is looked what the forwarder holds.
+/// The interval at which the forwarder's memory and files are sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// Part of a piece, one in so many, after which memory has come to what it stays at.
+/// The fraction of a piece, one in `SETTLING`, after which memory is stable.
 const SETTLING: u32 = 3;
 const LEAST_SECONDS: u64 = 180;
-/// What a least-squares line through resident memory may rise by from there to the end, kilobytes: noise of the allocator.
+/// The largest rise of a least-squares line through resident memory from there to the end, kilobytes: noise of the
+/// allocator.
 const RISE_KB: f64 = 512.0;
-/// Probability that the interval of that line's slope covers the truth.
+/// The confidence level of the interval of that line's slope.
 const CONFIDENCE: f64 = 0.95;
 
-/// How long whoever drives it may take at the lowest priority beside others.
+/// The timeout of a driver, which runs at the lowest priority.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Changes something about what becomes of packets; returns how many changes that was.
+/// A change of how packets are handled; it returns the number of changes made.
 type Change<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
-/// Runs a command to its end, which is to be a good one.
+/// Runs a command to its end and checks that it succeeds.
 fn patiently(command: &mut Command) -> Finished {
     Program::start(command).finish_within(PATIENCE).success()
 }
@@ -52,7 +54,7 @@ struct Soak<'a> {
     traffic: &'a [&'a str],
     /// Prepares the forwarder that has just started, in this folder, for the first packet.
     begin: &'a dyn Fn(&Path) -> Change<'a>,
-    /// Sees that every packet is counted, from the forwarder's summary and what the generator sent and received.
+    /// Checks that every packet is counted, from the forwarder's summary and the generator's sent and received counts.
     account: fn(&Value, u64, u64),
 }
 
@@ -88,7 +90,7 @@ impl Soak<'_> {
         forward
     }
 
-    /// Half of the rate that the forwarder holds while nobody changes anything.
+    /// Returns half of the rate that the forwarder sustains while nothing changes.
     fn half_load(&self) -> f64 {
         let (sockets, folder) = (Sockets::new(), scratch());
         let _forward = self.start(&sockets, folder.path());
@@ -129,7 +131,7 @@ impl Soak<'_> {
     }
 }
 
-/// Counts that are not 0, of those whose names begin so.
+/// Returns the counts above 0 with names that begin with `beginning`.
 fn seen(counts: &Value, beginning: &str) -> Value {
     let counts = counts.as_object().unwrap().iter();
     let seen = counts.filter(|(name, count)| name.starts_with(beginning) && number(count) > 0);
@@ -139,10 +141,10 @@ fn seen(counts: &Value, beginning: &str) -> Value {
     )
 }
 
-/// What a process holds, looked at now and then.
+/// The resources of a process, sampled over time.
 #[derive(Default)]
 struct Held {
-    /// Hours since packets began to be sent, behind a one: the terms of a line.
+    /// The terms of the fitted line: a one, then the hours since packets began to be sent.
     terms: Vec<Vec<f64>>,
     kilobytes: Vec<f64>,
     descriptors: Vec<usize>,
@@ -161,7 +163,7 @@ impl Held {
         self.descriptors.push(descriptors);
     }
 
-    /// Puts what was held into the row, and sees that it does not grow.
+    /// Adds the samples to the row and checks that they do not grow.
     fn stays(&self, row: &mut Value) {
         let names = ["at the start", "an hour"];
         let design = Design::new(&names, &self.terms, &self.kilobytes, Spread::Absolute).unwrap();
@@ -180,14 +182,14 @@ impl Held {
 
 // ---- a gateway and its control plane ----
 
-/// Sessions that there can be at one time, each with a tunnel.
+/// The largest number of sessions at one time, each with a tunnel.
 const SESSIONS: u32 = 1000;
 const BETWEEN_REQUESTS: Duration = Duration::from_millis(2);
 const RESPONSE_TIME: Duration = Duration::from_secs(1);
-/// Times that a request is sent before the gateway is given up.
+/// How often a request is sent before the gateway is considered dead.
 const MOST_REQUESTS: usize = 60;
 
-/// A control plane that makes, changes and deletes sessions.
+/// A control plane that creates, changes and deletes sessions.
 struct ControlPlane {
     socket: UdpSocket,
     sequence: u32,
@@ -197,7 +199,7 @@ struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// With all sessions.
+    /// Creates the control plane with all sessions.
     fn new(gateway: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(gateway).unwrap();
@@ -218,7 +220,7 @@ impl ControlPlane {
         plane
     }
 
-    /// Sends a request until it is answered; returns the response, which says that it was done.
+    /// Repeats a request until it is answered; returns the response, which reports success.
     fn ask(&mut self, request: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
         self.sequence += 1;
         let request = request(self.sequence);
@@ -269,7 +271,7 @@ impl ControlPlane {
             1 => {
                 self.ask(|sequence| moved(sequence, seid, sequence, [192, 0, 2, 7]));
             }
-            // What comes through the tunnel is dropped, or forwarded.
+            // Packets from the tunnel are dropped or forwarded.
             action => {
                 let id: (E, &[u8]) = (E::FAR_ID, &[0, 0, 0, 1]);
                 let far = group(&[id, (E::APPLY_ACTION, &[action - 1])]);
@@ -284,7 +286,7 @@ impl ControlPlane {
     }
 }
 
-/// Every packet has one outcome. What is decapsulated leaves through the second port, by which nothing else does.
+/// Checks that every packet has one outcome. Only decapsulated packets leave through the second port.
 fn tunnelled(summary: &Value, sent: u64, received: u64) {
     let outcomes = summary["outcomes"].as_object().unwrap();
     let of_packets = outcomes
@@ -305,14 +307,15 @@ fn tunnelled(summary: &Value, sent: u64, received: u64) {
 
 #[test]
 #[ignore = "two hours: ./run soak"]
-fn a_gateway_lasts_while_a_control_plane_makes_changes_and_deletes_sessions() {
+fn a_gateway_lasts_while_sessions_change_and_are_deleted() {
     let _turn = alone();
-    // A free port, as other programs may have the usual one.
+    // A free port, as other programs may use the default one.
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let gateway = free.local_addr().unwrap().to_string();
     drop(free);
+    // Each number of a sorting takes 8 bytes from its first use on: with few numbers all are used within minutes.
     let functions = format!(
-        "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\n\
+        "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nbearers = 8192\n\
          pfcp = {{ address = \"{gateway}\", peers = [\"127.0.0.1\"], heartbeat = \"none\" }}\n"
     );
     Soak {
@@ -339,19 +342,19 @@ fn a_gateway_lasts_while_a_control_plane_makes_changes_and_deletes_sessions() {
 
 // ---- a router and BIRD ----
 
-/// Networks that come and go, besides those of the packets.
+/// The number of routes that are announced and withdrawn, in addition to those of the packets.
 const NETWORKS: u32 = 1000;
 const OF_PACKETS: &str = "route 10.0.1.32/27 blackhole;\nroute 10.0.1.16/28 blackhole;\n";
-/// How long routes stay, and are away.
+/// How long routes stay announced and withdrawn.
 const BETWEEN_ROUTES: Duration = Duration::from_millis(500);
-/// How long it is waited for routes, which do not come while the port has no link.
+/// The timeout for routes, which do not arrive while the port has no link.
 const ROUTES_TIME: Duration = Duration::from_secs(5);
 
-/// A BIRD beside the router that hears of routes by BGP from another one, by a cable of their own.
+/// A BIRD beside the router, which learns routes by BGP from a second one over a separate cable.
 struct Announcer {
     control: PathBuf,
     router: PathBuf,
-    /// Ended with the soak.
+    /// The daemons, which end with the soak.
     _daemons: [Program; 2],
     announces: bool,
 }
@@ -387,7 +390,7 @@ impl Announcer {
         number(&status["status"]["routes_v4"])
     }
 
-    /// Has the routes announced, or withdrawn; returns how many the router has more or less since.
+    /// Announces or withdraws the routes; returns by how many the router's table changed.
     fn change(&mut self) -> u64 {
         let before = self.routes();
         self.announces = !self.announces;
@@ -442,12 +445,13 @@ fn a_router_lasts_while_bird_makes_routes_come_and_go() {
 // ---- a switch and its controller ----
 
 const RULES: u64 = 100;
-/// Room for rules: a switch has touched all of its memory when so many have come, as it takes new places before it uses old ones again.
+/// The number of rule slots. A switch has touched all of its memory after this many rules, as it uses new slots before
+/// it reuses old ones.
 const ROOM: u64 = 1024;
-/// How long rules stay, and are away.
+/// How long rules stay installed and removed.
 const BETWEEN_RULES: Duration = Duration::from_millis(500);
 
-/// Rules as `ovs-ofctl` reads them; half of the packets take the first ones.
+/// Rules as `ovs-ofctl` reads them; half of the packets match the first ones.
 fn rules() -> String {
     (0..RULES).fold(String::new(), |mut text, number| {
         let actions = ["drop", "output:2", "meter:1,output:2", "group:1"][number as usize % 4];
@@ -462,7 +466,7 @@ fn rules() -> String {
 
 #[test]
 #[ignore = "two hours: ./run soak"]
-fn a_switch_lasts_while_a_controller_makes_rules_come_and_go() {
+fn a_switch_lasts_while_a_controller_changes_its_flow_entries() {
     let _turn = alone();
     let address = "127.0.0.1:16754";
     let functions = format!(
@@ -483,7 +487,7 @@ fn a_switch_lasts_while_a_controller_makes_rules_come_and_go() {
             Box::new(move || {
                 say(&["add-flows", &file]);
                 sleep(BETWEEN_RULES);
-                // The meter and the group change as well, while rules lead to them.
+                // The meter and the group change as well, while rules refer to them.
                 rounds += 1;
                 let rate = 1000 + rounds % 1000;
                 say(&[

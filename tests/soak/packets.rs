@@ -1,4 +1,4 @@
-//! Packets through functions: what the generator sent was received, or dropped by a cause that has a counter.
+//! Packets through functions: every packet that the generator sent was received, or dropped with a counted cause.
 
 use super::{sending, share_of};
 use crate::support::program::{Program, run};
@@ -10,23 +10,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Packets of all chains together.
+/// The number of packets of all chains together.
 const PACKETS: u64 = 10_000_000_000;
-/// The generator sends what the rings take; where somebody asks for stations it has to answer, which it does at a rate.
+/// The generator's rate, as fast as the rings accept. A chain that resolves addresses needs replies from the generator,
+/// which sends those at a fixed rate.
 const RATE: &str = "max";
 const RATE_WITH_ANSWERS: &str = "2M";
 const SECONDS: u64 = 20;
-/// How long that may take at the lowest priority beside others.
+/// The timeout at the lowest priority, beside other programs.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 struct Case {
     name: &'static str,
-    /// Of all packets, in per cent: more where a packet costs less.
+    /// The percentage of all packets; chains with cheaper packets get more.
     share: u64,
     functions: &'static str,
     /// Fields of the traffic.
     set: &'static [&'static str],
-    /// Work that goes on beside, in the chain's folder, until it is told to stop; how often it has changed something.
+    /// Concurrent work in the chain's folder, until it is told to stop; it returns the number of changes.
     beside: Option<fn(&Path, &AtomicBool) -> u64>,
 }
 
@@ -34,7 +35,7 @@ const CASES: [Case; 6] = [
     Case {
         name: "switch",
         share: 10,
-        // One port in eight is dropped, one goes through a meter, others through a group or by tables.
+        // One port in eight is dropped, one uses a meter, others use a group or further tables.
         functions: RULES,
         set: &["dst_port=1000-1063 random", "src_port=1024-1200 random"],
         beside: None,
@@ -67,7 +68,7 @@ const CASES: [Case; 6] = [
         share: 25,
         beside: None,
         functions: "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nload = \"bearers.csv\"\n",
-        // One in eleven is told to be dropped.
+        // One bearer in eleven drops its packets.
         set: &[
             "protocol=gtpu",
             "outer_src_ip=192.0.2.7",
@@ -97,7 +98,7 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// Drops of a worker by all causes.
+/// Returns a worker's drops by all causes.
 pub fn dropped(counters: &Value) -> u64 {
     let counters = counters.as_object().unwrap();
     let causes = counters
@@ -106,7 +107,7 @@ pub fn dropped(counters: &Value) -> u64 {
     causes.map(|(_, count)| number(count)).sum()
 }
 
-/// Sends through one chain until so many packets were sent; how many that were.
+/// Sends through one chain until `packets` packets were sent; returns the number sent.
 fn soak(case: &Case, packets: u64) -> u64 {
     let sockets = Sockets::new();
     let folder = scratch();
@@ -146,7 +147,7 @@ fn soak(case: &Case, packets: u64) -> u64 {
         };
         let generate = format!("generate --rate {rate} --seconds {SECONDS} --warm-up 0");
         let line = sending(&generate, &sockets.ports("client", ""), case.set);
-        // The last line is there also where not all was sent that was asked for.
+        // The last line exists even if not all requested packets were sent.
         let generated = Program::start(&mut taut(&line)).finish_within(PATIENCE);
         let summary = generated.last_json();
         let [sent_now, received_now] = match case.beside {
@@ -178,12 +179,12 @@ fn soak(case: &Case, packets: u64) -> u64 {
     sent
 }
 
-/// Every packet that a chain got was sent by the generator, and has arrived there or has a cause.
+/// Checks that every packet of a chain was sent by the generator, and has arrived there or has a cause.
 pub fn passed(summary: &Value, sent: u64, received: u64) {
     let counters = &summary["counters"];
     assert_eq!(number(&counters["rx_packets"]), sent, "{summary}");
     assert_eq!(number(&counters["tx_packets"]), received, "{summary}");
-    // What functions add is taken out by the chain: repairs are no packets of anybody.
+    // The chain removes what its functions add: repairs are not user packets.
     let repairs = &summary["outcomes"]["repairs taken in"];
     let lost = dropped(counters) - repairs.as_u64().unwrap_or(0);
     assert_eq!(sent - received, lost, "{summary}");
@@ -205,7 +206,7 @@ rule = [
 ]
 ";
 
-/// Changes routes of half of the destinations, and of others, as fast as that goes.
+/// Changes routes of half of the destinations, and others, as fast as possible.
 fn change_routes(folder: &Path, stop: &AtomicBool) -> u64 {
     let mut changes = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -228,16 +229,16 @@ fn change_routes(folder: &Path, stop: &AtomicBool) -> u64 {
     changes
 }
 
-/// Every packet that a router got is counted under one cause, and what it has sent on has arrived, or met a full ring.
+/// Checks that every packet of a router has one cause, and that forwarded ones arrived or met a full ring.
 pub fn routed(summary: &Value, sent: u64, received: u64) {
     let counters = &summary["counters"];
     let outcomes = summary["outcomes"].as_object().unwrap();
-    // What goes to the slow path is counted there.
+    // Packets to the slow path are counted there.
     let is_end = |name: &str| !name.ends_with("beside the above") && name != "to the slow path";
     let causes = outcomes.iter().filter(|(name, _)| is_end(name));
     let counted: u64 = causes.map(|(_, count)| number(count)).sum();
     let of = |name: &str| number(&outcomes[name]);
-    // The generator's answers to questions came besides.
+    // The generator's ARP replies arrived as well.
     let got = number(&counters["rx_packets"]);
     assert!(got >= sent, "{got} of {sent}");
     assert_eq!(
@@ -254,7 +255,7 @@ pub fn routed(summary: &Value, sent: u64, received: u64) {
     );
 }
 
-/// Sends the share of all packets that goes through this chain.
+/// Sends this chain's percentage of all packets.
 fn every_packet_through(name: &str) {
     let _turn = alone();
     let case = CASES.iter().find(|case| case.name == name).unwrap();

@@ -1,5 +1,6 @@
-//! Peers of servers that are gone at any moment, in the middle of what they say, while packets pass: nobody hangs, others are served, and
-//! what they held is given back. The kernel closes the sockets of a peer that is killed, which is what these do.
+//! Clients of servers that disconnect at any moment, in the middle of a message, while packets pass. No server hangs,
+//! others are served, and resources of the lost clients are released. Closing the sockets has the effect of killing a
+//! client, as the kernel then closes them.
 
 use super::{held_by, share_of};
 use crate::support::program::{Finished, Program, run};
@@ -13,12 +14,13 @@ use std::time::{Duration, Instant};
 use taut_wire::pfcp::{ElementType as E, MessageType as M, NodeId, Writer};
 
 const PEERS: u64 = 1000;
-/// The first peers, after which memory has come to what it stays at.
+/// The first clients, after which memory is stable.
 const SETTLING: u64 = 100;
 const GROWTH_KB: u64 = 2048;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Has so many peers come and go by `peer`, which is given their numbers, and sees that the process holds no more for it.
+/// Connects and disconnects this many clients by `peer`, which is called with their numbers, and checks that the
+/// process keeps no resources of them.
 fn gone(what: &str, process: u32, mut peer: impl FnMut(u64, &mut fastrand::Rng)) {
     let mut random = fastrand::Rng::with_seed(1);
     let peers = share_of(PEERS);
@@ -48,8 +50,8 @@ fn gone(what: &str, process: u32, mut peer: impl FnMut(u64, &mut fastrand::Rng))
     }
 }
 
-/// Sends a random part of `message`, reads a part of the answer in half of the calls, and closes the connection; where an answer was not
-/// read, the kernel resets it.
+/// Sends a random part of `message`, reads a part of the reply in half of the calls, and closes the connection. If a
+/// reply was not read, the kernel resets the connection.
 fn breaks_off(mut stream: impl Read + Write, message: &[u8], random: &mut fastrand::Rng) {
     let said = random.usize(0..=message.len());
     let _ = stream.write_all(&message[..said]);
@@ -64,11 +66,11 @@ fn over_tcp(address: SocketAddr, message: &[u8], random: &mut fastrand::Rng) {
     stream
         .set_read_timeout(Some(Duration::from_millis(20)))
         .unwrap();
-    // Where an answer has come that it did not read, the kernel resets the connection.
+    // The kernel resets the connection if a reply has arrived unread.
     breaks_off(stream, message, random);
 }
 
-/// A forwarder that packets pass all the time, with its process.
+/// Starts a forwarder with constant traffic, and returns its process.
 fn forwarder(folder: &Path, functions: &str) -> Program {
     let file = folder.join("chain.toml");
     let ports = "ports = [\"null:source=32\", \"null:\"]\nwait = \"sleep(50us)\"\n";
@@ -78,7 +80,7 @@ fn forwarder(folder: &Path, functions: &str) -> Program {
     up
 }
 
-/// It has passed packets to the last second, and ends when it is told to.
+/// Checks that the forwarder passed packets until the last second and ends when told to.
 fn ends_well(what: &str, up: Program) -> Finished {
     let ended = up.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{what}: {ended:?}");
@@ -100,7 +102,7 @@ fn controllers_that_are_gone_leave_nothing() {
         folder.path(),
         &format!("[[function]]\nname = \"switch\"\nopenflow = \"{address}\"\n{rule}\n"),
     );
-    // HELLO, FEATURES_REQUEST, and a table of statistics.
+    // The messages are HELLO, FEATURES_REQUEST, and a request for table statistics.
     let hello = [4, 0, 0, 8, 0, 0, 0, 1, 4, 5, 0, 8, 0, 0, 0, 2];
     let flows = [
         &[
@@ -134,7 +136,8 @@ fn session_managers_that_are_gone_leave_nothing() {
     let functions = "[[function]]\nname = \"gtpu\"\naddress = \"127.0.0.8\"\npfcp = { address = \"127.0.0.8\", peers = [\"127.0.0.9\"] }\n";
     let up = forwarder(folder.path(), functions);
     gone("control planes of a gateway", up.id(), |number, random| {
-        // One after the other at the same address: each has begun at another moment, so what the one before had made goes.
+        // The clients use the same address one after the other. Each starts at another time, so the sessions of the
+        // previous one are deleted.
         let smf = UdpSocket::bind("127.0.0.9:8805").unwrap();
         smf.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut setup = Writer::message(M::ASSOCIATION_SETUP_REQUEST, None, number as u32);
@@ -189,7 +192,7 @@ fn those_who_probe_and_look_and_are_gone_leave_nothing() {
     ]));
     probed.success();
     server.interrupt();
-    // Browsers.
+    // Browsers come next.
     fs::create_dir(folder.path().join("results")).unwrap();
     let results = folder.path().join("results").display().to_string();
     let mut serve = Program::start(&mut taut(&[

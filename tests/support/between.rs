@@ -1,4 +1,4 @@
-//! `taut forward` with a chain between two memif links whose other ends are the test's own; and what tshark says of frames.
+//! `taut forward` with a chain between two memif links to the test, and the decoding of frames by tshark.
 
 use super::program::{Program, run};
 use super::{Sockets, is_installed, scratch, taut};
@@ -19,7 +19,7 @@ pub struct Between {
 }
 
 impl Between {
-    /// With these functions, as a chain file has them.
+    /// Starts a forwarder with these functions, in the form of a chain file.
     pub fn start(functions: &str) -> Self {
         let (sockets, folder) = (Sockets::new(), scratch());
         let [west, east] = sockets.paths().map(|p| format!("memif:{}", p.display()));
@@ -64,7 +64,7 @@ impl Between {
         send(&mut *self.ports[port], &self.resources.pool(), frames);
     }
 
-    /// What arrives at a port until there are `count`, or nothing more comes.
+    /// Receives at a port until there are `count` frames, or none arrives any more.
     pub fn receive(&mut self, port: usize, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -75,7 +75,7 @@ impl Between {
         frames
     }
 
-    /// What arrives at a port: `least` frames at least, then until nothing came for `silence`.
+    /// Receives at a port: at least `least` frames, then until none arrives for `silence`.
     pub fn receive_all(&mut self, port: usize, least: usize, silence: Duration) -> Vec<Vec<u8>> {
         let (mut frames, begun) = (Vec::new(), Instant::now());
         let mut last = begun;
@@ -98,13 +98,13 @@ impl Between {
         frames.extend(batch.packets().iter().map(|p| p.bytes().to_vec()));
     }
 
-    /// Ends it; how many packets became what.
+    /// Ends the forwarder; returns the number of packets by outcome.
     pub fn outcomes(self) -> serde_json::Value {
         self.program.interrupt().success().last_json()["outcomes"].clone()
     }
 }
 
-/// Sends frames one by one, until the port has taken all.
+/// Sends frames one by one, until the port has accepted all.
 pub fn send(port: &mut dyn Port, pool: &PoolHandle, frames: &[Vec<u8>]) {
     for frame in frames {
         let mut batch = Batch::new();
@@ -116,13 +116,13 @@ pub fn send(port: &mut dyn Port, pool: &PoolHandle, frames: &[Vec<u8>]) {
     }
 }
 
-/// Whether a frame is no packet but says or asks where a neighbour is.
+/// Reports whether a frame belongs to ARP or neighbour discovery.
 pub fn is_about_neighbours(frame: &[u8]) -> bool {
     let ethernet = Ethernet::new(frame).unwrap();
     ethernet.ethertype() == EtherType::ARP || resolution::neighbour_message(&ethernet).is_some()
 }
 
-/// A capture file of Ethernet frames.
+/// Writes a capture file of Ethernet frames.
 pub fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     let words = |n: &[u32]| n.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
     let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
@@ -134,7 +134,7 @@ pub fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Protocols that tshark guesses at from the bytes of a datagram: encrypted bytes look like one of them now and then, a malformed one.
+/// Protocols that tshark guesses from the bytes of a datagram: encrypted bytes sometimes look like a malformed one.
 static GUESSED_OVER_UDP: LazyLock<Vec<String>> = LazyLock::new(|| {
     let guesses = run(Command::new("tshark").args(["-G", "heuristic-decodes"])).success();
     let of_udp = guesses.stdout.lines().filter_map(|line| {
@@ -144,14 +144,14 @@ static GUESSED_OVER_UDP: LazyLock<Vec<String>> = LazyLock::new(|| {
     of_udp.collect()
 });
 
-/// Lets tshark take what is in a datagram for data where no port says what it is: one stamp in 145 looks like DNS to it.
+/// Makes tshark treat a datagram's payload as data if no port identifies it: one stamp in 145 looks like DNS to it.
 pub fn guess_nothing_over_udp(tshark: &mut Command) {
     for guessed in &*GUESSED_OVER_UDP {
         tshark.args(["--disable-protocol", guessed]);
     }
 }
 
-/// One line per frame, of these fields; tshark must find no fault with any of them.
+/// Returns one line of these fields per frame; tshark must find no error in any of them.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if !is_installed("tshark") {
         println!("skipped: needs tshark");
@@ -183,7 +183,7 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
     for line in &lines {
         assert_eq!(line[0], "", "malformed: {line:?}");
         let statuses = line[1..3].iter().flat_map(|s| s.split(','));
-        // 0 is bad; 1 good, 2 not checked, 3 none.
+        // The values are 0 for bad, 1 good, 2 not checked, 3 none.
         assert!(!statuses.clone().any(|s| s == "0"), "{line:?}");
     }
     Some(lines.into_iter().map(|line| line[3..].to_vec()).collect())

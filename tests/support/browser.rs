@@ -1,5 +1,5 @@
-//! Chromium without a window, told what to do by the protocol of its developer tools: what a page does by itself, and
-//! what it comes to when somebody clicks, is seen as a person would see it.
+//! Chromium without a window, controlled by the protocol of its developer tools. Tests see a page's own actions, and
+//! the results of clicks, as a user does.
 
 use super::program::Program;
 use super::{is_installed, scratch};
@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a page may take to come to something, on a machine that does other things.
+/// The timeout for a page, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser with one page. Gone when dropped.
+/// A browser with one page, closed on drop.
 pub struct Browser {
     program: Program,
     _profile: TempDir,
@@ -20,14 +20,14 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens a page; none, with the line that says why a test is skipped, where there is no such browser.
+    /// Opens a page; if no such browser is installed, prints why the test is skipped and returns `None`.
     pub fn open(url: &str) -> Option<Self> {
         if !is_installed("chromium") {
             println!("skipped: needs chromium (package chromium)");
             return None;
         }
         let profile = scratch();
-        // It listens on descriptor 3 and answers on 4, where each message ends with a zero.
+        // Chromium reads from descriptor 3 and writes to 4; each message ends with a zero byte.
         let mut command = Command::new("sh");
         command.args(["-c", "exec chromium \"$@\" 3<&0 4>&1 >/dev/null 2>&1", "sh"]);
         command.args(["--headless", "--no-sandbox", "--disable-gpu"]);
@@ -50,7 +50,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// What a command of the protocol comes to.
+    /// Returns the result of a command of the protocol.
     #[track_caller]
     fn ask(&mut self, method: &str, parameters: &Value) -> Value {
         let mut answer = self.answer(method, parameters);
@@ -58,7 +58,7 @@ impl Browser {
         answer["result"].take()
     }
 
-    /// What a command of the protocol is answered, be it an error.
+    /// Returns the reply to a command of the protocol, which may be an error.
     #[track_caller]
     fn answer(&mut self, method: &str, parameters: &Value) -> Value {
         self.asked += 1;
@@ -77,7 +77,7 @@ impl Browser {
         answer.unwrap()
     }
 
-    /// What a script comes to in the page; a promise is waited for.
+    /// Evaluates a script in the page and returns its value; a promise is awaited.
     #[track_caller]
     pub fn value(&mut self, script: &str) -> Value {
         let what = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
@@ -86,21 +86,21 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
-    /// Waits until a condition holds in the page, which may still be on its way, or be another one's turn.
+    /// Waits until a condition holds in the page, which may still be loading or be replaced by another one.
     #[track_caller]
     pub fn wait_until(&mut self, condition: &str) {
         let script =
             format!("(() => {{ try {{ return !!({condition}) }} catch {{ return false }} }})()");
         let what = json!({"expression": script, "returnByValue": true});
         let deadline = Instant::now() + PATIENCE;
-        // An answer without a value, or an error, is of a page that has gone meanwhile.
+        // A reply without a value, or an error, comes from a page that was closed during the call.
         while self.answer("Runtime.evaluate", &what)["result"]["result"]["value"] != true {
             assert!(Instant::now() < deadline, "never came to {condition}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Goes to another page and waits until it is there.
+    /// Navigates to another page and waits until it has loaded.
     #[track_caller]
     pub fn go(&mut self, url: &str) {
         self.ask("Page.navigate", &json!({"url": url}));
@@ -110,7 +110,7 @@ impl Browser {
         ));
     }
 
-    /// Clicks at that place of the page, as a person does.
+    /// Clicks at that position of the page, as a user does.
     #[track_caller]
     pub fn click(&mut self, x: u32, y: u32) {
         for kind in ["mousePressed", "mouseReleased"] {
@@ -119,7 +119,7 @@ impl Browser {
         }
     }
 
-    /// Closes it; what its pages' scripts have failed at meanwhile.
+    /// Closes the browser; returns the errors of its pages' scripts.
     pub fn close(mut self) -> Vec<String> {
         let said = self.program.stdout();
         let thrown = messages(&said).filter(|it| it["method"] == "Runtime.exceptionThrown");
@@ -133,7 +133,7 @@ impl Browser {
     }
 }
 
-/// The messages of a browser that are whole.
+/// Returns the complete messages of a browser.
 fn messages(said: &str) -> impl Iterator<Item = Value> {
     let whole = said.rsplit_once('\0').map_or("", |(whole, _)| whole);
     whole

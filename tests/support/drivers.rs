@@ -1,4 +1,5 @@
-//! Outside programs that drive the program under test: a PFCP control plane, BIRD, and Open vSwitch's `ovs-ofctl`.
+//! Third-party programs that control the program under test: a PFCP control plane, BIRD, and Open vSwitch's
+//! `ovs-ofctl`.
 
 use super::hosts::{Namespace, in_namespace};
 use super::program::Program;
@@ -10,7 +11,7 @@ use taut_wire::pfcp::{
     ElementType as E, FTeid, MessageType as M, OuterHeaderCreation, Seid, Writer,
 };
 
-/// A group of elements in a group.
+/// Builds a grouped element.
 pub fn group(elements: &[(E, &[u8])]) -> Writer {
     let mut group = Writer::group();
     for (kind, value) in elements {
@@ -19,7 +20,8 @@ pub fn group(elements: &[(E, &[u8])]) -> Writer {
     group
 }
 
-/// A session with this tunnel up and this user's address down, as a session management function asks for it.
+/// Builds a session with this uplink tunnel and this user's downlink address, as a session management function requests
+/// it.
 pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     let seid = Seid {
         seid: 0x77,
@@ -45,7 +47,7 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
         }
         pdr.element(E::FAR_ID, &u32::from(id).to_be_bytes());
         message.grouped(E::CREATE_PDR, &pdr);
-        // Up at once, down not before the base station is known.
+        // The uplink works at once, the downlink once the base station is known.
         let action = if source == 0 { 2 } else { 4 };
         let far = group(&[
             (E::FAR_ID, &u32::from(id).to_be_bytes()),
@@ -56,7 +58,7 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// Sets the downlink's tunnel, and ends the one before.
+/// Builds the request that sets the downlink's tunnel, and ends the previous one.
 pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     let creation = OuterHeaderCreation {
         teid,
@@ -72,7 +74,7 @@ pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// A message of these elements.
+/// Builds a message of these elements.
 pub fn simple(kind: M, seid: Option<u64>, sequence: u32, elements: &[(E, &[u8])]) -> Vec<u8> {
     let mut message = Writer::message(kind, seid, sequence);
     for (kind, value) in elements {
@@ -81,7 +83,7 @@ pub fn simple(kind: M, seid: Option<u64>, sequence: u32, elements: &[(E, &[u8])]
     message.finish().unwrap()
 }
 
-/// Starts BIRD on a host, with files of this name in `folder`; `birdc` speaks to it by the one that ends in `.ctl`.
+/// Starts BIRD on a host, with files of this name in `folder`; `birdc` connects to the one that ends in `.ctl`.
 pub fn bird(host: &Namespace, folder: &Path, name: &str, config: &str) -> Program {
     let [file, control, pid] =
         ["conf", "ctl", "pid"].map(|end| folder.join(format!("{name}.{end}")));
@@ -91,14 +93,14 @@ pub fn bird(host: &Namespace, folder: &Path, name: &str, config: &str) -> Progra
     Program::start(command.arg("-s").arg(&control).arg("-P").arg(&pid))
 }
 
-/// Has `birdc` say something to the BIRD that listens at `control`.
+/// Builds the `birdc` command for the BIRD that listens at `control`.
 pub fn birdc(control: &Path, words: &str) -> Command {
     let mut command = Command::new("birdc");
     command.arg("-s").arg(control).args(words.split(' '));
     command
 }
 
-/// A table of so many networks for BIRD, as a file of its own would have it.
+/// Returns a table of `count` networks for BIRD, in the form of an include file.
 pub fn networks(count: u32) -> String {
     (0..count).fold(String::new(), |mut text, number| {
         let network = (20 << 24) + (number << 8);
@@ -108,7 +110,7 @@ pub fn networks(count: u32) -> String {
     })
 }
 
-/// Has `ovs-ofctl` say something to the switch at `address`.
+/// Builds the `ovs-ofctl` command for the switch at `address`.
 pub fn ofctl(address: &str, words: &[&str]) -> Command {
     let mut command = Command::new("ovs-ofctl");
     command.args(["-O", "OpenFlow13", words[0], &format!("tcp:{address}")]);

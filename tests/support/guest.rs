@@ -1,5 +1,5 @@
-//! A virtual machine for tests: Debian's kernel and, in memory only, a shell, taut, and DPDK with its drivers. Its network cards are
-//! QEMU's; at their other ends are tap interfaces in a namespace of the test.
+//! A virtual machine for tests: Debian's kernel and, in memory only, a shell, taut, and DPDK with its drivers. Its
+//! network cards are emulated by QEMU; their other ends are tap interfaces in a namespace of the test.
 
 use super::program::Program;
 use super::scratch;
@@ -17,17 +17,17 @@ use taut_host::{Namespace, is_installed};
 use taut_port::{Batch, Port, PortSpec, Resources};
 use tempfile::TempDir;
 
-/// How long anything may take: a program emulates the machine, on cores that others keep busy.
+/// The timeout of any step: the machine is emulated, on cores that others keep busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const EMULATOR: &str = "qemu-system-x86_64";
 
-/// Programs in the machine, beside the shell.
+/// Programs in the machine, in addition to the shell.
 const PROGRAMS: [&str; 9] = [
     "mount", "insmod", "ln", "mkdir", "cat", "sleep", "ip", "chmod", "taut",
 ];
 
-/// What the kernel has to have, in order.
+/// The kernel modules to load, in order.
 const MODULES: [&str; 8] = [
     "virtio_pci",
     "virtio_net",
@@ -49,7 +49,7 @@ const PARTS: [&str; 6] = [
     "net_vmxnet3",
 ];
 
-/// The first program: makes the machine ready, then runs lines that come from outside, each to its end.
+/// The init program: prepares the machine, then runs each line from outside to its end.
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin
 # DPDK loads nothing from below a folder that all may write.
@@ -94,18 +94,18 @@ while read -r line <&3; do
 done
 "#;
 
-/// A card to put into the machine: QEMU's name of its kind, with options.
+/// A card of the machine: QEMU's name of its kind, with options.
 pub struct Card {
     pub kind: &'static str,
     pub queues: usize,
 }
 
-/// The PCI address of a card, by its place in the list: each has a port of its own, as only such cards can be unplugged.
+/// Returns the PCI address of a card by its index. Each has its own port, as only such cards can be unplugged.
 pub fn address(number: usize) -> String {
     format!("0000:{:02x}:00.0", 1 + number)
 }
 
-/// A running machine. Dropping it ends it.
+/// A running machine, which ends on drop.
 pub struct Guest {
     emulator: Program,
     shell: BufReader<UnixStream>,
@@ -143,7 +143,7 @@ impl Far {
         self.port.tx(&mut batch) == 1
     }
 
-    /// The frames that have come.
+    /// Returns the frames that have arrived.
     pub fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         self.port.rx(&mut batch);
@@ -151,7 +151,7 @@ impl Far {
     }
 }
 
-/// What a machine takes that is not here; said as the reason to skip a test.
+/// Returns the missing requirement of a machine, as the reason to skip a test.
 pub fn why_not() -> Option<String> {
     if !super::is_root() {
         return Some("root (network namespaces)".to_string());
@@ -178,7 +178,7 @@ pub fn why_not() -> Option<String> {
     missing.map(|part| format!("DPDK's {part} (packages librte-net-*)"))
 }
 
-/// The library of a part, by the name that others are linked to: one that is there by two names would be loaded twice.
+/// Returns the library of a part by its soname: a library with two names would be loaded twice.
 fn library_of(parts: &Path, part: &str) -> Option<PathBuf> {
     let name = fs::read_link(parts.join(format!("librte_{part}.so"))).ok()?;
     let library = Path::new("/lib/x86_64-linux-gnu").join(name);
@@ -197,7 +197,7 @@ fn parts_folder() -> Option<PathBuf> {
         .max()
 }
 
-/// The file system that the kernel unpacks into memory.
+/// Builds the file system that the kernel unpacks into memory.
 fn image(modules: &[Module], scratch: &Path) -> Vec<u8> {
     let mut archive = Archive::default();
     let parts = parts_folder().unwrap();
@@ -209,7 +209,7 @@ fn image(modules: &[Module], scratch: &Path) -> Vec<u8> {
     let mut wanted = BTreeSet::new();
     for name in PROGRAMS.iter().chain(&["sh"]) {
         let file = if *name == "taut" {
-            // Without its symbols it is read and unpacked in half the time.
+            // A stripped program is read and unpacked in half the time.
             let bare = scratch.join("taut");
             let stripped = Command::new("strip")
                 .arg("-o")
@@ -246,7 +246,7 @@ fn image(modules: &[Module], scratch: &Path) -> Vec<u8> {
 }
 
 impl Guest {
-    /// Boots a machine with these cards, and waits until it takes lines.
+    /// Boots a machine with these cards, and waits until it accepts lines.
     pub fn boot(cards: &[Card]) -> Self {
         let kernel = Kernel::find().unwrap();
         let folder = scratch();
@@ -255,7 +255,7 @@ impl Guest {
         fs::write(at("image"), image).unwrap();
         let namespace = Namespace::fresh().unwrap();
         let inside = namespace.enter().unwrap();
-        // Else the kernel asks for routers by itself.
+        // Otherwise the kernel sends router solicitations by itself.
         fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         drop(inside);
         let ip = |line: &str| {
@@ -265,7 +265,7 @@ impl Guest {
                 .status();
             assert!(done.is_ok_and(|status| status.success()), "ip {line}");
         };
-        // It ends with this thread, whatever ends that.
+        // QEMU ends with this thread, whatever ends that.
         let mut command = namespace.command("setpriv");
         command.args(["--pdeathsig", "KILL", EMULATOR]);
         let accelerator = match Accelerator::best() {
@@ -285,7 +285,7 @@ impl Guest {
             "-cpu",
             "max",
         ]);
-        // vfio-pci of Debian's kernel gives no card away that could write anywhere.
+        // Debian's vfio-pci refuses cards that could write to any memory, so the machine has an IOMMU.
         command.args(["-device", "intel-iommu,intremap=on,aw-bits=48"]);
         command.args(["-smp", "2", "-m", "1280M"]);
         command.arg("-kernel").arg(&kernel.file);
@@ -362,14 +362,14 @@ impl Guest {
             namespace,
             _folder: folder,
         };
-        // What it says first, and that it is to hear commands.
+        // QEMU greets first, then has to be told to accept commands.
         guest.monitored(|said| said["QMP"].is_object());
         guest.tell("qmp_capabilities", json!({}));
         guest.heard("ready");
         guest
     }
 
-    /// Lines of the machine up to one that begins so, which is returned.
+    /// Reads lines of the machine up to one that begins with `begins`, which is returned.
     fn heard(&mut self, begins: &str) -> (String, String) {
         let mut before = String::new();
         loop {
@@ -389,7 +389,7 @@ impl Guest {
         }
     }
 
-    /// Runs a line of the shell to its end: its exit code, and what it said.
+    /// Runs a line of the shell to its end; returns its exit code and output.
     pub fn ask(&mut self, line: &str) -> (i32, String) {
         assert!(!line.contains('\n'));
         writeln!(self.shell.get_mut(), "{line}").unwrap();
@@ -398,7 +398,7 @@ impl Guest {
         (code, said.strip_suffix('\n').unwrap_or(&said).to_string())
     }
 
-    /// Runs a line that has to end well; what it said.
+    /// Runs a line that has to succeed; returns its output.
     #[track_caller]
     pub fn run(&mut self, line: &str) -> String {
         let (code, said) = self.ask(line);
@@ -410,7 +410,7 @@ impl Guest {
         fs::read_to_string(&self.console).unwrap_or_default()
     }
 
-    /// Starts taut in the background. The calls below are about the one that was started last.
+    /// Starts taut in the background. The methods below concern the last one started.
     pub fn start(&mut self, arguments: &[&str]) {
         self.started += 1;
         let files = format!("/tmp/{}", self.started);
@@ -421,19 +421,19 @@ impl Guest {
         ));
     }
 
-    /// What it has said so far: standard output and standard error.
+    /// Returns its output so far: standard output and standard error.
     pub fn said(&mut self) -> [String; 2] {
         let number = self.started;
         ["out", "err"].map(|end| self.ask(&format!("cat /tmp/{number}.{end}")).1)
     }
 
-    /// Its exit code, if it has ended.
+    /// Returns its exit code, if it has ended.
     pub fn code(&mut self) -> Option<i32> {
         let (failed, code) = self.ask(&format!("cat /tmp/{}.code", self.started));
         code.trim().parse().ok().filter(|_| failed == 0)
     }
 
-    /// Sends it the signal of Ctrl-C.
+    /// Sends it SIGINT, as Ctrl-C does.
     pub fn interrupt(&mut self) {
         self.run(
             "for p in /proc/[0-9]*; do \
@@ -441,7 +441,7 @@ impl Guest {
         );
     }
 
-    /// Gives QEMU a command; its answer.
+    /// Sends QEMU a command; returns the reply.
     pub fn tell(&mut self, command: &str, arguments: Value) -> Value {
         let line = json!({"execute": command, "arguments": arguments});
         writeln!(self.monitor.get_mut(), "{line}").unwrap();
@@ -451,7 +451,7 @@ impl Guest {
         answer["return"].clone()
     }
 
-    /// Waits for something that QEMU says.
+    /// Waits for a message of QEMU.
     #[track_caller]
     pub fn monitored(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         loop {
@@ -469,7 +469,7 @@ impl Guest {
         }
     }
 
-    /// The far end of a card.
+    /// Returns the far end of a card.
     pub fn far(&self, card: usize) -> Far {
         let _inside = self.namespace.enter().unwrap();
         Far::open(&format!("af_packet:card{card}"))

@@ -1,4 +1,4 @@
-//! Two hosts with addresses at the ends of a testbed, for programs that know nothing of taut.
+//! Two hosts with addresses at the ends of a testbed, for programs that are not taut's.
 
 use super::program::{Finished, Program, run};
 use super::{is_installed, is_root, scratch, taut};
@@ -15,14 +15,14 @@ use tempfile::TempDir;
 /// Address of the far host.
 pub const FAR: &str = "192.0.2.2";
 
-/// `program` in `namespace`.
+/// Builds the command that runs `program` in `namespace`.
 pub fn in_namespace(namespace: &str, program: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, program]);
     command
 }
 
-/// Runs `ip` with these words; fails if it does.
+/// Runs `ip` with these arguments and checks that it succeeds.
 #[track_caller]
 pub fn ip(line: &str) {
     let finished = run(Command::new("ip").args(line.split(' ')));
@@ -38,15 +38,15 @@ pub fn wait_for_packets(namespace: &str, interface: &str) {
     }
 }
 
-/// Over what `iperf3` sends.
+/// The transport protocol that `iperf3` uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
     Udp,
 }
 
-/// Has `iperf3` send from the namespace `client` to a server in the namespace `server`, at its `port`, which the client knows by the
-/// address and port `at`: handshake, checksums and windows have to be right.
+/// Runs `iperf3` from the namespace `client` to a server in the namespace `server`, at its `port`. The client reaches
+/// it by the address and port `at`. Handshake, checksums and windows have to be right.
 #[track_caller]
 pub fn transfer(transport: Transport, (server, port): (&str, u16), client: &str, at: (&str, u16)) {
     let mut command = in_namespace(server, "iperf3");
@@ -65,7 +65,7 @@ pub fn transfer(transport: Transport, (server, port): (&str, u16), client: &str,
     serving.finish();
 }
 
-/// Whether a gateway at `to` answers echo requests that a socket of the kernel sends from the generator's side.
+/// Reports whether a gateway at `to` answers echo requests that a kernel socket sends from the generator's side.
 pub fn gateway_answers_echo(testbed: &Testbed, from: IpAddr, to: IpAddr) -> bool {
     let inside = testbed.enter_generator().unwrap();
     let socket = UdpSocket::bind((from, 2152)).unwrap();
@@ -74,7 +74,7 @@ pub fn gateway_answers_echo(testbed: &Testbed, from: IpAddr, to: IpAddr) -> bool
     socket.set_read_timeout(Some(soon)).unwrap();
     let mut request = [0; 64];
     let length = emit_echo_request(7, &mut request).unwrap();
-    // The first ones may wait for the answer to the kernel's question, or get lost on a busy machine.
+    // The first requests may wait for ARP, or get lost on a busy machine.
     (0..40).any(|_| {
         let sent = socket.send_to(&request[..length], (to, 2152));
         let mut response = [0; 64];
@@ -95,15 +95,15 @@ impl Drop for Namespace {
     }
 }
 
-/// Hosts that know nothing of taut.
+/// Hosts that run no taut.
 pub struct Hosts {
     pub all: Vec<Namespace>,
-    /// For files.
+    /// The folder for files.
     pub folder: TempDir,
 }
 
 impl Hosts {
-    /// So many; none where these programs, each from the package behind its name, or rights are missing.
+    /// Creates `count` hosts; `None` if rights or one of these programs, each with its package, are missing.
     pub fn new(count: usize, programs: &[(&str, &str)]) -> Option<Self> {
         if !is_root() {
             return None;
@@ -127,7 +127,7 @@ impl Hosts {
         })
     }
 
-    /// Joins the first two by a cable, `eth0` at both, and gives them the addresses 10.8.0.1 and 10.8.0.2.
+    /// Connects the first two by a cable, `eth0` at both, and assigns the addresses 10.8.0.1 and 10.8.0.2.
     pub fn join_two(&self) {
         let [one, other] = [0, 1].map(|at| &self.all[at].0);
         ip(&format!(
@@ -140,14 +140,14 @@ impl Hosts {
         }
     }
 
-    /// The file of a chain. Its name is the chain's, and no other test's.
+    /// Returns the path of a chain file. Its name is the chain's, and unique among the tests.
     pub fn chain_file(&self, name: &str) -> PathBuf {
         let folder = self.folder.path();
         let own = folder.file_name().unwrap().to_string_lossy();
         folder.join(format!("{own}-{name}"))
     }
 
-    /// Puts a chain up, and waits until packets pass.
+    /// Starts a chain and waits until packets pass.
     pub fn up(&self, name: &str, chain: &str) -> Program {
         let file = self.chain_file(name);
         fs::write(&file, chain).unwrap();
@@ -157,7 +157,7 @@ impl Hosts {
     }
 }
 
-/// Frames that an interface in a namespace has received.
+/// Returns the number of frames that an interface in a namespace has received.
 #[track_caller]
 pub fn received(namespace: &str, interface: &str) -> u64 {
     let file = format!("/sys/class/net/{interface}/statistics/rx_packets");
@@ -165,7 +165,7 @@ pub fn received(namespace: &str, interface: &str) -> u64 {
     read.stdout.trim().parse().unwrap()
 }
 
-/// Has a host send echo requests, as `ping`'s arguments say, and expects so many answers.
+/// Sends echo requests from a host, as `ping`'s arguments say, and expects `count` replies.
 #[track_caller]
 pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answers: usize) {
     let mut command = in_namespace(&host.0, "ping");
@@ -176,8 +176,8 @@ pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answer
     if finished.stdout.contains(&all) {
         return;
     }
-    // Once it has an answer it waits for the last ones no longer than twice the longest time so far, and at least the
-    // interval: on a busy machine too short. For a single one it waits as long as it is told.
+    // With a reply, `ping` waits for the last ones at most twice the longest time so far, and at least the interval,
+    // which is too short on a busy machine. For a single one it waits as long as it is told.
     let answered = |sequence: usize| finished.stdout.contains(&format!("icmp_seq={sequence} "));
     let first = (1..=count).take_while(|it| answered(*it)).count();
     let were_not_awaited = answers == count && first > 0 && !(first + 1..=count).any(answered);
@@ -190,7 +190,7 @@ pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answer
     }
 }
 
-/// The next hops that `traceroute` finds.
+/// Returns the next hops that `traceroute` finds.
 pub fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
     let mut command = in_namespace(&host.0, "traceroute");
     let traced = run(command.args([protocol, "-n", "-q", "1", "-w", "5", to])).success();
@@ -199,8 +199,8 @@ pub fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
     hops.collect()
 }
 
-/// The next hops that `mtr` finds. What it says of losses does not count: it misses some answers that are there within a millisecond,
-/// as tcpdump shows, and now and then all of a hop.
+/// Returns the next hops that `mtr` finds. Its losses do not count. It misses some replies that arrive within a
+/// millisecond, as tcpdump shows, and sometimes all replies of a hop.
 pub fn mtr_hops(host: &Namespace, options: &[&str], to: &str) -> Vec<String> {
     let mut command = in_namespace(&host.0, "mtr");
     let traced = run(command
@@ -213,13 +213,13 @@ pub fn mtr_hops(host: &Namespace, options: &[&str], to: &str) -> Vec<String> {
         .collect()
 }
 
-/// What `ping` says with these arguments.
+/// Returns the output of `ping` with these arguments.
 pub fn pinged(host: &Namespace, arguments: &[&str]) -> Finished {
     run(in_namespace(&host.0, "ping").args(arguments))
 }
 
-/// Gives the generator's first interface and `far_interface`, which lies in namespace `from`, addresses of
-/// one network, each in a namespace of its own, and ARP. Returned is the far one's.
+/// Gives the generator's first interface and `far_interface`, in namespace `from`, addresses of one network and ARP,
+/// each in a namespace of its own. Returns the far address.
 pub fn two_hosts(testbed: &Testbed, from: &str, far_interface: &str) -> Namespace {
     let near = testbed.generator_namespace();
     let far = Namespace(format!("{near}-far"));

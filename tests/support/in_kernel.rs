@@ -1,4 +1,4 @@
-//! `taut forward`, in the kernel or in user space, between two interfaces whose other ends are the test's.
+//! `taut forward`, in the kernel or in user space, between two interfaces with their other ends in the test.
 
 use super::between::send;
 use super::program::Program;
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many packets the kernel has dropped because a core's backlog was full. All namespaces share it: who floods a wire in one
-/// costs others some in theirs.
+/// Returns the number of packets that the kernel dropped because a core's backlog was full. All namespaces share the
+/// backlog: flooding a wire in one causes losses in others.
 pub fn backlog_drops() -> u64 {
     let lines = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let dropped = lines
@@ -29,14 +29,15 @@ pub struct InKernel {
 }
 
 impl InKernel {
-    /// With functions as a chain file has them; native programs if the far ends take redirected frames, else generic
-    /// ones. The chain file lies in `folder`. The program takes other functions on its standard input.
+    /// Starts the program with functions in the form of a chain file, which is stored in `folder`. Its XDP programs are
+    /// native if the far ends accept redirected frames, else generic. The program accepts other functions on its
+    /// standard input.
     pub fn start(redirects: bool, functions: &str, folder: TempDir) -> Self {
         let head = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n";
         Self::start_as(head, redirects, functions, folder)
     }
 
-    /// As [`InKernel::start`], with another beginning of the chain file: in user space, say.
+    /// Starts it like [`InKernel::start`], with another beginning of the chain file, such as for user space.
     pub fn start_as(head: &str, redirects: bool, functions: &str, folder: TempDir) -> Self {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let path = folder.path().join("chain.toml");
@@ -64,7 +65,7 @@ impl InKernel {
         }
     }
 
-    /// Sends frames into a port, and brings as many out of each as are wanted.
+    /// Sends frames into a port, and receives as many as expected from each.
     pub fn pass(
         &mut self,
         frames: &[Vec<u8>],

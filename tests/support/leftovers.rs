@@ -1,6 +1,6 @@
-//! What a program could leave behind on a machine: processes, namespaces, links, sockets, files, XDP
-//! programs, huge pages, run-time files of the programs that it starts. Each program under watch gets a temporary folder of its own, by which what
-//! it made is told from what others make on the same machine at the same time.
+//! Checks for everything that a program could leave behind on a machine. That includes processes, namespaces, links,
+//! sockets, files, XDP programs, huge pages, and run-time files of programs that it starts. Each watched program gets
+//! its own temporary folder, which distinguishes its files from those of other programs that run at the same time.
 
 use super::program::PATIENCE;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A look at the machine before a program runs.
+/// The state of the machine before a program runs.
 pub struct Watch {
     temporary: TempDir,
     before: BTreeSet<String>,
@@ -27,7 +27,7 @@ impl Watch {
         }
     }
 
-    /// The folder that programs under watch have for their temporary files (`TMPDIR`).
+    /// Returns the folder for temporary files (`TMPDIR`) of watched programs.
     pub fn temporary(&self) -> &Path {
         self.temporary.path()
     }
@@ -37,20 +37,20 @@ impl Watch {
         command.env("TMPDIR", self.temporary())
     }
 
-    /// What runs and was given the folder.
+    /// Returns the running processes that were given the folder.
     pub fn processes(&self) -> Vec<String> {
         processes_with(&self.temporary().display().to_string())
     }
 
-    /// How many namespaces of testbeds there are that were not there before, whoever laid them.
+    /// Returns the number of namespaces of testbeds that are new, whoever created them.
     pub fn new_namespaces(&self) -> usize {
         namespaces()
             .filter(|name| !self.namespaces.contains(name))
             .count()
     }
 
-    /// Fails with the list of what the programs left. Others' things come and go: what is there now must
-    /// go within a minute, whatever comes meanwhile.
+    /// Fails with the list of leftovers. Other programs create and remove things as well: every new thing that exists
+    /// now has to disappear within a minute.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -80,9 +80,10 @@ impl Watch {
     }
 }
 
-/// What has no folder to be told by: namespaces of testbeds whose process is dead, links of testbeds
-/// where none should be, XDP programs, run-time files where baselines have them by themselves, files on huge pages (memory
-/// without a name goes with its process; how many pages are free is everybody's business).
+/// Lists things that no folder identifies: namespaces of testbeds with a dead process, and links of testbeds in the
+/// wrong place. It also lists XDP programs, run-time files in the default folders of baselines, and files on huge
+/// pages.
+/// Anonymous memory ends with its process, and the number of free pages depends on all programs.
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
     for name in namespaces() {
@@ -135,7 +136,8 @@ fn shared_things() -> BTreeSet<String> {
     things
 }
 
-/// The names of network namespaces of testbeds, which have the number of a process in them. Tests have some of their own beside these.
+/// Returns the names of testbeds' network namespaces, which contain a process number. Tests have further namespaces of
+/// their own.
 fn namespaces() -> impl Iterator<Item = String> {
     names("/run/netns").filter(|name| {
         let owner = name
@@ -145,13 +147,13 @@ fn namespaces() -> impl Iterator<Item = String> {
     })
 }
 
-/// The names of what lies in `folder`.
+/// Returns the names of the files in `folder`.
 fn names(folder: &str) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
-/// Processes that were given the folder `own`, in their environment or on their command line.
+/// Returns the processes that were given the folder `own`, in their environment or on their command line.
 fn processes_with(own: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries

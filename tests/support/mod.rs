@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: programs that are stopped with certainty, `dpdk-testpmd`, one at a time.
+//! The parts shared by end-to-end tests: programs that always stop, and `dpdk-testpmd`, one at a time.
 
 // Each test program uses a part of this.
 #![allow(dead_code, clippy::unwrap_used)]
@@ -23,18 +23,18 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
-/// Two busy programs fill a small machine: tests of one program take turns.
+/// Returns the lock of tests that run a program alone, as two busy programs fill a small machine.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The turn of a test that needs root, or the line that says why it is skipped.
+/// Returns the lock of a test that needs root, or prints why the test is skipped.
 pub fn alone_and_root() -> Option<MutexGuard<'static, ()>> {
     is_root().then(alone)
 }
 
-/// Whether a test that needs root can run; else the line that says why it is skipped.
+/// Reports whether a test that needs root can run; else prints why it is skipped.
 pub fn is_root() -> bool {
     let is = taut_host::permissions::is_root();
     if !is {
@@ -43,17 +43,17 @@ pub fn is_root() -> bool {
     is
 }
 
-/// Whether `program` is on the search path.
+/// Reports whether `program` is on the search path.
 pub fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     })
 }
 
-/// What a script of tests/data prints that makes packets by scapy; none, and the line that says why the test is skipped, where
-/// that is not there.
+/// Returns the output of a scapy script of tests/data; if scapy is missing, prints why the test is skipped and returns
+/// `None`.
 pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
-    // The first one found may not be the one that the package belongs to.
+    // The first Python found may not be the one that the package belongs to.
     let has_scapy = |python: &&str| {
         let finished = Command::new(python).args(["-c", "import scapy"]).output();
         finished.is_ok_and(|it| it.status.success())
@@ -73,7 +73,7 @@ pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
     )
 }
 
-/// The bytes that pairs of hexadecimal digits are.
+/// Decodes pairs of hexadecimal digits.
 pub fn bytes_of(digits: &str) -> Vec<u8> {
     let pairs = (0..digits.len() / 2).map(|at| &digits[2 * at..2 * at + 2]);
     pairs
@@ -87,7 +87,7 @@ pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What a folder holds.
+/// Returns the names of the files in a folder.
 pub fn names(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     entries
@@ -107,7 +107,7 @@ pub fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A folder that goes away with the test.
+/// Creates a folder that is removed with the test.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()
         .prefix("taut-test-")
@@ -115,17 +115,17 @@ pub fn scratch() -> TempDir {
         .unwrap()
 }
 
-/// How a forwarder rests while no packets come: others need its core.
+/// The options with which a forwarder sleeps while no packets arrive, as others need its core.
 pub const RESTING: [&str; 2] = ["--wait", "sleep(50us)"];
 
-/// The program under test with `arguments`.
+/// Builds the command of the program under test with `arguments`.
 pub fn taut<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     command.args(arguments);
     command
 }
 
-/// Whether taut can be run as [`as_nobody`] does; else the line that says why the test is skipped.
+/// Reports whether [`as_nobody`] can run taut; else prints why the test is skipped.
 pub fn as_nobody_works() -> bool {
     let works = taut_host::permissions::is_root()
         && is_installed("setpriv")
@@ -138,12 +138,12 @@ pub fn as_nobody_works() -> bool {
     works
 }
 
-/// The program under test without any privilege.
+/// Builds the command of the program under test without any privilege.
 pub fn as_nobody(arguments: &[&str]) -> Command {
     nobody(&[&[env!("CARGO_BIN_EXE_taut")][..], arguments].concat())
 }
 
-/// A program, with its arguments, without any privilege.
+/// Builds the command of a program with arguments, without any privilege.
 pub fn nobody(words: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args([
@@ -170,7 +170,7 @@ impl Sockets {
         ["west.sock", "east.sock"].map(|name| self.folder.path().join(name))
     }
 
-    /// `--port SPEC` for both, with `role` on this side and `options` (",key=value") behind it.
+    /// Returns `--port SPEC` for both, with `role` on this side, then `options` (",key=value").
     pub fn ports(&self, role: &str, options: &str) -> Vec<String> {
         let spec = |path: PathBuf| format!("memif:{},role={role}{options}", path.display());
         self.paths()
@@ -180,12 +180,12 @@ impl Sockets {
     }
 }
 
-/// The role that goes with `role` at the other end.
+/// Returns the role of the other end.
 pub fn other(role: &str) -> &'static str {
     if role == "server" { "client" } else { "server" }
 }
 
-/// Whether a program of this network listens on the socket. Its file is there a moment before that.
+/// Reports whether a program of this network listens on the socket. Its file exists a moment before that.
 pub fn is_listened_on(socket: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();

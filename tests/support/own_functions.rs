@@ -1,4 +1,4 @@
-//! Functions that users write, built and tried: libraries by the C compiler and by cargo, captures that go through
+//! Functions that users write, built and run: libraries from the C compiler and cargo, and captures that pass through
 //! them.
 
 use super::program::{Finished, run};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The library that `cc` makes of a source, in `folder`.
+/// Builds the library of a source with `cc`, in `folder`.
 pub fn library_of(source: &str, folder: &Path, name: &str) -> PathBuf {
     let (file, library) = (
         folder.join(format!("{name}.c")),
@@ -30,7 +30,7 @@ pub fn library_of(source: &str, folder: &Path, name: &str) -> PathBuf {
     library
 }
 
-/// The library of `examples/plugin-c`, as its Makefile makes it, in `folder`.
+/// Builds the library of `examples/plugin-c` with its Makefile, in `folder`.
 pub fn example_in_c(folder: &Path) -> PathBuf {
     let example = Path::new(ROOT).join("examples/plugin-c");
     for name in ["Makefile", "mac_swap.c"] {
@@ -44,7 +44,7 @@ pub fn example_in_c(folder: &Path) -> PathBuf {
     folder.join("libmac_swap.so")
 }
 
-/// The library of `examples/plugin-rust`, as cargo makes it, in `folder`.
+/// Builds the library of `examples/plugin-rust` with cargo, in `folder`.
 pub fn example_in_rust(folder: &Path) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
@@ -63,10 +63,10 @@ pub fn example_in_rust(folder: &Path) -> PathBuf {
     folder.join("release/libmac_swap.so")
 }
 
-/// A capture of these frames, so many microseconds apart.
+/// Writes a capture of these frames, `apart_us` microseconds apart.
 pub fn write_capture(path: &Path, frames: &[Vec<u8>], apart_us: u32) {
     let number = |value: u32| value.to_le_bytes();
-    // Version 2.4, no time zone, lengths up to 65535, Ethernet.
+    // The header: version 2.4, no time zone, lengths up to 65535, Ethernet.
     let mut bytes = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1]
         .map(number)
         .concat();
@@ -82,7 +82,7 @@ pub fn write_capture(path: &Path, frames: &[Vec<u8>], apart_us: u32) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The frames of a capture.
+/// Returns the frames of a capture.
 pub fn frames_of(path: &Path) -> Vec<Vec<u8>> {
     let spec = PortSpec::parse(&format!("pcap:{}", path.display())).unwrap();
     let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
@@ -97,7 +97,7 @@ pub fn frames_of(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Frames of all kinds, some too short to be any.
+/// Builds frames of all kinds, some too short to be valid.
 pub fn frames(count: usize) -> Vec<Vec<u8>> {
     let frame = |number: usize| {
         let flow = UdpFlow {
@@ -113,7 +113,7 @@ pub fn frames(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// Captures that go through functions.
+/// Captures that pass through functions.
 pub struct Passage {
     pub folder: TempDir,
     pub frames: Vec<Vec<u8>>,
@@ -126,8 +126,8 @@ impl Passage {
         Self { folder, frames }
     }
 
-    /// Has the capture go through a chain of these functions, in the words of a chain file: what comes out, and what
-    /// was said.
+    /// Passes the capture through a chain of these functions, in the form of a chain file; returns the frames that
+    /// leave, and the command's output.
     pub fn through(&self, functions: &str) -> (Vec<Vec<u8>>, Finished) {
         let path = |name: &str| self.folder.path().join(name);
         let (chain, out) = (path("chain.toml"), path("out.pcap"));
@@ -147,7 +147,7 @@ impl Passage {
     }
 }
 
-/// What became of packets under that name, as the summary says.
+/// Returns the number of packets with that outcome in the summary.
 pub fn outcome(finished: &Finished, name: &str) -> u64 {
     let summary = finished.last_json();
     summary["outcomes"][name]
@@ -155,7 +155,7 @@ pub fn outcome(finished: &Finished, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {summary}"))
 }
 
-/// The line that a command refuses its input with.
+/// Returns the line with which a command refuses its input.
 pub fn refused(finished: &Finished) -> &str {
     assert_eq!(finished.code(), Some(2), "{finished:?}");
     assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");

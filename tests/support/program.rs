@@ -1,4 +1,4 @@
-//! A program started by a test: its output kept, its end certain.
+//! A program started by a test: its output is kept, and it always ends.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up on it.
+/// The timeout of any step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running program. Dropping it kills it.
+/// A running program, killed on drop.
 pub struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -20,7 +20,7 @@ pub struct Program {
     command_line: String,
 }
 
-/// What a program that ended had to say.
+/// The output of a program that ended.
 #[derive(Debug)]
 pub struct Finished {
     pub status: ExitStatus,
@@ -29,7 +29,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The exit code; none if a signal ended it.
+    /// Returns the exit code; `None` if a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
@@ -38,14 +38,14 @@ impl Finished {
         self.status.signal()
     }
 
-    /// The last line of standard output as JSON.
+    /// Returns the last line of standard output as JSON.
     pub fn last_json(&self) -> serde_json::Value {
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line)
             .unwrap_or_else(|e| panic!("not JSON ({e}): {line:?} of {self:?}"))
     }
 
-    /// This, if it ended well.
+    /// Checks that it succeeded and returns it.
     #[track_caller]
     pub fn success(self) -> Self {
         assert_eq!(self.code(), Some(0), "{self:?}");
@@ -100,7 +100,7 @@ impl Program {
             .unwrap();
     }
 
-    /// Types bytes, with no line end.
+    /// Writes bytes without a line end.
     pub fn type_bytes(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().unwrap();
         input.write_all(bytes).and_then(|()| input.flush()).unwrap();
@@ -135,7 +135,7 @@ impl Program {
         self.wait_until(text, |_, stderr| stderr.contains(text));
     }
 
-    /// Waits until somebody listens on a TCP port of the program's network. Files that a server has made say nothing of that.
+    /// Waits until a program listens on a TCP port of the program's network. A server's files do not show that.
     #[track_caller]
     pub fn wait_for_listener(&mut self, port: u16) {
         const LISTENS: &str = "0A";
@@ -167,13 +167,13 @@ impl Program {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     #[track_caller]
     pub fn finish(self) -> Finished {
         self.finish_within(PATIENCE)
     }
 
-    /// As [`Program::finish`], with a patience of its own.
+    /// Waits for the program's end like [`Program::finish`], with another timeout.
     #[track_caller]
     pub fn finish_within(mut self, patience: Duration) -> Finished {
         let deadline = Instant::now() + patience;
@@ -194,14 +194,14 @@ impl Program {
         }
     }
 
-    /// Ctrl-C, and waits for its end.
+    /// Sends SIGINT, and waits for the program's end.
     #[track_caller]
     pub fn interrupt(self) -> Finished {
         self.signal(Signal::INT);
         self.finish()
     }
 
-    /// `kill -9`, and waits for its end.
+    /// Sends SIGKILL, and waits for the program's end.
     #[track_caller]
     pub fn kill(self) -> Finished {
         self.signal(Signal::KILL);
@@ -211,10 +211,10 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A test that fails over what others say wants to know what this one said.
+        // A test that fails over another program's output needs this output as well.
         if thread::panicking() {
             let (stdout, stderr) = (self.stdout(), self.stderr());
             let last: Vec<_> = stdout.lines().rev().take(3).collect();

@@ -1,4 +1,4 @@
-//! What cannot be done is said in one line with the right exit code: never a panic, never a hang.
+//! Refused input is reported in one line with the right exit code: never a panic, never a hang.
 
 use super::program::{Finished, run};
 use super::{scratch, taut};
@@ -8,7 +8,7 @@ pub const LIMIT: i32 = 1;
 pub const INPUT: i32 = 2;
 pub const MISSING: i32 = 3;
 
-/// One line on standard error with `fragment` in it, and `code`.
+/// Checks for one line on standard error with `fragment` in it, and for `code`.
 #[track_caller]
 pub fn says(finished: &Finished, code: i32, fragment: &str) {
     assert_eq!(finished.code(), Some(code), "{finished:?}");
@@ -27,7 +27,7 @@ pub fn says(finished: &Finished, code: i32, fragment: &str) {
     assert!(!said.contains("panicked"), "{finished:?}");
 }
 
-/// Runs each command line in a folder of its own, and compares.
+/// Runs each command line in a folder of its own, and compares the results.
 #[track_caller]
 pub fn table(files: &[(&str, &[u8])], rows: &[(&str, i32, &str)]) {
     let folder = scratch();

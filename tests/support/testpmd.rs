@@ -1,4 +1,4 @@
-//! DPDK's own forwarder and generator, `dpdk-testpmd`, with its memif driver, led through its prompt.
+//! DPDK's own forwarder and generator, `dpdk-testpmd`, with its memif driver, controlled through its prompt.
 
 use super::program::{Finished, Program};
 use std::path::Path;
@@ -6,27 +6,27 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-/// Its main thread shares the generator's core; the thread that forwards has the device's.
+/// The memory options. Its main thread shares the generator's core; the forwarding thread has the device's.
 const MEMORY: &[&str] = &["--no-huge", "-m", "256"];
 
-/// Memory that can be lent to the peer, which zero copy takes.
+/// Memory that can be lent to the peer, as zero copy requires.
 const LENT_MEMORY: &[&str] = &["-m", "64", "--in-memory", "--single-file-segments"];
 
-/// A running `dpdk-testpmd`. Dropping it kills it.
+/// A running `dpdk-testpmd`, killed on drop.
 pub struct Testpmd {
     program: Program,
-    /// Where it keeps its run-time files, which it does not remove itself.
+    /// The folder of its run-time files, which it does not remove itself.
     _folder: TempDir,
 }
 
-/// Its counters of a port, or of all ports together.
+/// The counters of a port, or of all ports together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     pub rx: u64,
     pub tx: u64,
 }
 
-/// Whether it is here, with its memif driver; says so if not.
+/// Reports whether it is installed with its memif driver; prints a line if not.
 pub fn is_here() -> bool {
     let driver = ["/usr/lib", "/usr/local/lib"]
         .iter()
@@ -40,7 +40,7 @@ pub fn is_here() -> bool {
     true
 }
 
-/// Whether `megabytes` of huge pages of 2 MB are free; says so if not.
+/// Reports whether `megabytes` of huge pages of 2 MB are free; prints a line if not.
 pub fn has_huge_pages(megabytes: usize) -> bool {
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     let pages = megabytes / 2;
@@ -68,16 +68,15 @@ fn has_driver(folder: &Path, depth: u32) -> bool {
 }
 
 impl Testpmd {
-    /// Starts it with a memif port of `role` on each socket, and waits for its prompt. A client gives
-    /// up on a socket that nobody listens on: start the other side first.
+    /// Starts it with a memif port of `role` on each socket, and waits for its prompt. A client gives up on a socket
+    /// without a listener: start the other side first.
     pub fn start(role: &str, sockets: &[impl AsRef<Path>]) -> Self {
         let mut testpmd = Self::launch(MEMORY, role, "", sockets, &[]);
         testpmd.program.wait_for_stdout("testpmd> ");
         testpmd
     }
 
-    /// Starts a client that forwards in `mode` from its first moment. Its frames lie in its own memory
-    /// with `zero_copy`.
+    /// Starts a client that forwards in `mode` from the beginning. With `zero_copy` its frames are in its own memory.
     pub fn start_forwarding_client(
         mode: &str,
         zero_copy: bool,
@@ -88,7 +87,7 @@ impl Testpmd {
         } else {
             (MEMORY, ",rsize=12")
         };
-        // What came before the first moment is not thrown away.
+        // Packets that arrived before are not discarded.
         let arguments = [
             "--auto-start",
             "--no-flush-rx",
@@ -101,10 +100,10 @@ impl Testpmd {
         testpmd
     }
 
-    /// Starts it on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`.
-    /// Its memory can be lent, which takes huge pages ([`has_huge_pages`]).
+    /// Starts it on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. Its memory can
+    /// be lent, which needs huge pages ([`has_huge_pages`]).
     pub fn start_devices(mode: &str, devices: &[String]) -> Self {
-        // What came before its first moment is not thrown away.
+        // Packets that arrived before are not discarded.
         let arguments = [
             "--auto-start",
             "--no-flush-rx",
@@ -148,7 +147,7 @@ impl Testpmd {
         let cores = taut_host::choose_cores();
         let mut command = Command::new("stdbuf");
         command
-            // Its words at once, also to a file.
+            // Its output is line buffered, also to a file.
             .args(["-oL", "dpdk-testpmd"])
             .env("RUNTIME_DIRECTORY", folder.path())
             .args(memory)
@@ -162,7 +161,7 @@ impl Testpmd {
             .args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"])
             .args(arguments);
         if devices.len() == 1 {
-            // What a port receives goes back out of it.
+            // A packet leaves through the port that received it.
             command.arg("--port-topology=loop");
         }
         Self {
@@ -171,7 +170,7 @@ impl Testpmd {
         }
     }
 
-    /// Gives it a command.
+    /// Sends it a command.
     pub fn say(&mut self, command: &str) {
         self.program.say(command);
     }
@@ -181,7 +180,7 @@ impl Testpmd {
         self.begin(mode, "start");
     }
 
-    /// As [`Testpmd::forward`], and throws 32 packets into each port, to go round from then on.
+    /// Works like [`Testpmd::forward`], and injects 32 packets into each port, which circulate from then on.
     pub fn forward_burst(&mut self, mode: &str) {
         self.begin(mode, "start tx_first");
     }
@@ -195,7 +194,7 @@ impl Testpmd {
             .wait_until(start, |out, _| out.matches(&begins).count() > before);
     }
 
-    /// Stops forwarding; what it received and sent while it did.
+    /// Stops forwarding; returns the numbers of received and sent packets.
     pub fn stop(&mut self) -> Counted {
         const TITLE: &str = "Accumulated forward statistics for all ports";
         const END: &str = "\nDone.";
@@ -223,17 +222,17 @@ impl Testpmd {
         }
     }
 
-    /// Whether it still runs.
+    /// Reports whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.program.is_running()
     }
 
-    /// Its output so far.
+    /// Returns its output so far.
     pub fn output(&self) -> String {
         self.program.stdout() + &self.program.stderr()
     }
 
-    /// `kill -9`.
+    /// Sends it SIGKILL.
     pub fn kill(self) -> Finished {
         self.program.kill()
     }

@@ -1,5 +1,5 @@
-//! Attempts that are repeated only where the machine spoilt them: others ran on its cores, its host took a core away, or the
-//! generator says that it sent late.
+//! Attempts that are repeated only if the machine spoiled them: other processes ran on its cores, its host took a core
+//! away, or the generator reports that it sent late.
 
 use super::program::Finished;
 use serde_json::Value;
@@ -15,21 +15,21 @@ const ATTEMPTS: usize = 8;
 const TICK: Duration = Duration::from_millis(10);
 /// Processor time of others from which an attempt counts as disturbed: two ticks, as the kernel rounds each process's time.
 const OTHERS: Duration = Duration::from_millis(20);
-/// The delay from which a generator counts as one whose core was taken away.
+/// The delay from which a generator counts as preempted.
 const SENT_LATE: Duration = Duration::from_millis(2);
-/// The process that all threads of the kernel are children of.
+/// The parent process of all kernel threads.
 const KERNEL_THREADS: u32 = 2;
 
-/// An attempt that did not show what the test claims.
+/// An attempt that failed to show the test's claim.
 pub enum Complaint {
     /// The claim was violated, in these words.
     Violated(String),
-    /// Something that is not taut's doing kept the attempt from showing the claim.
+    /// A cause outside of taut prevented the attempt from showing the claim.
     Spoilt(String),
 }
 
 impl Complaint {
-    /// A claim that was not shown because of `reason`, which is not taut's doing.
+    /// Returns a claim that was not shown because of `reason`, which is outside of taut.
     pub fn spoilt(reason: impl Into<String>) -> Self {
         Self::Spoilt(reason.into())
     }
@@ -46,7 +46,7 @@ thread_local! {
     static SEND_DELAY: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Keeps the send delay of a generator that has ended, for the attempt that it belongs to.
+/// Stores the send delay of a generator that has ended, for the attempt that it belongs to.
 pub fn note_send_delay(finished: &Finished) {
     let last = finished.stdout.lines().last().unwrap_or_default();
     let summary: Value = serde_json::from_str(last).unwrap_or_default();
@@ -59,8 +59,8 @@ pub fn note_send_delay(finished: &Finished) {
     }
 }
 
-/// Makes attempts until one shows the claim. One that does not, on a machine that nobody disturbed, fails the test at once. A machine that
-/// is disturbed in each attempt leaves the claim open: the test says so, and `./run test` counts it apart.
+/// Makes attempts until one shows the claim. A failed attempt on an undisturbed machine fails the test at once. If
+/// every attempt is disturbed, the claim stays open: the test prints that, and `./run test` counts it separately.
 pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C>) {
     for number in 1..=ATTEMPTS {
         let before = Machine::now();
@@ -92,10 +92,10 @@ pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C
     println!("not measured: machine busy in each of {ATTEMPTS} attempts");
 }
 
-/// Processor time on this machine so far that is not this test program's.
+/// Processor time used on this machine so far by processes outside of this test program.
 pub struct Machine {
     cpus: CpuReading,
-    /// Time of each process that this one did not start, with that of its children that have ended.
+    /// Time of each process that this one did not start, including its children that have ended.
     others: HashMap<u32, Duration>,
 }
 
@@ -107,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// What was taken from this test since `before`, in words.
+    /// Describes the time taken from this test since `before`.
     pub fn since(&self, before: &Self) -> Vec<String> {
         let shares = self.cpus.since(&before.cpus);
         let elapsed = Duration::from_secs_f64(shares.seconds);
@@ -149,9 +149,9 @@ fn others() -> HashMap<u32, Duration> {
     processes.into_iter().map(|(id, it)| (id, it.1)).collect()
 }
 
-/// The parent of a process and its time, with that of its children that have ended, from `/proc/PID/stat` (proc(5)).
+/// Parses `/proc/PID/stat` (proc(5)): the parent of a process and its time, including children that have ended.
 fn parent_and_time(stat: &str) -> Option<(u32, Duration)> {
-    // Its name, in brackets, may have spaces and brackets.
+    // The name, in brackets, may contain spaces and brackets.
     let (_, behind) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = behind.split_whitespace().collect();
     let parent = fields.get(1)?.parse().ok()?;

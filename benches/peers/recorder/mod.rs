@@ -1,4 +1,4 @@
-//! Programs that record packets: `taut capture` and those of others.
+//! Programs that record packets: `taut capture` and third-party ones.
 
 pub mod timemachine;
 
@@ -6,21 +6,22 @@ use std::path::Path;
 use std::process::Command;
 use taut_host::Testbed;
 
-/// Memory of the socket's ring, MiB, where a program can be told.
+/// Memory of the socket's ring, MiB, where a program has an option for it.
 const SOCKET_MIB: u32 = 64;
 
 /// A program that records.
 pub struct Recorder {
     pub name: &'static str,
-    /// What it takes, for who has not got it.
+    /// Its requirements, printed if they are missing.
     pub needs: &'static str,
-    /// Whether it is there.
+    /// Reports whether it is installed.
     pub is_there: fn() -> bool,
-    /// Has it record what arrives at an interface of the testbed's device into files in a folder.
+    /// Builds the command that records the packets arriving at an interface of the testbed's device into files in a
+    /// folder.
     pub command: fn(&Testbed, &str, &Path) -> Command,
 }
 
-/// All of them, ours first.
+/// All recorders, taut's first.
 pub const RECORDERS: [Recorder; 6] = [
     Recorder {
         name: "taut capture",
@@ -28,10 +29,10 @@ pub const RECORDERS: [Recorder; 6] = [
         is_there: || true,
         command: |testbed, interface, folder| {
             let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-            // Frames of 2 KiB: a ring of as many bytes as the others'.
+            // Frames have 2 KiB, so the ring has as many bytes as the others'.
             let port = format!("af_packet:{interface},ring={}", SOCKET_MIB << 9);
             command.args(["capture", "--quiet", "--ring", "256M", "--port", &port]);
-            // All of its threads have one core, as the others have: who writes needs it as well.
+            // All of its threads share one core, as the others' do, and the writer needs it as well.
             command.args(["--wait", "sleep(50us)"]);
             command.arg("--write").arg(folder.join("all.pcapng"));
             command.arg("--control").arg(folder.join("control"));
@@ -78,12 +79,12 @@ pub const RECORDERS: [Recorder; 6] = [
         needs: "stenotype (package stenographer)",
         is_there: || taut_host::is_installed("stenotype"),
         command: |testbed, interface, folder| {
-            // Places that it does not make itself.
+            // It does not create these folders itself.
             for place in ["PKT0", "IDX0"] {
                 let _ = std::fs::create_dir_all(folder.join(place));
             }
             let mut command = testbed.command_in_device("stenotype");
-            // Blocks are of 1 MiB; those of the ring and of what waits for the disk are the same.
+            // Blocks have 1 MiB; the ring and the queue to the disk share them.
             command.args(["--threads=1", "--blocks=256", "--uid=root", "--gid=root"]);
             command.arg(format!("--iface={interface}"));
             command.arg(format!("--dir={}", folder.display()));

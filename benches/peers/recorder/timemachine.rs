@@ -1,8 +1,8 @@
-//! Zeek's Time Machine (Maier et al., "Enriching Network Security Analysis with Time Travel", SIGCOMM 2008), where it
-//! is built: <https://github.com/zeek/time-machine>. Debian's package `timemachine` is another program, which records
+//! Zeek's Time Machine (Maier et al., "Enriching Network Security Analysis with Time Travel", SIGCOMM 2008), if it is
+//! built: <https://github.com/zeek/time-machine>. Debian's package `timemachine` is another program, which records
 //! sound.
 //!
-//! `TIMEMACHINE` names it where it is not on the path.
+//! The variable `TIMEMACHINE` gives its path if it is not on the search path.
 
 use super::Recorder;
 use std::path::Path;
@@ -20,16 +20,16 @@ fn program() -> String {
     std::env::var("TIMEMACHINE").unwrap_or_else(|_| "timemachine".to_string())
 }
 
-/// Whether it is the one that asks for a file of settings.
+/// Reports whether the program is the one that requires a settings file.
 fn is_there() -> bool {
     let said = Command::new(program()).arg("-h").output();
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("[-c config file]"))
 }
 
-/// One class for all packets, nothing of any connection cut off, and no index: what costs the least. Memory is as in
-/// its example: what is there, a hundred of the packets, never gets into a file.
+/// Builds the cheapest configuration: one class for all packets, no connection truncated, and no index. The memory is
+/// that of its example: packets still in memory at the end, a hundred, never reach a file.
 fn command(testbed: &Testbed, interface: &str, folder: &Path) -> Command {
-    // A line each: what stands between the first and the last quote of a line is one word to it.
+    // Each setting has a line of its own: everything between the first and the last quote of a line is one word.
     let place = folder.display();
     let settings = format!(
         "main {{\nworkdir \"{place}\";\nindexdir \"{place}\";\nqueryfiledir \"{place}\";\nlogfile \"log\";\n\

@@ -1,9 +1,11 @@
-//! What a table of flows costs: packets per second on one core for 1000 to ten million flows, drawn evenly and by
-//! Zipf's law, with a table that has room for all; of packets whose flow is known, and of frames, whose headers are
-//! read as well. Beside it a map of the standard library. `cargo bench -p taut-capture --bench flows`.
+//! The cost of a table of flows. The result is packets per second on one core for 1000 to ten million flows, drawn
+//! uniformly and by Zipf's law, with a table that has space for all. It is measured for packets whose flow is known,
+//! and for frames, whose headers are parsed as well. A map of the standard library is the comparison.
+//! `cargo bench -p taut-capture --bench flows`.
 //!
-//! Published, of FlowScope's tracker with four threads (Gallenmüller's artifact of 2021; a later version of it): 13.3,
-//! 14.1, 14.5, 9.05 and 8.62 million for 1000, 10,000, 100,000, one million and ten million flows.
+//! Published figures exist for FlowScope's tracker with four threads (Gallenmüller's artifact of 2021; a later version
+//! of it). They are 13.3, 14.1, 14.5, 9.05 and 8.62 million for 1000, 10,000, 100,000, one million and ten million
+//! flows.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -15,9 +17,9 @@ use taut_capture::record::{Facts, Record};
 use taut_sys::{Clock, ticks};
 
 const REPETITIONS: usize = 15;
-/// Packets of a repetition, a third of each kind.
+/// Number of packets of a repetition, a third of each kind.
 const PACKETS: usize = 6_000_000;
-/// Published, millions of packets per second, four threads.
+/// Numbers of flows, with the published millions of packets per second of four threads.
 const COUNTS: [(usize, f64); 5] = [
     (1_000, 13.3),
     (10_000, 14.1),
@@ -32,7 +34,7 @@ fn pin(core: usize) {
     sched_setaffinity(None, &cores).unwrap();
 }
 
-/// Numbers of flows, one for each packet.
+/// Returns the number of a flow for each packet.
 fn drawn(flows: usize, by_zipf: bool, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut sums = Vec::new();
     if by_zipf {
@@ -52,7 +54,7 @@ fn drawn(flows: usize, by_zipf: bool, random: &mut fastrand::Rng) -> Vec<u32> {
     (0..PACKETS).map(draw).collect()
 }
 
-/// A frame of 64 bytes of a flow, as a card would have written it.
+/// Writes a frame of 64 bytes of a flow, as a NIC would have written it.
 fn write_frame(frame: &mut [u8; 64], flow: u32) {
     *frame = [0; 64];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -81,7 +83,7 @@ fn seen(frame: &[u8; 64], time_ns: u64) -> Seen {
     Seen::of(&Record { facts, frame }).unwrap()
 }
 
-/// Median, and the range of the middle half.
+/// Returns the median, and the range of the middle half.
 fn shown(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
@@ -113,11 +115,11 @@ fn main() {
             for key in &keys {
                 map.insert(*key, (0, 0, 0));
             }
-            // Flows and frames of a batch lie in the cache, as those of a ring do that were just written.
+            // Flows and frames of a batch are in the cache, as those of a freshly written ring are.
             let mut batch = vec![keys[0]; 4096];
             let mut frames = vec![[0; 64]; 4096];
             for _ in 0..REPETITIONS {
-                // Each looks at packets of its own, so that none finds in the cache what another has brought there.
+                // Each kind uses packets of its own, so that none finds data in the cache that another has loaded.
                 let mut spent = [(0, 0); 3];
                 for (number, part) in numbers.chunks(4096).enumerate() {
                     for ((number, flow), frame) in part.iter().zip(&mut batch).zip(&mut frames) {

@@ -1,5 +1,5 @@
-//! What a packet costs that is matched between two places: its identity, made twice, and the matcher's two calls, with 32, a thousand and a hundred
-//! thousand packets under way. `cargo bench -p taut-capture --bench matching`.
+//! The cost of matching a packet between two places: two identities and two calls of the matcher, with 32, a thousand
+//! and a hundred thousand packets in flight. `cargo bench -p taut-capture --bench matching`.
 #![allow(clippy::unwrap_used)]
 
 use etherparse::PacketBuilder;
@@ -11,7 +11,7 @@ const REPETITIONS: usize = 15;
 const PACKETS: usize = 200_000;
 const LENGTHS: [usize; 3] = [64, 512, 1518];
 const UNDER_WAY: [usize; 3] = [32, 1_000, 100_000];
-/// Frames that differ, so that they are not all in the first cache.
+/// Number of different frames, more than fit the first-level cache.
 const FRAMES: usize = 256;
 
 fn frames(len: usize) -> Vec<Vec<u8>> {
@@ -20,7 +20,7 @@ fn frames(len: usize) -> Vec<Vec<u8>> {
             .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
             .udp(1000 + number as u16, 53);
         let mut frame = Vec::new();
-        // Lengths have a check sequence of 4.
+        // Lengths include a check sequence of 4 bytes.
         builder
             .write(&mut frame, &vec![number as u8; len - 46])
             .unwrap();
@@ -29,7 +29,7 @@ fn frames(len: usize) -> Vec<Vec<u8>> {
     (0..FRAMES).map(frame).collect()
 }
 
-/// Ticks of an identity.
+/// Returns the cycles of an identity.
 fn identities(frames: &[Vec<u8>]) -> f64 {
     let identify = Identify::default();
     let begun = ticks();
@@ -40,7 +40,8 @@ fn identities(frames: &[Vec<u8>]) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Ticks of a look for the stamp of a measurement packet, as a trigger `late` takes it, in frames that have one or not.
+/// Returns the cycles of a search for the timestamp of a measurement packet, as a trigger `late` does it, in frames
+/// with or without one.
 fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     let mut frames = frames.to_vec();
     if stamped {
@@ -56,7 +57,7 @@ fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Ticks of a packet at both places together, where so many others are under way.
+/// Returns the cycles of a packet at both places together, with this number of packets in flight.
 fn matches(under_way: usize) -> f64 {
     let identities: Vec<_> = (0..PACKETS + under_way)
         .map(|at| Identity([(at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15), at as u64]))

@@ -1,7 +1,8 @@
-//! What a packet costs on its way into a capture's ring, and how soon others can read it: 32 packets a batch, kept
-//! whole, with no, one and two readers on the other core; with two producers; and how long it takes from the arrival
-//! until a reader has it, also where buckets are handed over whole, as in the dissertation. Beside it the same bytes
-//! copied into as much memory. `cargo bench -p taut-capture --bench ring`; two CPUs other than 0 and 1: `-- 4 5`.
+//! The cost of a packet on its way into a capture's ring, and the time until readers get it. Batches have 32 packets,
+//! stored completely; there are no, one or two readers on the other core, or two producers. The time from the arrival
+//! to a reader is also measured with buckets that are published as a whole, as in the dissertation. A copy of the same
+//! bytes into as much memory is the comparison. `cargo bench -p taut-capture --bench ring`; two CPUs other than 0 and
+//! 1: `-- 4 5`.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -18,7 +19,7 @@ const BATCH: usize = 32;
 const PACKETS: usize = 4_000_000;
 const LENGTHS: [usize; 4] = [64, 128, 512, 1518];
 
-/// Keeps the thread on the first or the second of the two CPUs.
+/// Pins the thread to the first or the second of the two CPUs.
 fn pin(which: usize) {
     let numbers = std::env::args().filter_map(|it| it.parse::<usize>().ok());
     let cpu = numbers.chain([0, 1]).nth(which).unwrap();
@@ -27,12 +28,12 @@ fn pin(which: usize) {
     sched_setaffinity(None, &cpus).unwrap();
 }
 
-/// Packets of one producer: as many as fill the ring once and a half, four million at most.
+/// Returns the number of packets of one producer: enough to fill the ring one and a half times, up to four million.
 fn packets(len: usize) -> usize {
     (RING_BYTES as usize * 3 / 2 / (len + 16)).min(PACKETS)
 }
 
-/// Puts packets; returns ticks per packet.
+/// Puts packets; returns the cycles per packet.
 fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
     let frames: Vec<_> = (0..BATCH).map(|at| vec![at as u8; len]).collect();
     let mut producer = ring.producer(65_535);
@@ -53,7 +54,7 @@ fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
     (ticks() - begun) as f64 / (batches * BATCH) as f64
 }
 
-/// The same with readers on the other core.
+/// Does the same with readers on the other core.
 fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
     let done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..readers)
@@ -65,7 +66,7 @@ fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
                 let mut bytes = 0;
                 while !done.load(Ordering::Relaxed) {
                     let read = reader.read(u64::MAX, 4096, |it| bytes += u64::from(it.frame[0]));
-                    // One that looks without a pause takes the line away that the producer publishes in.
+                    // A reader without a pause takes away the cache line in which the producer publishes.
                     for _ in read..64 {
                         std::hint::spin_loop();
                     }
@@ -81,8 +82,8 @@ fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
     (cost, threads.into_iter().map(|it| it.join().unwrap()).sum())
 }
 
-/// The same with a thread on the other core that reads as many bytes from memory of its own: the other core of a
-/// machine may be the other half of the same one.
+/// Does the same with a thread on the other core that reads as many bytes from its own memory: the other core may be a
+/// hyperthread of the same core.
 fn with_other_work(ring: &Arc<Ring>, len: usize) -> f64 {
     let done = Arc::new(AtomicBool::new(false));
     let thread = {
@@ -106,7 +107,7 @@ fn with_other_work(ring: &Arc<Ring>, len: usize) -> f64 {
     cost
 }
 
-/// Packets per second of one producer, and of two on a core each.
+/// Returns packets per second of one producer, and of two on a core each.
 fn two_producers(ring: &Arc<Ring>, len: usize) -> f64 {
     let one = 1.0 / produce(ring, len, 0);
     let other = {
@@ -120,7 +121,7 @@ fn two_producers(ring: &Arc<Ring>, len: usize) -> f64 {
     (two + other.join().unwrap()) / one
 }
 
-/// Ticks per packet of a copy of the same bytes.
+/// Returns the cycles per packet of a copy of the same bytes.
 fn copied(memory: &mut [u8], len: usize) -> f64 {
     let frames: Vec<_> = (0..BATCH).map(|at| vec![at as u8; len]).collect();
     let count = packets(len);
@@ -137,10 +138,10 @@ fn copied(memory: &mut [u8], len: usize) -> f64 {
     (ticks() - begun) as f64 / count as f64
 }
 
-/// Nanoseconds from the stamp of a packet until it can be read on the other core, as the reader has the first packet of a
-/// batch, and until the reader has it: a batch of 32 each 32 µs.
+/// Returns the nanoseconds from the timestamp of a packet until it is readable on the other core, and until the reader
+/// has it. The reader gets the first packet of a batch; a batch of 32 arrives every 32 µs.
 fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
-    // Times are ticks here.
+    // Times are cycles here.
     let hold = Duration::from_nanos(clock.to_ticks(0.3e9) as u64);
     let ring = match classic {
         true => Ring::classic(RING_BYTES, 0, BUCKET_BYTES, hold),
@@ -196,7 +197,7 @@ fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
     waits
 }
 
-/// Median, and the range of the middle half.
+/// Returns the median, and the range of the middle half.
 fn shown(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];

@@ -1,8 +1,8 @@
-//! Analysers: code of others that sees packets, remembers numbers of each flow, and has triggers fire. (Gallenmüller 2021,
+//! Analysers: user code that receives packets, stores numbers for each flow, and fires triggers. (Gallenmüller 2021,
 //! section 3.5: FlowScope's analysers.)
 //!
-//! Each has a thread and a reader of its own: a slow one misses packets, which is counted, and holds up nobody else.
-//! What it remembers lies in a table of fixed size; where there is no room, the flow goes that was seen longest ago.
+//! Each has a thread and a reader of its own: a slow one misses packets, which is counted, and delays nobody else. Its
+//! numbers are in a table of fixed size; if it is full, the least recently seen flow is replaced.
 
 use crate::clock::PacketClock;
 use crate::filter::Filter;
@@ -18,68 +18,69 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use taut_sys::filled_on_huge_pages;
 
-/// Flows that an analyser can remember.
+/// Maximum number of flows of an analyser.
 pub const MOST_FLOWS: usize = 10_000_000;
-/// Packets that it looks at in one go, at most.
+/// Maximum number of packets that an analyser gets at once.
 pub const TOGETHER: usize = 64;
-/// Pause when there is nothing to do.
+/// Pause of the thread when it has nothing to do.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Its state is told this often.
+/// Interval at which the thread publishes its state.
 const TELL: Duration = Duration::from_millis(50);
 
-/// Looks at packets; one thread's.
+/// The code of an analyser, which belongs to one thread.
 pub trait Analyser {
-    /// Numbers that it remembers of each flow.
+    /// Returns how many numbers it stores for each flow.
     fn numbers(&self) -> usize;
 
-    /// Takes a packet, [`TOGETHER`] at most until [`Analyser::look`]: with the row of its flow's numbers, and which end of
-    /// the flow has sent it; none if it is no IP packet.
+    /// Accepts a packet, up to [`TOGETHER`] before [`Analyser::look`]. `flow` is the row of its flow's numbers, and the
+    /// end of the flow that sent it; none if it is no IP packet.
     fn take(&mut self, record: &Record<'_>, flow: Option<(usize, u8)>);
 
-    /// Looks at what it has taken, and changes the numbers: rows of as many as it remembers. Calls `fire` for triggers.
+    /// Processes the accepted packets, and changes the numbers, of which a row has [`Analyser::numbers`]. Calls `fire`
+    /// for triggers.
     ///
     /// # Errors
-    /// What went wrong. All packets that it has taken are gone then too.
+    /// Returns the failure. All accepted packets are discarded in that case too.
     fn look(&mut self, rows: &mut [f64], fire: &mut dyn FnMut(Fired)) -> Result<(), Trouble>;
 
-    /// What it counts itself, by name.
+    /// Returns its own counters, by name.
     fn counts(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
 }
 
-/// A trigger that an analyser has fire.
+/// A trigger that an analyser has fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
     /// Number of the trigger.
     pub trigger: usize,
-    /// Time of the packet for which it fires, nanoseconds since 1970; 0 is now.
+    /// Time of the packet for which it fires, nanoseconds since 1970; 0 stands for now.
     pub time_ns: u64,
-    /// Why.
+    /// Cause in words.
     pub cause: String,
 }
 
-/// What went wrong in an analyser.
+/// A failure of an analyser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// In a line.
+    /// Description in a line.
     pub why: String,
-    /// Whether it is not to be asked again.
+    /// Whether the analyser must not be called again.
     pub is_over: bool,
 }
 
-/// Makes an analyser, on the thread that will have it.
+/// A constructor of an analyser, called on the analyser's own thread.
 pub type Make = Box<dyn FnOnce() -> Result<Box<dyn Analyser>, String> + Send>;
 
-/// An analyser, as it is set up.
+/// The settings of an analyser.
 pub struct Settings {
-    /// Name, for people.
+    /// Name for users.
     pub name: String,
-    /// Packets that it sees.
+    /// Packets that it receives.
     pub filter: Filter,
-    /// Flows that are remembered.
+    /// Maximum number of flows that it stores.
     pub flows: usize,
-    /// Makes it.
+    /// Constructor of the analyser.
     pub make: Make,
 }
 
@@ -91,42 +92,42 @@ impl std::fmt::Debug for Settings {
     }
 }
 
-/// Bytes of memory that so many flows take, with so many numbers each.
+/// Returns the bytes of memory for this number of flows, with this number of numbers each.
 pub fn bytes_for(flows: usize, numbers: usize) -> usize {
     flows * BYTES_PER_FLOW + places_for(flows) * numbers * size_of::<f64>()
 }
 
-/// State of an analyser, for people.
+/// The status of an analyser, for users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnalyserStatus {
-    /// Its name.
+    /// Name of the analyser.
     pub name: String,
-    /// Packets that it has looked at.
+    /// Packets that it has processed.
     pub packets: u64,
-    /// Packets that were written over before it could.
+    /// Packets that were overwritten before it could read them.
     pub missed: u64,
-    /// Packets that it was shown when it failed, or after.
+    /// Packets that it got when it failed, or after that.
     pub failed: u64,
-    /// Flows that it has room for.
+    /// Maximum number of flows.
     pub room: u64,
-    /// Flows that it remembers.
+    /// Number of flows in the table.
     pub known: u64,
-    /// Flows that had to go for others.
+    /// Flows that were replaced by others.
     pub forgotten: u64,
-    /// Triggers that it has had fire.
+    /// Triggers that it has fired.
     pub fired: u64,
-    /// What it counts itself, by name.
+    /// Its own counters, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// What went wrong last.
+    /// Last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What others see of an analyser.
+/// The state of an analyser that other threads read.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Time up to which it has looked at all packets.
+    /// Time up to which it has processed all packets.
     analysed_ns: AtomicU64,
     status: Mutex<AnalyserStatus>,
 }
@@ -134,7 +135,7 @@ pub(crate) struct Shown {
 impl Shown {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            // Nobody has to be waited for before it has begun.
+            // Nothing waits for it before it has begun.
             analysed_ns: AtomicU64::new(u64::MAX),
             status: Mutex::new(AnalyserStatus {
                 name: settings.name.clone(),
@@ -144,7 +145,7 @@ impl Shown {
         }
     }
 
-    /// Time up to which all packets were looked at. What fired for them was told before (acquire).
+    /// Returns the time up to which all packets were processed. Triggers for these packets were sent before (acquire).
     pub(crate) fn analysed_ns(&self) -> u64 {
         self.analysed_ns.load(Ordering::Acquire)
     }
@@ -154,14 +155,14 @@ impl Shown {
     }
 }
 
-/// Numbers of flows.
+/// The numbers of flows.
 struct States {
     flows: Flows,
-    /// How many there are of each.
+    /// Count of numbers per flow.
     each: usize,
-    /// Of all places.
+    /// Numbers of all entries.
     numbers: Vec<f64>,
-    /// Places of the flows in rows; none for one whose place another one has got meanwhile.
+    /// Entries of the flows by row; none if the entry was reassigned to another flow during the batch.
     rows: Vec<Option<usize>>,
     row_numbers: Vec<f64>,
 }
@@ -179,7 +180,7 @@ impl States {
         }
     }
 
-    /// The row of a packet's flow, and which end has sent the packet; none if it is no IP packet.
+    /// Returns the row of a packet's flow, and the end that sent the packet; none if it is no IP packet.
     fn row_of(&mut self, record: &Record<'_>) -> Option<(usize, u8)> {
         let (flow, tcp_flags, sender) = Flow::with_tcp_flags(record)?;
         let (place, is_new) = self.flows.place(Seen {
@@ -193,7 +194,7 @@ impl States {
             (Some(row), false) => row,
             (there, _) => {
                 if let Some(row) = there {
-                    // Of a flow that had to go for this one.
+                    // The row belongs to a flow that this one has replaced.
                     self.rows[row] = None;
                 }
                 self.rows.push(Some(place));
@@ -208,7 +209,7 @@ impl States {
         Some((row, sender))
     }
 
-    /// Takes the numbers of all rows back.
+    /// Stores the numbers of all rows back into the table.
     fn settle(&mut self) {
         for (row, place) in self.rows.iter().enumerate() {
             if let Some(place) = place {
@@ -221,19 +222,19 @@ impl States {
     }
 }
 
-/// What an analyser's thread works with.
+/// The context of an analyser's thread.
 pub(crate) struct Analysing<'a> {
     pub(crate) shown: &'a Shown,
     pub(crate) reader: Reader,
     pub(crate) clock: PacketClock,
-    /// Time after which packets with a stamp are taken to be readable.
+    /// Time after which packets with a timestamp are assumed to be readable.
     pub(crate) slack: Duration,
     pub(crate) filter: Filter,
     pub(crate) room: usize,
 }
 
 impl Analysing<'_> {
-    /// Shows packets to an analyser until `is_over`, and all that is there then.
+    /// Passes packets to an analyser until `is_over`, and then those that remain.
     pub(crate) fn run(
         mut self,
         analyser: &mut dyn Analyser,
@@ -290,7 +291,7 @@ impl Analysing<'_> {
                 (_, true) => settled_ns,
                 (_, false) => last_ns.saturating_sub(1).min(settled_ns),
             };
-            // Release: what fired for packets up to there.
+            // Release: triggers for packets up to this time were sent before.
             self.shown.analysed_ns.store(analysed_ns, Ordering::Release);
             if analysed_ns == u64::MAX {
                 return;
@@ -315,11 +316,11 @@ impl Analysing<'_> {
     }
 }
 
-/// Says that somebody looks at packets there, and at its end that nobody does any more, whatever has ended it.
+/// A guard that marks an analyser as active, and as inactive when it is dropped, whatever the cause.
 pub(crate) struct Looking<'a>(&'a Shown);
 
 impl<'a> Looking<'a> {
-    /// Holds back the end of all dumps until that one has looked at their packets.
+    /// Delays the end of all dumps until that analyser has processed their packets.
     pub(crate) fn at(shown: &'a Shown) -> Self {
         shown.analysed_ns.store(0, Ordering::Release);
         Self(shown)
@@ -354,7 +355,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Whatever comes together: the numbers of a flow are what was made of them, from 0 on after it was forgotten.
+        /// The numbers of a flow are those computed for it, beginning with 0 after it was replaced, for any sequence of
+        /// packets.
         #[test]
         fn numbers_stay_with_their_flow(
             flows in proptest::collection::vec(0..200_u16, 1..2000),
@@ -362,7 +364,7 @@ mod tests {
             together in 1..TOGETHER,
         ) {
             let mut states = States::new(room, 2);
-            // Packets of each flow since it began, as they would be if none was forgotten.
+            // Packets of each flow since it began, as if none was replaced.
             let mut seen: HashMap<u16, f64> = HashMap::new();
             for (at, part) in flows.chunks(together).enumerate() {
                 for flow in part {
@@ -371,7 +373,7 @@ mod tests {
                     let (row, sender) = states.row_of(&Record { facts, frame: &frame }).unwrap();
                     prop_assert_eq!(sender, 0);
                     let numbers = &mut states.row_numbers[row * 2..row * 2 + 2];
-                    // The first number says whose they are, the second one counts.
+                    // The first number identifies the flow, the second one counts.
                     let begun = numbers[0] == 0.0;
                     prop_assert!(begun || numbers[0] == f64::from(*flow) + 1.0);
                     prop_assert!(!begun || numbers[1] == 0.0);

@@ -1,11 +1,12 @@
-//! A capture that runs: the ring, a thread that looks at packets for triggers, and one that writes dumps.
+//! A running capture: the ring, a thread that evaluates triggers, and one that writes dumps.
 //!
-//! Producers are others' threads, which share nothing with these two but the ring. The thread that looks is the only
-//! one that fires triggers, also for those who ask: so whether a trigger goes on or begins anew is decided in one
-//! place. A dump ends once that thread has looked at all packets up to the dump's end.
+//! Producers run in other threads, and share only the ring with these two. The trigger thread is the only one that
+//! fires triggers, including requested ones, so one place decides whether a trigger extends a dump or begins one. A
+//! dump ends once that thread has processed all packets up to the dump's end.
 
 use crate::analyser::{self, AnalyserStatus, Analysing, Fired, Looking};
 use crate::clock::PacketClock;
+use crate::compression;
 use crate::delays::{Delays, LookedAfter};
 use crate::disk::DiskError;
 use crate::dump::{Begin, Dump, Dumped, Dumps, Output, QueryOutput, Roll, Tally, Target};
@@ -13,7 +14,6 @@ use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
 use crate::flows::{By, Flows, FlowsStatus, Seen, Shown};
 use crate::keeper::{self, Keeper};
 use crate::lock;
-use crate::packed;
 use crate::record::{LONGEST_BYTES, PORTS, Record};
 use crate::ring::{Count, Producer, Reader, Ring, RingError, Start};
 use crate::trigger::{Limit, Trigger, Watch, When};
@@ -28,66 +28,67 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background, ticks};
 
-/// Time after which packets with a stamp are taken to be readable: a producer stamps a batch and publishes it in one
-/// go, but may be kept from its core in between.
+/// Time after which packets with a timestamp are assumed to be readable. A producer takes the timestamps of a batch and
+/// publishes it without a pause, but may be preempted in between.
 const SLACK: Duration = Duration::from_millis(100);
-/// Packets that are looked at in one go.
+/// Maximum number of packets that are processed at once.
 const AT_ONCE: usize = 4096;
-/// Buckets that a ring has from the start; it gets the others while packets come.
+/// Number of buckets that a ring has from the start; the others are added while packets arrive.
 const FIRST_BUCKETS: u64 = 16;
-/// One packet of so many is timed: no number of packets that come together.
+/// Interval of timed packets: one of this many. It differs from all usual batch sizes.
 const ONE_TIMED_OF: u32 = 31;
-/// Flows that are part of the state.
+/// Number of flows in the status.
 const FLOWS_SHOWN: usize = 20;
-/// Triggers that analysers can have asked for.
+/// Maximum number of pending trigger requests of analysers.
 const MOST_ASKED: usize = 1024;
-/// Dumps that are remembered.
+/// Number of finished dumps that are kept in the status.
 const REMEMBERED: usize = 256;
-/// Pauses of the threads when there is nothing to do.
+/// Pause of the threads when they have nothing to do.
 const PAUSE: Duration = Duration::from_micros(200);
-/// What was gathered for a file is written at least so often.
+/// Maximum interval at which buffered bytes are written to a file.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// What a capture is to do.
+/// The settings of a capture.
 #[derive(Debug)]
 pub struct Settings {
-    /// Size of the ring, bytes.
+    /// Size of the ring in bytes.
     pub ring_bytes: u64,
-    /// Size that the ring can grow to, bytes.
+    /// Maximum size of the ring in bytes.
     pub most_bytes: u64,
-    /// Bytes of a bucket.
+    /// Size of a bucket in bytes.
     pub bucket_bytes: usize,
-    /// Bytes that are kept of each frame.
+    /// Snap length: number of bytes that are stored of each frame.
     pub snap_bytes: usize,
-    /// Triggers.
+    /// Triggers of the capture.
     pub triggers: Vec<Trigger>,
-    /// Analysers.
+    /// Analysers of the capture.
     pub analysers: Vec<analyser::Settings>,
-    /// Where dumps go; without it triggers only count.
+    /// Target of dumps; without it triggers only count.
     pub target: Option<Target>,
-    /// When files of dumps end.
+    /// Condition for a new file within a dump.
     pub roll: Roll,
-    /// Files of dumps in a folder are compressed by zstd. One file for all is if its name ends in `.zst`.
+    /// Whether dump files in a folder are compressed by zstd. A single file for all dumps is compressed if its name
+    /// ends in `.zst`.
     pub zstd: bool,
     /// Names of the ports, by number.
     pub ports: Vec<String>,
-    /// What is kept on disk.
+    /// Settings of the ring on disk.
     pub disk: Option<keeper::Settings>,
-    /// Flows that are told apart; 0 is none.
+    /// Maximum number of flows in the flow table; 0 for no table.
     pub flows: usize,
-    /// Longest time for which buckets are kept from those who look, as in the dissertation; none if they see packets at
+    /// Longest time for which buckets are hidden from readers, as in the dissertation; none if readers get packets at
     /// once.
     pub classic: Option<Duration>,
-    /// The thread that looks at packets never rests, so that triggers fire at once.
+    /// Whether the trigger thread polls without rest, so that triggers fire at once.
     pub polls: bool,
-    /// What times of packets are, as comments of files say.
+    /// Description of the timestamps, for the comments in files.
     pub times: String,
-    /// Is told what went wrong while the capture ended, when nobody can ask it any more.
+    /// Callback for failures while the capture ends, when its status is not available any more.
     pub tell: fn(&str),
 }
 
 impl Settings {
-    /// Makes the ring, which is of so many bytes at first.
+    /// Creates the ring, with this number of bytes at first.
     fn ring(&self, first_bytes: u64) -> Result<Arc<Ring>, RingError> {
         let most_bytes = self.most_bytes.max(self.ring_bytes);
         match self.classic {
@@ -97,32 +98,32 @@ impl Settings {
     }
 }
 
-/// Counters of a trigger.
+/// The counters of a trigger.
 #[derive(Debug, Default)]
 struct State {
-    /// Time up to which its dump keeps packets.
+    /// Time up to which its dump stores packets.
     until_ns: AtomicU64,
     fired: AtomicU64,
     begun: AtomicU64,
     limited: AtomicU64,
-    /// What has become of the packets of its dumps.
+    /// Counts of the packets of its dumps.
     dumped: Arc<Tally>,
-    /// What the count has grown by that it is about, since that was looked at last.
+    /// Growth of the trigger's count since the last look at it.
     grown: AtomicU64,
 }
 
-/// State of a trigger, for people.
+/// The status of a trigger, for users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriggerStatus {
-    /// Name.
+    /// Name of the trigger.
     pub name: String,
-    /// Times that it has fired.
+    /// Number of times that it has fired.
     pub fired: u64,
-    /// Dumps that it has begun.
+    /// Number of dumps that it has begun.
     pub begun: u64,
-    /// Dumps that it has not begun, as it has begun too many in a minute.
+    /// Number of dumps that it has not begun because of the limit per minute.
     pub limited: u64,
-    /// Packets of its dumps whose bytes were written.
+    /// Packets of its dumps that were written.
     #[serde(default)]
     pub written: u64,
     /// Packets of its dumps that could not be written.
@@ -130,20 +131,20 @@ pub struct TriggerStatus {
     pub lost: u64,
 }
 
-/// What a query has found.
+/// The result of a query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Packets written.
+    /// Number of packets written.
     pub packets: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Packets that the filter was asked about.
+    /// Number of packets that the filter was evaluated on.
     pub looked_at: u64,
-    /// Packets that were written over meanwhile.
+    /// Number of packets that were overwritten during the query.
     pub missed: u64,
-    /// Bytes that were read from disk.
+    /// Number of bytes read from disk.
     pub disk_bytes_read: u64,
-    /// Places on disk that are damaged: there may be more packets.
+    /// Number of damaged blocks and index pages on disk, which may contain more packets.
     pub damaged: u64,
 }
 
@@ -159,51 +160,51 @@ impl Found {
     }
 }
 
-/// State of a capture.
+/// The status of a capture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Number of the process.
+    /// Process identifier.
     pub process: u32,
-    /// Size of the ring, bytes.
+    /// Size of the ring in bytes.
     pub ring_bytes: u64,
-    /// Size that it can grow to, bytes.
+    /// Maximum size of the ring in bytes.
     pub most_bytes: u64,
-    /// Packets that were kept in memory.
+    /// Packets that were stored in memory.
     pub kept: Count,
-    /// Those of them that were written over since.
+    /// Stored packets that were overwritten since.
     pub overwritten: Count,
     /// Packets for which there was no memory.
     pub lost: Count,
     /// Time of the oldest packet in memory, nanoseconds since 1970.
     pub oldest_ns: Option<u64>,
-    /// Time now, on the clock of the packets, nanoseconds since 1970.
+    /// Current time on the clock of the packets, nanoseconds since 1970.
     pub now_ns: u64,
-    /// Buckets that were not written over as somebody read them.
+    /// Number of buckets that were not overwritten because somebody read them.
     pub passed_over: u64,
-    /// Packets that were written over before triggers had been asked.
+    /// Number of packets that were overwritten before triggers were evaluated.
     pub not_looked_at: u64,
-    /// How long after their stamps packets were looked at; none if there is nothing to look for.
+    /// Time from the timestamps of packets until triggers were evaluated; none if there is nothing to evaluate.
     #[serde(default)]
     pub looked_after: Option<LookedAfter>,
-    /// Triggers.
+    /// Status of the triggers.
     pub triggers: Vec<TriggerStatus>,
-    /// Analysers.
+    /// Status of the analysers.
     #[serde(default)]
     pub analysers: Vec<AnalyserStatus>,
     /// Dumps that are being written.
     pub dumping: Vec<Dumped>,
-    /// Dumps that have ended, the last ones.
+    /// Latest finished dumps.
     pub dumps: Vec<Dumped>,
-    /// What is kept on disk.
+    /// Status of the ring on disk.
     pub disk: Option<keeper::Status>,
-    /// Flows, and those that send most.
+    /// Status of the flow table, with the flows of the highest rates.
     pub flows: Option<FlowsStatus>,
-    /// What goes wrong at the moment.
+    /// Current failures.
     pub trouble: Vec<String>,
 }
 
 impl Status {
-    /// Time that memory reaches back, seconds.
+    /// Returns the time that memory reaches back, in seconds.
     pub fn looks_back_seconds(&self) -> f64 {
         let ns = self
             .oldest_ns
@@ -211,7 +212,7 @@ impl Status {
         ns as f64 / 1e9
     }
 
-    /// Packets and bytes that were kept since an earlier look, per second.
+    /// Returns the packets and bytes stored per second since an earlier status.
     pub fn kept_per_second(&self, before: &Self) -> (f64, f64) {
         let seconds = self.now_ns.saturating_sub(before.now_ns).max(1) as f64 / 1e9;
         let packets = self.kept.packets - before.kept.packets;
@@ -219,41 +220,41 @@ impl Status {
         (packets as f64 / seconds, bytes as f64 / seconds)
     }
 
-    /// Dumps that all triggers have begun.
+    /// Returns the number of dumps that all triggers have begun.
     pub fn dumps_begun(&self) -> u64 {
         self.triggers.iter().map(|it| it.begun).sum()
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug)]
 struct Together {
     ring: Arc<Ring>,
     triggers: Vec<Trigger>,
     states: Vec<State>,
-    /// Time up to which all packets were looked at.
+    /// Time up to which all packets were processed.
     looked_ns: AtomicU64,
     not_looked_at: AtomicU64,
-    /// Triggers that somebody asks to fire.
+    /// Triggers that were requested to fire.
     asked: Mutex<Vec<Fired>>,
     analysers: Vec<analyser::Shown>,
     dumping: Mutex<Vec<Dumped>>,
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
-    /// What went wrong while the capture ended.
+    /// Failures while the capture ended.
     last_words: Mutex<Vec<String>>,
     flows: Option<Shown>,
     looked_after: Delays,
-    /// Time after which packets with a stamp are taken to be readable.
+    /// Time after which packets with a timestamp are assumed to be readable.
     slack: Duration,
     polls: bool,
     stop: AtomicBool,
-    /// The ring has not got the size yet that it is to have, and nobody has asked for another one.
+    /// Whether the ring still grows to its configured size, as nobody has requested another size.
     grows: AtomicBool,
 }
 
 impl Together {
-    /// Makes what the threads of a capture share before the first of them runs.
+    /// Creates the state that the threads of a capture share, before the first of them runs.
     fn new(
         ring: &Arc<Ring>,
         triggers: Vec<Trigger>,
@@ -283,7 +284,7 @@ impl Together {
         }
     }
 
-    /// Triggers that are about counts: their numbers, and the names of the counts.
+    /// Returns the triggers about counts: their numbers, and the names of the counts.
     fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         let triggers = self.triggers.iter().enumerate();
         triggers.filter_map(|(at, it)| match &it.when {
@@ -292,7 +293,7 @@ impl Together {
         })
     }
 
-    /// Asks for a trigger to fire, for an analyser: waits while too many have been asked for.
+    /// Requests a trigger to fire, for an analyser; waits while too many requests are pending.
     fn ask(&self, fired: Fired) {
         loop {
             let mut asked = lock(&self.asked);
@@ -305,7 +306,7 @@ impl Together {
         }
     }
 
-    /// Makes the ring as large as it is to be, a bucket at a time.
+    /// Grows the ring to its configured size, one bucket at a time.
     fn grow(&self, bytes: u64) {
         let step = self.ring.bucket_bytes() as u64;
         while self.grows.load(Ordering::Relaxed) && !self.stop.load(Ordering::Relaxed) {
@@ -332,44 +333,45 @@ pub struct Capture {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Reason why a capture cannot begin.
+/// The reason why a capture cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// No ring.
+    /// The ring cannot be created.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// More triggers than can be asked at once.
+    /// There are more triggers than can be evaluated at once.
     #[error("{0} triggers: there can be {MOST_FILTERS}")]
     TooManyTriggers(usize),
-    /// Nothing to write to.
+    /// The target of dumps cannot be written to.
     #[error("{what}: {error}")]
     Output {
-        /// What cannot be written.
+        /// Name of the target.
         what: String,
-        /// Why.
+        /// Error of the system.
         error: io::Error,
     },
-    /// Nothing can be kept on disk.
+    /// The ring on disk cannot be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// An analyser cannot begin.
     #[error("{0}")]
     Analyser(String),
-    /// The machine refuses.
+    /// The system refuses a call.
     #[error(transparent)]
     System(#[from] taut_sys::Error),
 }
 
 impl Capture {
-    /// Begins a capture.
+    /// Starts a capture.
     ///
     /// # Errors
-    /// When there is no memory, or the place for dumps cannot be written to.
+    /// Returns an error if there is no memory, or if the target of dumps cannot be written to.
     pub fn start(settings: Settings) -> Result<Self, CaptureError> {
         if settings.triggers.len() > MOST_FILTERS {
             return Err(CaptureError::TooManyTriggers(settings.triggers.len()));
         }
-        // Memory takes a second for each GB or two until the system has brought it: packets need not wait for that.
+        // The system needs about half a second to a second per GB to provide memory: packets do not have to wait for
+        // that.
         let first_bytes = (FIRST_BUCKETS * settings.bucket_bytes as u64).min(settings.ring_bytes);
         let grows = first_bytes < settings.ring_bytes;
         let ring = settings.ring(first_bytes)?;
@@ -421,7 +423,7 @@ impl Capture {
             threads,
         };
         for (number, analyser) in settings.analysers.into_iter().enumerate() {
-            // Dropped, it ends what has begun.
+            // If this fails, dropping the capture ends what has begun.
             capture.start_analyser(number, analyser)?;
         }
         Ok(capture)
@@ -439,14 +441,15 @@ impl Capture {
         let (give_made, made) = channel();
         let thread = spawn_background("capture-analyse", move || {
             let shown = &here.analysers[number];
-            // Before the capture is told that it is ready: one that ends at once waits for it as well.
+            // The guard exists before the capture learns that the analyser is ready: one that ends at once waits for it
+            // as well.
             let _looking = Looking::at(shown);
             let made = (settings.make)();
             let (told, analyser) = match made {
                 Ok(analyser) => (Ok(()), Some(analyser)),
                 Err(why) => (Err(why), None),
             };
-            // Who waits for it is there.
+            // The receiver still waits for the result.
             let _ = give_made.send(told);
             let Some(mut analyser) = analyser else {
                 return;
@@ -468,49 +471,49 @@ impl Capture {
             .map_err(CaptureError::Analyser)
     }
 
-    /// Makes one more producer.
+    /// Creates another producer.
     pub fn producer(&self) -> Producer {
         self.together.ring.producer(self.snap_bytes)
     }
 
-    /// Makes a clock for the packets of one producer. All that are made soon after the start agree to a part of a
-    /// microsecond.
+    /// Creates a clock for the packets of one producer. All clocks created soon after the start agree to a fraction of
+    /// a microsecond.
     pub fn clock(&self) -> PacketClock {
         self.clock_of_packets.clone()
     }
 
-    /// The time now.
+    /// Returns the current time.
     fn now_ns(&self) -> u64 {
         PacketClock::new(self.clock).now()
     }
 
-    /// The ring.
+    /// Returns the ring.
     pub fn ring(&self) -> &Arc<Ring> {
         &self.together.ring
     }
 
-    /// Makes the ring larger or smaller, as [`Ring::resize`] does.
+    /// Changes the size of the ring, as [`Ring::resize`] does.
     pub fn resize(&self, bytes: u64) -> u64 {
         self.together.grows.store(false, Ordering::Relaxed);
         self.together.ring.resize(bytes)
     }
 
-    /// Triggers that are about counts: their numbers, and the names of the counts.
+    /// Returns the triggers about counts: their numbers, and the names of the counts.
     pub fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         self.together.counts()
     }
 
-    /// Tells that the count has grown that trigger number `at` is about. Waits for nobody.
+    /// Reports that the count of trigger number `at` has grown. Never blocks.
     pub fn grew(&self, at: usize, by: u64) {
         if let Some(state) = self.together.states.get(at) {
             state.grown.fetch_add(by, Ordering::Relaxed);
         }
     }
 
-    /// Has a trigger fire, and says why it was asked to.
+    /// Fires a trigger, with the cause of the request.
     ///
     /// # Errors
-    /// When there is none of that name: which ones there are.
+    /// Returns the existing names if there is no trigger of that name.
     pub fn fire(&self, name: &str, cause: &str) -> Result<(), String> {
         let triggers = &self.together.triggers;
         let Some(at) = triggers.iter().position(|it| it.name == name) else {
@@ -528,10 +531,10 @@ impl Capture {
         Ok(())
     }
 
-    /// Writes the packets that a filter lets through, stamped within a time, from disk and memory into a file.
+    /// Writes the packets that match a filter, with timestamps within a range, from disk and memory into a file.
     ///
     /// # Errors
-    /// Why the file cannot be written.
+    /// Returns the reason why the file cannot be written.
     pub fn query(
         &self,
         filter: &Filter,
@@ -543,7 +546,7 @@ impl Capture {
         let made = QueryOutput::create(file, &self.ports, self.snap_bytes as u32, &self.times);
         let mut output = made.map_err(failed)?;
         let ring = self.ring();
-        // What is in memory is taken from there, and held there meanwhile.
+        // Packets that are in memory are read from there, and are protected during the query.
         let mut reader = ring.reader(Start::At(from_ns));
         let memory_ns = reader.next_ns().unwrap_or(u64::MAX).max(from_ns);
         let until_ns = to_ns.min(self.now_ns());
@@ -595,7 +598,7 @@ impl Capture {
         })
     }
 
-    /// Its state.
+    /// Returns the status of the capture.
     pub fn status(&self) -> Status {
         let together = &self.together;
         let ring = &together.ring;
@@ -641,7 +644,7 @@ impl Capture {
         }
     }
 
-    /// The flows that send most at the moment; none if flows are not told apart.
+    /// Returns the flows with the highest rates at the moment; none if there is no flow table.
     pub fn flows(&self, most: usize, by: By) -> Option<FlowsStatus> {
         let flows = self.together.flows.as_ref()?;
         Some(flows.status_now(most, by))
@@ -673,7 +676,7 @@ impl Drop for Capture {
 /// Writes packets that an earlier capture has left in a folder, as [`Capture::query`] does.
 ///
 /// # Errors
-/// Why the folder cannot be read, or the file not written.
+/// Returns the reason why the folder cannot be read, or the file not written.
 pub fn query_disk(
     folder: &Path,
     filter: &Filter,
@@ -681,7 +684,7 @@ pub fn query_disk(
     to_ns: u64,
     file: &Path,
 ) -> Result<Found, String> {
-    // Numbers of ports are enough where nobody knows their names any more.
+    // The numbers of ports stand for their names, which are no longer known.
     let ports: Vec<_> = (0..PORTS).map(|port| format!("port {port}")).collect();
     let failed = |error: io::Error| format!("{}: {error}", file.display());
     let made = QueryOutput::create(file, &ports, LONGEST_BYTES, "times as they were captured");
@@ -690,7 +693,7 @@ pub fn query_disk(
     found.written(output, file)
 }
 
-/// Looks at all packets, fires triggers, and counts flows.
+/// Reads all packets, fires triggers, and counts flows.
 fn look(
     together: &Together,
     mut reader: Reader,
@@ -706,7 +709,7 @@ fn look(
     loop {
         let is_over = together.stop.load(Ordering::Acquire);
         let now_ns = clock.now();
-        // Before what they ask for, so that it is there.
+        // Read before the requests of the analysers, so that these are complete up to that time.
         let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
         let analysed_ns = analysed.min().unwrap_or(u64::MAX);
         firing.fire_asked(now_ns);
@@ -744,7 +747,7 @@ fn look(
             (_, false) => last_ns.saturating_sub(1).min(settled_ns),
         };
         let looked_ns = looked_ns.min(analysed_ns);
-        // Release: what was decided about packets up to there.
+        // Release: decisions about packets up to this time were made before.
         together.looked_ns.store(looked_ns, Ordering::Release);
         if looked_ns == u64::MAX {
             return;
@@ -759,14 +762,14 @@ fn look(
     }
 }
 
-/// What is watched of packets, for triggers that are about them.
+/// The state of the triggers that are about packets.
 struct Watching<'a> {
     triggers: &'a [Trigger],
-    /// Numbers of the triggers that have a filter, in the order of `many`.
+    /// Numbers of the triggers with a filter, in the order of `many`.
     with_filters: Vec<usize>,
     many: Many,
     matches: Matches,
-    /// A watch for each trigger.
+    /// Watch for each trigger.
     watches: Vec<Watch>,
 }
 
@@ -778,7 +781,7 @@ impl<'a> Watching<'a> {
         let filters = with_filters
             .iter()
             .filter_map(|at| triggers[*at].when.filter().cloned());
-        // There are not too many, as was looked at before.
+        // The number of filters was checked before.
         let many = Many::new(filters.collect()).unwrap_or_default();
         Self {
             triggers,
@@ -805,7 +808,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Fires the triggers for which nothing has come for too long, up to a time.
+    /// Fires the triggers about silence whose time without a packet is over, up to a time.
     fn miss(&mut self, settled_ns: u64, firing: &mut Firing<'_>) {
         for at in &self.with_filters {
             if let Some(ns) = self.watches[*at].misses(&self.triggers[*at].when, settled_ns) {
@@ -815,7 +818,7 @@ impl<'a> Watching<'a> {
     }
 }
 
-/// What is needed to fire triggers.
+/// The context for firing triggers.
 struct Firing<'a> {
     together: &'a Together,
     begin: &'a Sender<Begin>,
@@ -842,7 +845,7 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Fires the triggers that somebody has asked for.
+    /// Fires the triggers that were requested to fire.
     fn fire_asked(&mut self, now_ns: u64) {
         let asked: Vec<_> = std::mem::take(&mut *lock(&self.together.asked));
         for it in asked {
@@ -851,12 +854,12 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Fires the triggers whose counts have grown, of those in `counts`.
+    /// Fires the triggers in `counts` whose counts have grown.
     fn fire_grown(&mut self, counts: &[(usize, &str)], now_ns: u64) {
         let together = self.together;
         for (at, name) in counts {
             let grown = &together.states[*at].grown;
-            // So that usually nobody takes the line away that is written elsewhere.
+            // Reading first usually leaves the cache line with the thread that writes it.
             if grown.load(Ordering::Relaxed) > 0 {
                 let by = grown.swap(0, Ordering::Relaxed);
                 self.fire(*at, now_ns, &format!("{name} grew by {by}"));
@@ -864,7 +867,7 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Has a trigger go on, or begin anew.
+    /// Lets a trigger extend its dump, or begin a new one.
     fn fire(&mut self, at: usize, now_ns: u64, cause: &str) {
         let (trigger, state) = (&self.together.triggers[at], &self.together.states[at]);
         state.fired.fetch_add(1, Ordering::Relaxed);
@@ -884,7 +887,7 @@ impl<'a> Firing<'a> {
                 0 => 0,
                 ended_ns => ended_ns + 1,
             });
-            // Nobody listens where dumps go nowhere.
+            // The receiver does not exist if dumps have no target.
             let _ = self.begin.send(Begin {
                 trigger: at,
                 fired_ns: now_ns,
@@ -893,7 +896,7 @@ impl<'a> Firing<'a> {
                 ended_ns,
                 cause: cause.to_string(),
             });
-            // Release: who sees it finds what was sent.
+            // Release: a thread that sees this value finds the message too.
             state.until_ns.store(until_ns, Ordering::Release);
         } else {
             state.limited.fetch_add(1, Ordering::Relaxed);
@@ -922,7 +925,7 @@ fn start_dumps(
         target => {
             let (ports, snap_bytes) = (&dumps.ports, dumps.snap_bytes);
             let comment = format!("taut capture; {}", dumps.times);
-            let zstd = matches!(target, Target::File(path) if packed::is_wanted(path));
+            let zstd = matches!(target, Target::File(path) if compression::is_wanted(path));
             let output = Output::create(target, "", ports, snap_bytes, &comment, zstd);
             Some(output.map_err(failed)?)
         }
@@ -934,7 +937,7 @@ fn start_dumps(
     Ok(thread)
 }
 
-/// Writes dumps until all packets were looked at and the last one has ended.
+/// Writes dumps until all packets were processed and the last one has ended.
 fn write_dumps(
     together: &Together,
     dumps: &Dumps,
@@ -944,9 +947,9 @@ fn write_dumps(
     let mut running: Vec<Dump> = Vec::new();
     let mut flushed = Instant::now();
     loop {
-        // Acquire: before what is asked for below, so that nothing begins after the end.
+        // Acquire: read before the requests below, so that no dump begins after the end.
         let looked_ns = together.looked_ns.load(Ordering::Acquire);
-        // Before the dumps that begin are heard of, so that one that ends for another is never written further.
+        // Read before the dumps that begin, so that a dump that ends because of another one is never extended.
         let untils = together
             .states
             .iter()
@@ -975,7 +978,7 @@ fn write_dumps(
                 );
                 has_more |= looked == AT_ONCE;
                 if looked < AT_ONCE && looked_ns > until_ns {
-                    // So that it is known what has become of its packets.
+                    // After the flush the fate of its packets is known.
                     shared.iter_mut().for_each(Output::flush);
                     ended.push(dump.end());
                     return None;
@@ -1036,7 +1039,7 @@ mod tests {
     use etherparse::PacketBuilder;
     use std::collections::BTreeMap;
 
-    /// The packets of a file: time and number.
+    /// Returns the packets of a file: time and number.
     fn packets(file: &Path) -> Vec<(u64, u32)> {
         let bytes = std::fs::read(file).unwrap();
         let (mut rest, mut found) = (&bytes[..], Vec::new());
@@ -1103,7 +1106,7 @@ mod tests {
         }
     }
 
-    /// All dumps of a folder by the name of the trigger, in order.
+    /// Returns all dumps of a folder by the name of the trigger, in order.
     fn dumped(folder: &Path) -> BTreeMap<String, Vec<(u64, u32)>> {
         let mut all: BTreeMap<String, Vec<(u64, u32)>> = BTreeMap::new();
         let mut files: Vec<_> = std::fs::read_dir(folder)
@@ -1128,18 +1131,18 @@ mod tests {
         has
     }
 
-    /// A trigger's files hold what its filter lets through of all packets of its times, once: a thousand triggers, with
-    /// random filters and times, packets of two producers, and libpcap's own interpreter to say what a filter lets
-    /// through.
+    /// The files of a trigger contain every packet of its times that its filter matches, once. The test has a thousand
+    /// triggers with random filters and times, and packets of two producers; libpcap's own interpreter is the reference
+    /// for the filters.
     #[test]
-    fn a_trigger_writes_what_its_filter_lets_through_of_its_times_and_nothing_twice() {
+    fn a_trigger_dumps_each_matching_packet_of_its_period_once() {
         if !has_libpcap() {
             return;
         }
         let mut random = fastrand::Rng::with_seed(7);
         let mut cases = 0;
         for round in 0..10 {
-            // Few packets fire each, so that its times come apart.
+            // Few packets fire each trigger, so that its times do not overlap.
             let expression = |random: &mut fastrand::Rng| {
                 let flow = random.u16(..256);
                 let [a, b] = flow.to_be_bytes();
@@ -1183,7 +1186,7 @@ mod tests {
             for number in 0..4000 {
                 let flow = random.u16(..256);
                 let frame = frame(flow, number);
-                // Packets have a place in time of their own.
+                // Each packet has a time of its own.
                 let mut time_ns = clock.now();
                 while time_ns <= last_ns + 5_000 {
                     time_ns = clock.now();
@@ -1246,7 +1249,7 @@ mod tests {
         assert_eq!(cases, 1000);
     }
 
-    /// Has trigger 0 fire for all packets that it takes together, and takes long to begin.
+    /// An analyser that fires trigger 0 for all packets of a batch, and takes long to begin.
     struct Late(u64);
 
     impl analyser::Analyser for Late {
@@ -1274,7 +1277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_ends_at_once_waits_for_what_its_analysers_ask_for() {
+    fn an_ending_capture_writes_the_dumps_that_analysers_request() {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = settings(vec![trigger("late", When::Asked, "")], folder.path());
         settings.analysers.push(analyser::Settings {
@@ -1298,7 +1301,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_fire_by_fate_rate_silence_and_when_asked_and_limits_hold() {
+    fn triggers_fire_on_verdict_rate_silence_and_request_within_limits() {
         if !has_libpcap() {
             return;
         }
@@ -1399,12 +1402,12 @@ mod tests {
         let found = dumped(folder.path());
         assert_eq!(found["always"].len(), 16);
         assert_eq!(found["limited"].len(), 1);
-        // Of each flow as much as passes a hundred bytes: frames have 46 or 58.
+        // The rest of each flow after a hundred bytes is cut off: frames have 46 or 58.
         assert_eq!(found["cut"].len(), 3 + 1 + 3);
         assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
     }
 
-    /// What captures of these tests have said at their end.
+    /// The failures that captures of these tests have reported at their end.
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     fn put(capture: &Capture, producer: &mut Producer, numbers: std::ops::Range<u32>) {
@@ -1422,7 +1425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_lost_and_not_written() {
+    fn unwritable_packets_count_as_lost_and_not_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
         let always = || vec![trigger("all", When::Always, "")];
@@ -1448,7 +1451,7 @@ mod tests {
         let dump = &status.dumping[0];
         assert_eq!((status.triggers[0].written, dump.packets), (0, 0));
         assert!(status.trouble[0].contains("space"), "{status:?}");
-        // What the disk had is gone at the end, too.
+        // The status of the disk is gone at the end, too.
         std::fs::remove_dir_all(&disk).unwrap();
         drop(producer);
         drop(full);
@@ -1459,7 +1462,7 @@ mod tests {
             "{told}"
         );
 
-        // A folder that goes away and comes again is written to as soon as it is there.
+        // A folder that is removed and created again is written to as soon as it exists.
         let dumps = folder.path().join("dumps");
         let capture = Capture::start(Settings {
             roll: Roll {
@@ -1499,7 +1502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_finds_in_memory_and_on_disk_and_a_full_place_is_said() {
+    fn a_query_searches_memory_and_disk_and_reports_full_disks() {
         if !has_libpcap() {
             return;
         }
@@ -1528,7 +1531,7 @@ mod tests {
             };
             producer.put(facts, &frame);
             producer.publish();
-            // As fast as it is kept, so that nothing is missed.
+            // The packets are sent as fast as they are stored, so that none is missed.
             if number % 256 == 255 {
                 let deadline = Instant::now() + Duration::from_secs(20);
                 while capture.status().disk.unwrap().packets < u64::from(number) - 255 {
@@ -1556,7 +1559,7 @@ mod tests {
         assert!(capture.query(&filter, 0, u64::MAX, &gone).is_err());
         drop(producer);
         drop(capture);
-        // What it has left can be asked without it.
+        // The folder can be queried without the capture.
         let found = query_disk(&disk, &filter, 0, u64::MAX, &file).unwrap();
         assert_eq!(found.packets as usize, expected.len());
         assert_eq!(found.looked_at, 20_000);

@@ -1,31 +1,31 @@
-//! Times of packets: nanoseconds since 1970 from the processor's ticks, which never run backwards.
+//! Times of packets: nanoseconds since 1970 from the time-stamp counter, which never run backwards.
 //!
-//! The ticks are related to the kernel's `CLOCK_REALTIME` once a second, and follow it by 500 parts in a million at
-//! most: a clock that is set does not make packets jump in time.
+//! The counter is compared with the kernel's `CLOCK_REALTIME` once a second, and follows it by at most 500 parts per
+//! million. Setting the clock does not make packets jump in time.
 
 use std::time::Duration;
 use taut_sys::{Clock, ClockReading, StampClock, ticks};
 
-/// Time between two looks at the kernel's clock.
+/// Interval at which the kernel's clock is read.
 const LOOK: Duration = Duration::from_secs(1);
-/// What the clock is corrected by at most, per nanosecond.
+/// Maximum correction of the clock, per nanosecond.
 const MOST_SLEW: f64 = 500e-6;
 
-/// Clock of the packets of one thread.
+/// The clock for the packets of one thread.
 #[derive(Debug, Clone)]
 pub struct PacketClock {
     clock: Clock,
-    /// Ticks and time from which the present rate holds.
+    /// Cycles and time from which on the current rate applies.
     base_ticks: u64,
     base_ns: u64,
     ns_per_tick: f64,
     look_ticks: u64,
-    /// How far the kernel's clock was ahead at the last look, ns.
+    /// Lead of the kernel's clock at the last comparison, ns.
     ahead_ns: i64,
 }
 
 impl PacketClock {
-    /// Makes a clock that goes by `clock` and begins with the kernel's time.
+    /// Creates a clock based on `clock` that begins with the kernel's time.
     pub fn new(clock: Clock) -> Self {
         let (base_ticks, base_ns) = realtime();
         Self {
@@ -38,7 +38,7 @@ impl PacketClock {
         }
     }
 
-    /// The time at those ticks, nanoseconds since 1970: ticks of now, or a moment before.
+    /// Returns the time of a current or very recent cycle count, nanoseconds since 1970.
     #[inline(always)]
     pub fn at(&mut self, ticks: u64) -> u64 {
         if ticks >= self.look_ticks {
@@ -47,20 +47,20 @@ impl PacketClock {
         self.of(ticks)
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub fn now(&mut self) -> u64 {
         self.at(ticks())
     }
 
-    /// How far the kernel's clock was ahead of this one when it looked last, ns.
+    /// Returns the lead of the kernel's clock over this one at the last comparison, ns.
     pub fn ahead_ns(&self) -> i64 {
         self.ahead_ns
     }
 
-    /// The time at those ticks, of a second around now, without a look at the kernel's clock.
+    /// Returns the time of a cycle count within a second of now, without reading the kernel's clock.
     #[inline(always)]
     pub fn of(&self, ticks: u64) -> u64 {
-        // Ticks of a moment ago may lie before the base.
+        // A recent cycle count may be before the base.
         let since = ticks.wrapping_sub(self.base_ticks) as i64;
         self.base_ns
             .wrapping_add((since as f64 * self.ns_per_tick) as i64 as u64)
@@ -84,7 +84,7 @@ impl PacketClock {
     }
 }
 
-/// Ticks and the kernel's time at one moment.
+/// Returns cycles and the kernel's time at one moment.
 fn realtime() -> (u64, u64) {
     match ClockReading::now(StampClock::Realtime { unit_ns: 1 }) {
         Some(reading) => (reading.ticks, reading.ns),

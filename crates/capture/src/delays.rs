@@ -1,34 +1,34 @@
-//! Delays: how long packets wait until somebody has looked at them, counted by one thread and read by any.
+//! Delays: the time from a packet's timestamp until it is processed, counted by one thread and readable by any.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of each doubling of time: a delay is told to 1.6 % at worst.
+/// Binary logarithm of the parts of each octave: the error of a delay is at most 1.6 %.
 const PARTS_SHIFT: u32 = 5;
 const PARTS: u64 = 1 << PARTS_SHIFT;
-/// Bits of the longest delay that is told apart: 18 minutes.
+/// Bits of the longest delay that is counted exactly: 18 minutes.
 const BITS: u32 = 40;
 const PLACES: usize = ((BITS - PARTS_SHIFT + 1) as usize) << PARTS_SHIFT;
 
-/// Counts of delays by their length.
+/// The counts of delays by their length.
 #[derive(Debug)]
 pub(crate) struct Delays {
     counts: Box<[AtomicU64]>,
     most_ns: AtomicU64,
 }
 
-/// Percentiles of delays, in nanoseconds; of one packet in 31.
+/// The percentiles of delays, in nanoseconds, of one packet in 31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedAfter {
-    /// Packets that were timed.
+    /// Number of timed packets.
     pub packets: u64,
-    /// Median.
+    /// Median delay.
     pub p50_ns: u64,
     /// 99th percentile.
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// Longest.
+    /// Longest delay.
     pub most_ns: u64,
 }
 
@@ -41,7 +41,8 @@ impl Default for Delays {
     }
 }
 
-/// Place of a delay: short ones have their own, longer ones share it with those of nearly the same length.
+/// Returns the slot of a delay: short delays have slots of their own, longer ones share one with delays of nearly the
+/// same length.
 #[inline]
 fn place(ns: u64) -> usize {
     let ns = ns.min((1 << BITS) - 1);
@@ -52,7 +53,7 @@ fn place(ns: u64) -> usize {
     }
 }
 
-/// Middle of the delays of a place.
+/// Returns the middle of the delays of a slot.
 fn middle(place: usize) -> u64 {
     let place = place as u64;
     match place >> PARTS_SHIFT {
@@ -62,10 +63,10 @@ fn middle(place: usize) -> u64 {
 }
 
 impl Delays {
-    /// Counts a delay; one thread's.
+    /// Counts a delay; called by one thread only.
     #[inline]
     pub(crate) fn count(&self, ns: u64) {
-        // Relaxed: each count is by itself, and only this thread adds.
+        // Relaxed: each count is independent, and only this thread adds.
         let count = &self.counts[place(ns)];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if ns > self.most_ns.load(Ordering::Relaxed) {
@@ -73,7 +74,7 @@ impl Delays {
         }
     }
 
-    /// What was counted; none where nothing was.
+    /// Returns the percentiles; none if nothing was counted.
     pub(crate) fn read(&self) -> Option<LookedAfter> {
         let load = |it: &AtomicU64| it.load(Ordering::Relaxed);
         let counts: Vec<_> = self.counts.iter().map(load).collect();
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_nothing_is_said() {
+    fn an_empty_delay_histogram_has_no_summary() {
         assert_eq!(Delays::default().read(), None);
         let edges: Vec<_> = (0..200).map(place).collect();
         assert!(edges.windows(2).all(|it| it[1] - it[0] <= 1));

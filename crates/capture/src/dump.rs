@@ -1,11 +1,11 @@
-//! Dumps: what a trigger keeps, in pcapng files or into a pipe.
+//! Dumps: the packets that a trigger stores, in pcapng files or into a pipe.
 //!
-//! A dump has a reader of its own, which begins as long before the trigger fired as was asked for. It ends when all
-//! packets up to its end were looked at, so that a trigger that fires again meanwhile goes on with the same file.
+//! A dump has a reader of its own, which begins the configured time before the trigger fired. It ends when all packets
+//! up to its end were processed, so that a trigger that fires again in this time continues the same file.
 
+use crate::compression::{self, Packer};
 use crate::flow::Flow;
 use crate::lock;
-use crate::packed::{self, Packer};
 use crate::pcapng::{self, Section, Statistics};
 use crate::record::Record;
 use crate::ring::{Reader, Ring, Start};
@@ -22,66 +22,66 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Place where dumps go.
+/// The target of dumps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A folder: a file for each time that a trigger begins.
+    /// A folder with one file for each dump that a trigger begins.
     Folder(PathBuf),
-    /// One file, or a pipe, for all.
+    /// One file or pipe for all dumps.
     File(PathBuf),
     /// Standard output.
     Output,
 }
 
-/// Sizes at which a file ends and the next one begins.
+/// The limits at which a file ends and the next one begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Roll {
-    /// Bytes of a file.
+    /// Size of a file in bytes.
     pub bytes: Option<u64>,
-    /// Time of its packets.
+    /// Time span of its packets.
     pub time: Option<Duration>,
 }
 
-/// What came of a dump.
+/// The result of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dumped {
     /// Name of the trigger.
     pub trigger: String,
-    /// Time at which it fired first, nanoseconds since 1970.
+    /// Time at which it first fired, nanoseconds since 1970.
     pub fired_ns: u64,
-    /// File, as long as there is one of its own.
+    /// File, if the dump has one of its own.
     pub file: Option<PathBuf>,
-    /// Packets whose bytes were written. A power cut may take those that the file system has not made permanent yet.
+    /// Packets that were written. A power failure may lose those that the file system has not written to the disk yet.
     pub packets: u64,
-    /// Bytes that were written.
+    /// Number of bytes that were written.
     pub file_bytes: u64,
-    /// Packets that were written over in memory before they could be looked at, of all that passed.
+    /// Packets that were overwritten in memory before they could be read, whether or not the filter matches them.
     pub missed: u64,
-    /// Packets that were left out, as their flow had had its bytes.
+    /// Packets that were skipped because their flow had reached the cutoff.
     pub cut_off: u64,
     /// Packets that could not be written.
     pub lost: u64,
-    /// Why not, the last time.
+    /// Last reason for a failed write.
     pub error: Option<String>,
 }
 
-/// Flows that are remembered for the cutoff of one dump; packets of others are kept.
+/// Maximum number of flows for the cutoff of one dump; packets of further flows are all stored.
 const MOST_FLOWS: usize = 1 << 20;
-/// Bytes that are written at a time.
+/// Number of bytes that are written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What has become of packets that were to be written.
+/// The counts of packets that were to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     written: AtomicU64,
     lost: AtomicU64,
     error: Mutex<Option<String>>,
-    /// The tally that this one is part of.
+    /// Tally that this one is part of.
     all: Option<Arc<Self>>,
 }
 
 impl Tally {
-    /// A tally whose packets are counted in another one as well.
+    /// Creates a tally whose packets are counted in another one as well.
     fn part_of(all: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self {
             all: Some(Arc::clone(all)),
@@ -89,12 +89,12 @@ impl Tally {
         })
     }
 
-    /// Packets whose bytes were written.
+    /// Returns the number of packets that were written.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Packets that could not be written.
+    /// Returns the number of packets that could not be written.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -119,13 +119,13 @@ impl Tally {
     }
 }
 
-/// What an output writes to.
+/// The destination of an output.
 pub(crate) trait Sink: Write {
-    /// Takes away all behind that byte, and goes on there.
+    /// Truncates the file after that byte, and continues there.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 
-    /// Has the system keep nothing of it in memory, so that it pushes nothing else out; what is not on the disk yet is not
-    /// touched.
+    /// Releases the page cache of the file, so that it displaces no other pages; bytes that are not on the disk yet are
+    /// unaffected.
     fn let_go(&self);
 }
 
@@ -140,45 +140,46 @@ impl Sink for File {
     }
 }
 
-/// What stands at the end of a file.
+/// The state of the end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
-    /// A whole block.
+    /// The file ends with a complete block.
     Whole,
-    /// Perhaps a part of one, which has to be cut off before anything is written.
+    /// The file may end with a part of a block, which has to be truncated before the next write.
     Torn,
-    /// Perhaps a part of one, which nobody can cut off: nothing is written any more.
+    /// The file may end with a part of a block that cannot be truncated: nothing is written any more.
     Broken,
 }
 
-/// A file that is being written: whole blocks, or cut back to whole blocks when the disk is full. Where it is compressed,
-/// what is written in one go is a frame. Packets that could not be written are lost; those that come later are tried again.
+/// A file that is being written. It consists of complete blocks, and is truncated to complete blocks when the disk is
+/// full. In a compressed file, each write is a frame. Packets that could not be written are lost; later ones are tried
+/// again.
 #[derive(Debug)]
 pub(crate) struct Output<F = File> {
     file: F,
-    /// Name while it is written, and after.
+    /// Name during writing, and final name.
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,
-    /// Packets in `pending`: whose they are, and how many.
+    /// Packets in `pending`: their tallies and numbers.
     waiting: Vec<(Arc<Tally>, u64)>,
-    /// Bytes at the start of `pending` without which the file cannot be read.
+    /// Number of bytes at the start of `pending` without which the file cannot be read.
     head_bytes: usize,
     packer: Option<Packer>,
-    /// Bytes that the file had before.
+    /// Length of the file before the first write.
     start: u64,
-    /// Bytes of whole blocks, or frames, in the file.
+    /// Number of bytes of complete blocks or frames in the file.
     written: u64,
     tail: Tail,
     /// Time of its first packet.
     first_ns: Option<u64>,
-    /// Packets written.
+    /// Number of packets written.
     packets: u64,
-    /// Packets that could not be written.
+    /// Number of packets that could not be written.
     lost: u64,
-    /// Why something could not be written, the last time.
+    /// Last reason for a failed write.
     error: Option<String>,
-    /// Nothing could be written the last time.
+    /// Whether the last write failed.
     is_failing: bool,
 }
 
@@ -207,7 +208,7 @@ impl Output {
             Target::Output => (File::from(io::stdout().as_fd().try_clone_to_owned()?), None),
         };
         let is_regular = file.metadata()?.is_file();
-        // A shell may have others' bytes in front of ours (`>>`).
+        // The file may already contain bytes of other programs (`>>` in a shell).
         let start = match is_regular {
             true if fcntl_getfl(&file)?.contains(OFlags::APPEND) => file.metadata()?.len(),
             true => file.stream_position()?,
@@ -251,7 +252,7 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Bytes of the file, as far as they are known: those of the next frame are not.
+    /// Returns the length of the file, as far as it is known: the next frame is not included.
     fn bytes(&self) -> u64 {
         match self.packer {
             None => self.written + self.pending.len() as u64,
@@ -271,7 +272,8 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Writes what there is. What cannot be written is lost, but for the head: a file without it could not be read.
+    /// Writes the pending bytes. Packets that cannot be written are lost. Only the head is kept, as a file without it
+    /// could not be read.
     pub(crate) fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -307,17 +309,17 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Packets that could not be written.
+    /// Returns the number of packets that could not be written.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Why something could not be written, the last time.
+    /// Returns the last reason for a failed write.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// Why nothing is written at the moment.
+    /// Returns the reason why nothing is written at the moment.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.error().filter(|_| self.is_failing)
     }
@@ -336,7 +338,7 @@ impl<F: Sink> Output<F> {
         Ok(bytes.len() as u64)
     }
 
-    /// Cuts off the part of a block that a write may have left.
+    /// Truncates the part of a block that a write may have left.
     fn mend(&mut self) {
         if self.tail == Tail::Torn {
             self.tail = match self.is_regular {
@@ -347,7 +349,7 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Ends the file, and gives it its name; one in which there is nothing is removed. Returns its name.
+    /// Ends the file, and gives it its final name; an empty one is removed. Returns the name.
     fn finish(&mut self) -> Option<PathBuf> {
         self.flush();
         let (part, whole) = self.names.take()?;
@@ -365,9 +367,9 @@ impl<F: Sink> Output<F> {
     }
 }
 
-/// A name in the folder that there is not yet: for a file while it is written, and after.
+/// Returns unused names in the folder for a file, during writing and final.
 fn free_name(folder: &Path, name: &str, zstd: bool) -> (PathBuf, PathBuf) {
-    let ending = if zstd { packed::ENDING } else { "" };
+    let ending = if zstd { compression::ENDING } else { "" };
     let mut number = 0;
     loop {
         let suffix = match number {
@@ -383,34 +385,34 @@ fn free_name(folder: &Path, name: &str, zstd: bool) -> (PathBuf, PathBuf) {
     }
 }
 
-/// A time as names of files have it: `20261125T150000.123456789Z`.
+/// Returns a time as in names of files: `20261125T150000.123456789Z`.
 pub(crate) fn name_of_time(time_ns: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_nanos(time_ns);
     let text = humantime::format_rfc3339_nanos(time).to_string();
     text.replace(['-', ':'], "")
 }
 
-/// A time for people: RFC 3339, in UTC.
+/// Returns a time for users: RFC 3339, in UTC.
 pub fn time_in_words(time_ns: u64) -> String {
     humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(time_ns)).to_string()
 }
 
-/// What all dumps have in common.
+/// The settings that all dumps share.
 #[derive(Debug)]
 pub(crate) struct Dumps {
     pub ring: Arc<Ring>,
     pub target: Target,
     pub roll: Roll,
-    /// Files in a folder are compressed.
+    /// Whether files in a folder are compressed.
     pub zstd: bool,
-    /// What times of packets are.
+    /// Description of the timestamps.
     pub times: String,
     /// Names of the ports, by number.
     pub ports: Vec<String>,
     pub snap_bytes: u32,
 }
 
-/// What a dump begins with.
+/// The message that begins a dump.
 #[derive(Debug)]
 pub(crate) struct Begin {
     /// Number of the trigger.
@@ -418,7 +420,7 @@ pub(crate) struct Begin {
     pub fired_ns: u64,
     pub from_ns: u64,
     pub until_ns: u64,
-    /// Time up to which the dump of the trigger before it goes.
+    /// End of the trigger's previous dump.
     pub ended_ns: u64,
     pub cause: String,
 }
@@ -429,20 +431,20 @@ pub(crate) struct Dump {
     pub trigger: usize,
     reader: Reader,
     output: Option<Output>,
-    /// What has become of its packets; the rest of what is told of it stands in `result`.
+    /// Counts of its packets; the rest of its status is in `result`.
     tally: Arc<Tally>,
     result: Dumped,
-    /// No file could be made, and it is not yet time to try again.
+    /// Whether no file could be created, and the next retry is not due yet.
     waits: bool,
     cause: String,
     from_ns: u64,
     until_ns: u64,
-    /// Its trigger has begun another one.
+    /// Whether its trigger has begun another dump.
     has_end: bool,
     flows: HashMap<Flow, u64>,
-    /// Has put a packet into the output that it shares with others.
+    /// Whether it has put a packet into the output that it shares with others.
     has_said: bool,
-    /// Bytes of the files before the one that is being written, and what was missed and lost up to its start.
+    /// Bytes of the earlier files, and the packets that were missed and lost before the current file.
     bytes_before: u64,
     missed_before: u64,
     lost_before: u64,
@@ -479,14 +481,14 @@ impl Dump {
         }
     }
 
-    /// Has it end there, as its trigger has begun another one.
+    /// Ends the dump at that time, as its trigger has begun another one.
     pub(crate) fn ends(&mut self, until_ns: u64) {
         if !self.has_end {
             (self.until_ns, self.has_end) = (until_ns, true);
         }
     }
 
-    /// Has it go on until then, if its trigger has begun no other one. Returns the time up to which it goes.
+    /// Extends the dump to that time, unless its trigger has begun another one. Returns the end of the dump.
     pub(crate) fn goes_on(&mut self, until_ns: u64) -> u64 {
         if !self.has_end {
             self.until_ns = self.until_ns.max(until_ns);
@@ -494,7 +496,7 @@ impl Dump {
         self.until_ns
     }
 
-    /// Writes packets up to that time, `most` at most. Returns how many were looked at.
+    /// Writes up to `most` packets with times up to that one. Returns the number of packets that were examined.
     pub(crate) fn write(
         &mut self,
         dumps: &Dumps,
@@ -538,7 +540,7 @@ impl Dump {
                 format!("trigger {name}: {cause} at {at}; packets from {from} on; {times}")
             };
             if let Some(shared) = shared {
-                // Who reads a pipe finds there why packets follow.
+                // A comment tells the reader of a pipe why packets follow.
                 let said = match std::mem::replace(has_said, true) {
                     false => comment(),
                     true => String::new(),
@@ -589,7 +591,7 @@ impl Dump {
         looked
     }
 
-    /// Writes what was gathered, so that who looks at the file finds it, and tries again what has failed.
+    /// Writes the buffered packets, so that readers of the file find them, and retries after a failure.
     pub(crate) fn flush(&mut self) {
         self.waits = false;
         if let Some(output) = &mut self.output {
@@ -601,7 +603,7 @@ impl Dump {
         let Some(mut output) = self.output.take() else {
             return;
         };
-        // What becomes of its packets is part of what is said at its end.
+        // The fate of its packets is part of the final result.
         output.flush();
         let missed = self.result.missed - self.missed_before;
         let lost = self.tally.lost() - self.lost_before;
@@ -630,7 +632,7 @@ impl Dump {
         self.so_far()
     }
 
-    /// What there is of it so far.
+    /// Returns the result so far.
     pub(crate) fn so_far(&self) -> Dumped {
         let mut result = self.result.clone();
         (result.packets, result.lost) = (self.tally.written(), self.tally.lost());
@@ -645,7 +647,7 @@ impl Dump {
     }
 }
 
-/// The file that a query writes: it gets its name when it is whole, and goes if it is not finished.
+/// The file that a query writes: it gets its final name when it is complete, and is removed if it is not finished.
 pub(crate) struct QueryOutput(Output, Arc<Tally>);
 
 impl Drop for QueryOutput {
@@ -664,7 +666,7 @@ impl QueryOutput {
         times: &str,
     ) -> io::Result<Self> {
         let is_other = std::fs::metadata(path).is_ok_and(|it| !it.is_file());
-        // A pipe, or a device, is written as it is.
+        // A pipe or a device is written directly.
         let part = match is_other {
             true => path.to_path_buf(),
             false => {
@@ -679,7 +681,7 @@ impl QueryOutput {
             ports,
             snap_bytes,
             &format!("taut capture query; {times}"),
-            packed::is_wanted(path),
+            compression::is_wanted(path),
         )?;
         output.names = (!is_other).then(|| (part, path.to_path_buf()));
         Ok(Self(output, Arc::default()))
@@ -689,12 +691,12 @@ impl QueryOutput {
         self.0.put(record, "", &self.1);
     }
 
-    /// Why something could not be written.
+    /// Returns the reason for a failed write.
     pub(crate) fn error(&self) -> Option<&str> {
         self.0.error()
     }
 
-    /// Ends it; packets and bytes of the file.
+    /// Ends the file; returns its packets and bytes.
     pub(crate) fn finish(mut self) -> Result<(u64, u64), String> {
         self.0.flush();
         if let Some(error) = self.0.error.take() {
@@ -715,7 +717,7 @@ mod tests {
     use crate::pcapng::{Block, read};
     use crate::record::Facts;
 
-    /// A disk that has room for so many bytes.
+    /// A disk with this number of free bytes.
     #[derive(Debug, Default)]
     struct Disk {
         bytes: Vec<u8>,
@@ -786,14 +788,14 @@ mod tests {
         }
     }
 
-    /// Packets in a file that is whole: nothing stands behind them.
+    /// Returns the packets in a complete file, after which nothing follows.
     fn packets(disk: &Disk, is_packed: bool) -> u64 {
         let (before, mut rest) = disk.bytes.split_at(6);
         assert_eq!(before, b"before");
         let unpacked;
         if is_packed {
             let mut to = vec![0; 64 << 20];
-            let size = packed::Unpacker::new()
+            let size = compression::Unpacker::new()
                 .unwrap()
                 .unpack(rest, &mut to)
                 .unwrap();
@@ -813,11 +815,11 @@ mod tests {
     }
 
     #[test]
-    fn packets_count_as_written_once_their_bytes_are_and_the_file_goes_on_when_there_is_room() {
+    fn packets_count_as_written_when_the_file_has_their_bytes() {
         for zstd in [false, true] {
             let all = Arc::new(Tally::default());
             let [one, other] = [(), ()].map(|()| Tally::part_of(&all));
-            // Room for nothing at first, not even the head.
+            // At first there is no space, not even for the head.
             let mut output = output(10, true, zstd);
             put(&mut output, 3, &one);
             assert_eq!((one.written(), one.lost()), (0, 0));
@@ -825,7 +827,7 @@ mod tests {
             assert_eq!((one.written(), one.lost()), (0, 3));
             assert!(output.failing().is_some() && output.error().is_some());
             assert_eq!(output.file.bytes, b"before");
-            // Then for everything, and then for half of a chunk.
+            // Then there is space for everything, and then for half of a chunk.
             output.file.room = usize::MAX;
             put(&mut output, 2500, &one);
             put(&mut output, 10, &other);
@@ -871,7 +873,7 @@ mod tests {
         torn.flush();
         assert_eq!(packets(&torn.file, false), 5);
         assert_eq!((tally.written(), tally.lost()), (5, 10));
-        // A pipe has taken what it has taken.
+        // Bytes that a pipe has accepted cannot be taken back.
         let tally = Arc::new(Tally::default());
         let mut pipe = output(2000, false, false);
         put(&mut pipe, 5, &tally);

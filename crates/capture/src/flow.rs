@@ -4,29 +4,29 @@ use crate::record::Record;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use taut_wire::{Headers, IpProtocol, Layer3};
 
-/// Place of the flags in a TCP header (RFC 9293, section 3.1).
+/// Offset of the flags in a TCP header (RFC 9293, section 3.1).
 const TCP_FLAGS_AT: usize = 13;
 
-/// Ends of a flow, in an order that is the same for both directions, and its protocol.
+/// The ends of a flow, in an order that is the same for both directions, and its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// Addresses, IPv4 as those that IPv6 has for them.
+    /// Addresses; IPv4 addresses are mapped into IPv6.
     pub addresses: (u128, u128),
-    /// Transport ports, 0 where there are none.
+    /// Transport ports, 0 if there are none.
     pub ports: (u16, u16),
     /// IP protocol.
     pub protocol: u8,
 }
 
 impl Flow {
-    /// The flow of a packet; none if it is no IP packet. Of one that was cut the headers are enough.
+    /// Returns the flow of a packet; none if it is no IP packet. The headers of a truncated packet are enough.
     #[inline]
     pub fn of(record: &Record<'_>) -> Option<Self> {
         Self::with_tcp_flags(record).map(|it| it.0)
     }
 
-    /// The same, the flags of a TCP header, 0 if there is none, and which end has sent the packet: 0 or 1, as they are in
-    /// order here.
+    /// Returns the flow, the flags of the TCP header (0 if there is none), and the index in the flow (0 or 1) of the
+    /// end that sent the packet.
     #[inline]
     pub fn with_tcp_flags(record: &Record<'_>) -> Option<(Self, u8, u8)> {
         let headers = Headers::of(record.frame);
@@ -106,7 +106,7 @@ mod tests {
     use etherparse::PacketBuilder;
 
     #[test]
-    fn both_directions_are_one_flow_and_a_cut_packet_is_of_the_same() {
+    fn both_directions_and_truncated_packets_belong_to_the_same_flow() {
         let frame = |there: bool| {
             let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
             let (source, destination) = if there { (a, b) } else { (b, a) };
@@ -141,7 +141,7 @@ mod tests {
         );
         assert_eq!(flow(&there[..64], there.len()).unwrap(), whole);
         assert_eq!(flow(&there[..20], there.len()), None);
-        // It lies about its length.
+        // The header has a wrong length.
         assert_eq!(flow(&there[..64], 64), None);
     }
 }

@@ -1,16 +1,16 @@
-//! A table of flows: what was seen of each, and which send most at the moment. Memory is taken once; nothing is
-//! allocated for a packet. (FlowScope has a flow tracker as well.)
+//! A table of flows: statistics of each flow, and the flows with the highest rates at the moment. Memory is allocated
+//! once, not per packet. (FlowScope has a flow tracker as well.)
 //!
-//! Each flow has a line of memory, and a byte of its hash beside those of its neighbours. It may lie in any of the
-//! sixteen places from that of its hash on, whose bytes are compared at once, so that a place can be given away without
-//! a mark. Where all sixteen are taken, the one goes that was seen longest ago. Packets are gathered, and those of a
-//! batch looked up together, so that their misses overlap.
+//! Each flow has a cache line, and a byte of its hash next to those of its neighbours. It may be in any of the sixteen
+//! slots from that of its hash on. Their bytes are compared at once, so that a slot can be reassigned without a mark.
+//! If all sixteen are taken, the least recently seen flow is replaced. Packets are collected, and those of a batch
+//! looked up together, so that their cache misses overlap.
 //!
-//! Who sends most in the last seconds is found among samples: one of each `weight` packets, at random, which all are as
-//! long as there are not more than 32,768 in a second. So a packet costs a countdown, an answer 2 to 13 ms however
-//! many flows there are, and the time that it is about has sharp ends. A counter that decays would need room in each
-//! line, and a scan over all; a sketch of frequent flows a search for each packet. A flow with a share s of the packets
-//! is shown with a standard error of at most 1 / sqrt(65,536 s): 4 % for one with a hundredth of them.
+//! The flows with the highest rates in the last seconds are found among samples: one of each `weight` packets, at
+//! random. The weight is 1 as long as there are not more than 32,768 packets per second. A packet costs a countdown,
+//! and a reply 2 to 13 ms for any number of flows, for a time with sharp ends. A decaying counter would need space in
+//! each line and a scan over all; a sketch of frequent flows, a search for each packet. The standard error of a flow
+//! with a fraction s of the packets is at most 1 / sqrt(65,536 s): 4 % for a hundredth of them.
 
 use crate::flow::Flow;
 use crate::lock;
@@ -24,36 +24,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use taut_sys::filled_on_huge_pages;
 
-/// Flows that a table has room for at most.
+/// Maximum number of flows of a table.
 pub const MOST_FLOWS: usize = 100_000_000;
-/// Bytes that a table takes for each flow.
+/// Number of bytes that a table takes for each flow.
 pub const BYTES_PER_FLOW: usize = (size_of::<Line>() + 1) * PLACES / FLOWS;
-/// Places that a table has for so many flows, about.
+/// Returns the approximate number of slots of a table for this number of flows.
 pub const fn places_for(flows: usize) -> usize {
     flows * PLACES / FLOWS
 }
-/// Flows of each kind that are shown at most.
+/// Maximum number of flows of each kind that are shown.
 pub const MOST_SHOWN: usize = 1000;
 
-/// Places for each flow that there is to be room for: with so many, of as many flows one in a thousand finds none.
+/// Slots for every [`FLOWS`] flows of capacity. At full capacity, one flow in a thousand finds no slot.
 const PLACES: usize = 7;
 const FLOWS: usize = 4;
-/// Places that a flow may lie in.
+/// Number of slots that a flow may be in.
 const GROUP: usize = 16;
-/// Packets that are looked up together.
+/// Number of packets that are looked up together.
 const TOGETHER: usize = 32;
-/// Samples that are kept.
+/// Number of samples that are stored.
 const SAMPLES: usize = 1 << 16;
-/// Time that they are to reach back.
+/// Target for the time that the samples reach back.
 const WINDOW_NS: u64 = 2_000_000_000;
-/// Samples after which it is looked at how fast they come.
+/// Number of samples after which their rate is checked.
 const CHUNK: u64 = SAMPLES as u64 / 8;
-/// Time that those are to take.
+/// Target for the time of those samples.
 const CHUNK_NS: u64 = WINDOW_NS / 8;
-/// Bits that times in a line leave away: units of 1.024 µs, of which 48 bits are nine years.
+/// Low bits that times in a line omit: the unit is 1.024 µs, and 48 bits last nine years.
 const UNIT_SHIFT: u32 = 10;
 const LONGEST_NUMBER: u64 = (1 << 48) - 1;
-/// How long who asks waits for an answer.
+/// Timeout for a reply of the table's thread.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A number of 48 bits.
@@ -73,7 +73,7 @@ impl Number {
     }
 }
 
-/// What is known of a flow, in a line of the cache. One without packets is free.
+/// The statistics of a flow, in a cache line. A line without packets is free.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Line {
@@ -108,21 +108,21 @@ impl Line {
     }
 }
 
-/// What a table is told of a packet.
+/// The properties of a packet that the table counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
-    /// Its flow.
+    /// Flow of the packet.
     pub flow: Flow,
     /// Flags of its TCP header, 0 if it has none.
     pub tcp_flags: u8,
-    /// Length of its frame on the wire.
+    /// Length of its frame on the wire, bytes.
     pub bytes: u32,
-    /// Its time.
+    /// Timestamp of the packet.
     pub time_ns: u64,
 }
 
 impl Seen {
-    /// Of a packet; none if it is no IP packet.
+    /// Returns the properties of a packet; none if it is no IP packet.
     #[inline]
     pub fn of(record: &Record<'_>) -> Option<Self> {
         let (flow, tcp_flags, _) = Flow::with_tcp_flags(record)?;
@@ -139,7 +139,7 @@ impl Seen {
 struct Waiting {
     seen: Seen,
     hash: u64,
-    /// Place that it is likely to have.
+    /// Probable slot of the flow.
     place: usize,
 }
 
@@ -147,31 +147,31 @@ struct Waiting {
 struct Sample {
     time_ns: u64,
     place: u32,
-    /// Part of the flow's hash, as another one may have got the place.
+    /// Part of the flow's hash, as the slot may have been reassigned.
     hash: u32,
     bytes: u32,
-    /// Packets that it stands for.
+    /// Number of packets that the sample stands for.
     weight: u32,
 }
 
-/// A flow, for people.
+/// The status of a flow, for users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowStatus {
     /// IP protocol.
     pub protocol: u8,
     /// Addresses of both ends.
     pub addresses: [IpAddr; 2],
-    /// Their ports, 0 where there are none.
+    /// Ports of both ends, 0 if there are none.
     pub ports: [u16; 2],
-    /// Packets seen, in both directions.
+    /// Packets in both directions.
     pub packets: u64,
     /// Bytes of their frames on the wire.
     pub bytes: u64,
-    /// Time of the first, to a microsecond, nanoseconds since 1970.
+    /// Time of the first packet, to a microsecond, nanoseconds since 1970.
     pub first_ns: u64,
-    /// Time of the last.
+    /// Time of the last packet.
     pub last_ns: u64,
-    /// All flags of TCP headers that were seen, as they stand there: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
+    /// All flags that occurred in TCP headers: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
     pub tcp_flags: u8,
     /// Packets per second at the moment.
     pub packets_per_second: u64,
@@ -179,7 +179,7 @@ pub struct FlowStatus {
     pub bits_per_second: u64,
 }
 
-/// Both ends, with the protocol.
+/// Writes both ends and the protocol.
 impl fmt::Display for FlowStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {
@@ -198,7 +198,7 @@ impl fmt::Display for FlowStatus {
     }
 }
 
-/// The flows that send most.
+/// The flows with the highest rates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Top {
     /// By bytes.
@@ -207,20 +207,20 @@ pub struct Top {
     pub by_packets: Vec<FlowStatus>,
 }
 
-/// State of a table of flows.
+/// The status of a table of flows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowsStatus {
-    /// Flows that there is room for.
+    /// Maximum number of flows.
     pub room: u64,
-    /// Flows that it knows.
+    /// Number of flows in the table.
     pub known: u64,
-    /// Flows that had to go for others.
+    /// Flows that were replaced by others.
     pub forgotten: u64,
-    /// Those that send most at the moment.
+    /// Flows with the highest rates at the moment.
     pub top: Vec<FlowStatus>,
 }
 
-/// What is to be sorted by.
+/// The order of flows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -235,37 +235,37 @@ pub enum By {
 #[derive(Debug)]
 pub struct Flows {
     lines: Vec<Line>,
-    /// A byte of the hash of each line's flow, 0 where there is none.
+    /// Byte of the hash of each line's flow, 0 for a free line.
     tags: Vec<u8>,
-    /// Places that a hash may stand for.
+    /// Number of slots that a hash may select.
     homes: u64,
     seeds: [u64; 4],
     waiting: Vec<Waiting>,
-    /// Time that the table began with.
+    /// Time at which the table began.
     begun_ns: u64,
     known: u64,
     forgotten: u64,
     samples: Samples,
 }
 
-/// Samples of packets.
+/// The samples of packets.
 #[derive(Debug)]
 struct Samples {
     kept: Vec<Sample>,
     next: usize,
     weight: u32,
-    /// Packets that are left of the ones of which one is taken, and how many are left behind that.
+    /// Number of packets left in the group of which one is sampled, and the number that are left after that one.
     left: u32,
     pick: u32,
     random: u64,
     chunk_began_ns: u64,
     taken: u64,
-    /// Memory for an answer.
+    /// Memory for a reply.
     order: Vec<u32>,
     sums: Vec<Sum>,
 }
 
-/// What samples of one flow stand for.
+/// The sum over the samples of one flow.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     place: u32,
@@ -273,7 +273,7 @@ struct Sum {
     bytes: u64,
 }
 
-/// Product of 128 bits, folded.
+/// Multiplies to 128 bits and folds the result.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -281,12 +281,12 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl Flows {
-    /// Makes a table with room for so many flows.
+    /// Creates a table for this number of flows.
     pub fn new(room: usize) -> Self {
         let homes = (room.clamp(1, MOST_FLOWS) * PLACES).div_ceil(FLOWS);
         let places = homes + GROUP - 1;
         let mut random = RandomState::new().build_hasher();
-        // Nobody can choose flows that lie in one place.
+        // The secret seed prevents an attacker from choosing flows that share a slot.
         let mut seed = || {
             random.write_u8(0);
             random.finish() | 1
@@ -304,7 +304,7 @@ impl Flows {
         }
     }
 
-    /// Tells it of a packet. It is counted with others, or by [`Flows::settle`].
+    /// Accepts a packet. It is counted with others, or by [`Flows::settle`].
     #[inline]
     pub fn see(&mut self, seen: Seen) {
         let hash = hash(&self.seeds, &seen.flow);
@@ -318,7 +318,7 @@ impl Flows {
         }
     }
 
-    /// Counts the packets that it was told of.
+    /// Counts the pending packets.
     pub fn settle(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         if let Some(first) = waiting.first()
@@ -327,7 +327,7 @@ impl Flows {
             self.begun_ns = first.seen.time_ns;
             self.samples.chunk_began_ns = first.seen.time_ns;
         }
-        // Nothing of a turn depends on the one before, so that the misses of all overlap.
+        // No iteration depends on the one before, so that the cache misses of all overlap.
         for it in &mut waiting {
             let home = self.home(it.hash);
             let same = self.same_tags(home, tag(it.hash));
@@ -340,7 +340,7 @@ impl Flows {
         for it in &waiting {
             found += u32::from(self.lines[it.place].is_of(&it.seen.flow));
         }
-        // What was found may have gone for another by the time that its turn comes, so it is looked at again.
+        // The slot found here may be reassigned before this packet is counted, so it is looked up again.
         std::hint::black_box(found);
         for it in &waiting {
             let is_there = self.lines[it.place].is_of(&it.seen.flow) && self.tags[it.place] != 0;
@@ -356,13 +356,13 @@ impl Flows {
         self.waiting = waiting;
     }
 
-    /// Places that flows may have: numbers from 0 to this.
+    /// Returns the number of slots: flows have slots from 0 to this, exclusive.
     pub fn places(&self) -> usize {
         self.lines.len()
     }
 
-    /// Counts a packet at once; the place of its flow, and whether that is new there. A flow keeps its place until it has to go
-    /// for another one.
+    /// Counts a packet at once; returns the slot of its flow, and whether the flow is new there. A flow keeps its slot
+    /// until it is replaced.
     pub fn place(&mut self, seen: Seen) -> (usize, bool) {
         if self.begun_ns == 0 {
             self.begun_ns = seen.time_ns;
@@ -378,13 +378,13 @@ impl Flows {
         (place, is_new)
     }
 
-    /// First of the places that a flow may lie in.
+    /// Returns the first of the slots that a flow may be in.
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * u128::from(self.homes)) >> 64) as usize
     }
 
-    /// Places from that one on whose byte is this one, and maybe more: a bit in each byte.
+    /// Returns the slots from that one on with this byte, and possibly more: a bit in each byte.
     #[inline(always)]
     fn same_tags(&self, home: usize, tag: u8) -> u128 {
         const ONES: u128 = u128::MAX / 0xff;
@@ -394,7 +394,7 @@ impl Flows {
         differ.wrapping_sub(ONES) & !differ & (ONES << 7)
     }
 
-    /// The place of a packet's flow, which is a new one if it was not known.
+    /// Returns the slot of a packet's flow, which is inserted if it is unknown.
     fn place_of(&mut self, it: &Waiting) -> usize {
         let home = self.home(it.hash);
         let tag = tag(it.hash);
@@ -408,7 +408,7 @@ impl Flows {
         }
         let free = self.same_tags(home, 0);
         let place = match free {
-            // The lowest is always right.
+            // The lowest one is always correct.
             0 => {
                 self.forgotten += 1;
                 self.known -= 1;
@@ -445,17 +445,17 @@ impl Flows {
         line.tcp_flags |= seen.tcp_flags;
     }
 
-    /// Flows that it knows.
+    /// Returns the number of flows in the table.
     pub fn known(&self) -> u64 {
         self.known
     }
 
-    /// Flows that had to go for others.
+    /// Returns the number of flows that were replaced by others.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// All flows that it knows, without what they send at the moment.
+    /// Returns all flows in the table, without their current rates.
     pub fn all(&self) -> impl Iterator<Item = (Flow, FlowStatus)> + '_ {
         let known = self.lines.iter().filter(|it| it.packets.get() > 0);
         known.map(|line| (line.flow(), self.status(line)))
@@ -478,12 +478,13 @@ impl Flows {
         }
     }
 
-    /// The flows that have sent most in the last two seconds, so many of each kind; of those that were not forgotten.
+    /// Returns the flows that have sent most in the last two seconds, up to `most` of each kind; replaced flows are
+    /// missing.
     pub fn top(&mut self, most: usize, now_ns: u64) -> Top {
         self.settle();
         let from_ns = now_ns.saturating_sub(WINDOW_NS).max(self.begun_ns);
         let samples = &self.samples;
-        // Samples that come too fast do not reach back so far.
+        // Samples that arrive too fast reach back less far.
         let from_ns = match samples.kept.get(samples.next) {
             Some(oldest) => from_ns.max(oldest.time_ns),
             None => from_ns,
@@ -514,7 +515,7 @@ impl Flows {
         top
     }
 
-    /// Counts what it was told of, and says how it is.
+    /// Counts the pending packets, and publishes the status.
     pub fn tell(&mut self, shown: &Shown, now_ns: u64) {
         self.settle();
         self.samples.pace(now_ns);
@@ -523,13 +524,13 @@ impl Flows {
         if shown.asked.swap(false, Ordering::Acquire) {
             let top = self.top(MOST_SHOWN, now_ns);
             *lock(&shown.top) = top;
-            // Release: who sees it finds the answer.
+            // Release: a thread that sees this value finds the reply.
             shown.answers.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-/// Hash of a flow.
+/// Returns the hash of a flow.
 #[inline(always)]
 fn hash(seeds: &[u64; 4], flow: &Flow) -> u64 {
     let [a, b, c, d] = *seeds;
@@ -541,13 +542,13 @@ fn hash(seeds: &[u64; 4], flow: &Flow) -> u64 {
     fold(ends ^ a, fold(rest ^ d, b))
 }
 
-/// Byte of a hash, never 0. Places are told by its highest bits.
+/// Returns a byte of a hash, never 0. The highest bits of the hash select the slot.
 #[inline(always)]
 fn tag(hash: u64) -> u8 {
     (hash as u8).max(1)
 }
 
-/// Number of the first byte that has a bit.
+/// Returns the number of the first byte that has a bit set.
 #[inline(always)]
 fn first_of(bits: u128) -> usize {
     bits.trailing_zeros() as usize / 8
@@ -586,7 +587,7 @@ impl Samples {
         }
     }
 
-    /// Draws which of the next packets is taken.
+    /// Draws which of the next packets is sampled.
     fn draw(&mut self) {
         // xorshift64, Marsaglia 2003.
         self.random ^= self.random << 13;
@@ -608,7 +609,7 @@ impl Samples {
         }
     }
 
-    /// Takes one of more packets where samples come faster than they are to, one of fewer where they come slower.
+    /// Samples fewer packets if samples arrive faster than the target, more if slower.
     fn pace(&mut self, now_ns: u64) {
         let elapsed_ns = now_ns.saturating_sub(self.chunk_began_ns);
         if self.taken < CHUNK && elapsed_ns < 2 * CHUNK_NS {
@@ -621,13 +622,13 @@ impl Samples {
             .clamp(1.0, 1e9)
             .ceil() as u32;
         (self.taken, self.chunk_began_ns) = (0, now_ns);
-        // Of many packets none may come for long.
+        // With a high weight, no sample may arrive for a long time.
         if self.weight < before {
             self.draw();
         }
     }
 
-    /// What the samples of each flow from that time on stand for.
+    /// Returns the sums of the samples of each flow from that time on.
     fn sums(&mut self, from_ns: u64, is_there: impl Fn(usize, u32) -> bool) -> Vec<Sum> {
         let kept = &self.kept;
         self.order.clear();
@@ -658,20 +659,20 @@ impl Samples {
     }
 }
 
-/// What others see of a table that a thread keeps.
+/// The status of a table that other threads read.
 #[derive(Debug, Default)]
 pub struct Shown {
     room: u64,
     known: AtomicU64,
     forgotten: AtomicU64,
-    /// Whether somebody wants to know who sends most.
+    /// Whether another thread requests the flows with the highest rates.
     asked: AtomicBool,
     answers: AtomicU64,
     top: Mutex<Top>,
 }
 
 impl Shown {
-    /// Of a table with so much room.
+    /// Creates the status for a table of this capacity.
     pub fn new(room: usize) -> Self {
         Self {
             room: room as u64,
@@ -679,7 +680,7 @@ impl Shown {
         }
     }
 
-    /// Its state, with so many flows as they were when it was asked before.
+    /// Returns the status, with up to `most` flows as of the last request.
     pub fn status(&self, most: usize, by: By) -> FlowsStatus {
         self.asked.store(true, Ordering::Release);
         let top = lock(&self.top);
@@ -695,7 +696,7 @@ impl Shown {
         }
     }
 
-    /// Its state as it is now, or if the thread does not come to it as it was before.
+    /// Returns the current status, or the last one if the thread does not reply in time.
     pub fn status_now(&self, most: usize, by: By) -> FlowsStatus {
         let before = self.answers.load(Ordering::Acquire);
         let deadline = Instant::now() + PATIENCE;
@@ -751,7 +752,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// A table with room is a map; one without forgets the flow of a group that was seen longest ago, and is wrong
+        /// A table with space is a map; one without replaces the least recently seen flow of a group, and is wrong
         /// about none.
         #[test]
         fn a_table_counts_as_a_map_does(
@@ -808,11 +809,11 @@ mod tests {
         }
 
         #[test]
-        fn a_number_of_48_bits_stays_and_does_not_begin_anew(value in any::<u64>()) {
+        fn a_48_bit_counter_saturates_and_does_not_wrap(value in any::<u64>()) {
             prop_assert_eq!(Number::of(value).get(), value.min(LONGEST_NUMBER));
         }
 
-        /// The bytes that are the same, and maybe others behind them: the first is always right.
+        /// The equal bytes are found, and possibly later ones: the first is always correct.
         #[test]
         fn the_first_same_tag_is_right(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
             let mut flows = Flows::new(16);
@@ -829,8 +830,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_longest_ago_goes() {
-        // All places are one group, or nearly.
+    fn the_least_recently_updated_flow_is_evicted() {
+        // All slots form one group, or nearly.
         let mut flows = Flows::new(1);
         for number in 0..16 {
             flows.see(seen(number, 100, BEGUN_NS + u64::from(number) * 1_000_000));
@@ -878,7 +879,7 @@ mod tests {
     }
 
     #[test]
-    fn few_packets_are_all_sampled_and_old_ones_are_none_of_the_moment() {
+    fn few_packets_are_all_sampled_and_old_rates_expire() {
         let mut flows = Flows::new(100);
         let mut time_ns = BEGUN_NS;
         for round in 0..4000_u32 {
@@ -912,9 +913,10 @@ mod tests {
         assert_eq!(flows.top(10, time_ns + 3_000_000_000), Top::default());
     }
 
-    /// Ten million packets per second, of which a tenth are of one flow, then hardly any: what stands there is near.
+    /// Ten million packets per second, a tenth of which are of one flow, are followed by hardly any: the rates stay
+    /// accurate.
     #[test]
-    fn of_many_packets_some_stand_for_all() {
+    fn samples_of_many_packets_estimate_their_rates() {
         let mut flows = Flows::new(2000);
         let mut random = fastrand::Rng::with_seed(3);
         let mut time_ns = BEGUN_NS;
@@ -933,17 +935,17 @@ mod tests {
         let top = flows.top(3, time_ns);
         let most = &top.by_packets[0];
         let off = most.packets_per_second as f64 / 1e6 - 1.0;
-        // Five standard errors of half as many samples, as there are when the pace has just been halved.
+        // Five standard errors of half as many samples, which is their number after the pace was halved.
         assert!(off.abs() < 5.0 / (32_768.0_f64 * 0.1).sqrt(), "{off}");
         assert!(top.by_packets[1].packets_per_second < 30_000);
-        // Twice half a second, and a second more: the pace is looked at again after each half.
+        // Twice half a second, and a second more: the pace is checked again after each half.
         for _ in 0..400 {
             time_ns += 10_000_000;
             flows.samples.pace(time_ns);
             flows.see(seen(5, 1000, time_ns));
             flows.settle();
         }
-        // Of the last second before this one, all were taken.
+        // All packets of the second before this one were sampled.
         time_ns += 1_000_000_000;
         let top = flows.top(3, time_ns);
         let of_five = top
@@ -954,7 +956,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_gets_an_answer_of_now_or_the_one_before() {
+    fn a_status_request_returns_current_or_previous_counts() {
         let mut flows = Flows::new(10);
         let shown = Shown::new(10);
         flows.see(seen(1, 100, BEGUN_NS));

@@ -1,4 +1,4 @@
-//! Keeper: a thread that writes what comes into a ring in memory to the ring on disk, and queries to both by filters.
+//! Keeper: a thread that writes the packets of the ring in memory to the ring on disk, and queries to both by filters.
 
 use crate::clock::PacketClock;
 use crate::disk::{self, DiskError, Key, Query, Writer};
@@ -15,43 +15,43 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background};
 
-/// Packets that are read in one go.
+/// Maximum number of packets that are read at once.
 const AT_ONCE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time that a query waits for what it asks to be written.
+/// Timeout of a query for a requested flush.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time by which the thread is behind, so that packets of several producers stand in the order of time.
+/// Delay of the thread, so that packets of several producers are written in the order of time.
 const BEHIND: Duration = Duration::from_millis(2);
 
-/// Folder in which packets are kept.
+/// The settings of the ring on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder.
+    /// Folder of the ring.
     pub folder: PathBuf,
-    /// Its size, indexes included, bytes.
+    /// Maximum size in bytes, including indexes.
     pub bytes: u64,
-    /// Files are compressed by zstd.
+    /// Whether files are compressed by zstd.
     pub zstd: bool,
 }
 
-/// State of what is kept on disk.
+/// The status of the ring on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The folder.
+    /// Folder of the ring.
     pub folder: PathBuf,
     /// Packets that were written.
     pub packets: u64,
     /// Packets that could not be written.
     pub lost: u64,
-    /// Packets that were written over in memory before they could be written.
+    /// Packets that were overwritten in memory before they could be written.
     pub missed: u64,
-    /// Files that were removed, as others took their place.
+    /// Files that were removed because of the size limit.
     pub removed: u64,
-    /// Why nothing is written at the moment.
+    /// Reason why nothing is written at the moment.
     pub error: Option<String>,
 }
 
-/// The thread that keeps packets on disk. Dropping it writes all that is there.
+/// The thread that stores packets on disk. Dropping it writes all pending packets.
 #[derive(Debug)]
 pub struct Keeper {
     folder: PathBuf,
@@ -60,20 +60,20 @@ pub struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is asked to do.
+/// The requests to the thread.
 #[derive(Debug, Default)]
 struct Asked {
     stop: AtomicBool,
     flush: AtomicBool,
-    /// Times that all was written that had been read before.
+    /// Number of times that all packets read so far were written.
     flushed: AtomicU64,
 }
 
 impl Keeper {
-    /// Begins to keep what comes from now on.
+    /// Starts to store packets that arrive from now on.
     ///
     /// # Errors
-    /// When the folder cannot be used, or is too small.
+    /// Returns an error if the folder cannot be used, or the size is too small.
     pub fn start(
         settings: Settings,
         ring: &Arc<Ring>,
@@ -119,12 +119,13 @@ impl Keeper {
         })
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Has all be written that has come, so that it can be read; waits for that, but not for a disk that takes seconds.
+    /// Writes all packets that have arrived, so that they can be read; waits for that, but not for a disk that takes
+    /// seconds.
     pub fn flush(&self) {
         let before = self.asked.flushed.load(Ordering::Acquire);
         self.asked.flush.store(true, Ordering::Release);
@@ -134,12 +135,12 @@ impl Keeper {
         }
     }
 
-    /// Its state.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         lock(&self.status).clone()
     }
 
-    /// Writes all that is there, and ends; its last state.
+    /// Writes all pending packets, and ends; returns the last status.
     pub fn finish(mut self) -> Status {
         self.end();
         self.status()
@@ -201,7 +202,7 @@ impl Keeping {
                 std::thread::sleep(PAUSE);
             }
         }
-        // What cannot be written any more is counted.
+        // Packets that cannot be written any more are counted.
         let ended = self.writer.close();
         self.tell(ended.err().map(|e| e.to_string()));
     }
@@ -221,10 +222,10 @@ impl Keeping {
     }
 }
 
-/// Packets on disk that a filter lets through, stamped within a time: calls `each` for them, in the order of the files.
+/// Calls `each` for the packets on disk that match a filter, with timestamps within a range, in the order of the files.
 ///
 /// # Errors
-/// When the folder cannot be read, or `each` says stop by an error.
+/// Returns an error if the folder cannot be read, or the error with which `each` stops.
 pub fn query<E>(
     folder: &Path,
     filter: &Filter,
@@ -255,7 +256,7 @@ pub fn query<E>(
     Ok((found, ended))
 }
 
-/// Keys that the packets of a filter have: all of one of these lists.
+/// Returns the keys of packets that match a filter: all keys of one of these lists.
 fn wanted(filter: &Filter) -> Vec<Vec<Key>> {
     let alternatives = filter.needs().addresses();
     alternatives

@@ -1,19 +1,19 @@
-//! Capture: everything that passes in memory, the interesting part on disk, also from before it became interesting.
+//! Capture: all packets in memory, and the interesting ones on disk, including those from before a trigger fired.
 //! (Gallenmüller 2021, section 3.5: FlowScope and its queue of queues.)
 //!
 //! The types to know:
 //!
-//! - [`record::Record`]: a packet as it is kept: its time, its length on the wire, and the bytes kept of it.
+//! - [`record::Record`]: a stored packet: its time, its length on the wire, and its stored bytes.
 //! - [`ring::Ring`]: memory for the last seconds of packets, in buckets; a [`ring::Producer`] writes, a
-//!   [`ring::Reader`] looks, a [`ring::Taker`] removes.
-//! - [`filter::Filter`]: an expression of libpcap, compiled and checked once, and asked of frames.
-//! - [`matching::Matcher`]: brings together what two places saw of each packet.
+//!   [`ring::Reader`] reads, a [`ring::Taker`] removes.
+//! - [`filter::Filter`]: an expression of libpcap, compiled and verified once, and evaluated on frames.
+//! - [`matching::Matcher`]: matches the observations of each packet at two places.
 //!
-//! - [`analyser::Analyser`]: code of others that sees packets and remembers their flows.
-//! - [`trigger::Trigger`]: what makes packets interesting; [`capture::Capture`] has threads that look for it, write
-//!   dumps (`dump.rs`) and keep packets on disk (`keeper.rs`, `disk/`).
+//! - [`analyser::Analyser`]: user code that receives packets and stores numbers for their flows.
+//! - [`trigger::Trigger`]: a condition on which packets are written; [`capture::Capture`] has threads that evaluate
+//!   triggers, write dumps (`dump.rs`) and store packets on disk (`keeper.rs`, `disk/`).
 //!
-//! Begin with `record.rs`, then `ring.rs` and `capture.rs`.
+//! Readers begin with `record.rs`, then `ring.rs` and `capture.rs`.
 //!
 //! # Threads
 //!
@@ -31,6 +31,7 @@
 pub mod analyser;
 pub mod capture;
 pub mod clock;
+mod compression;
 mod delays;
 pub mod disk;
 pub mod dump;
@@ -39,7 +40,6 @@ pub mod flow;
 pub mod flows;
 pub mod keeper;
 pub mod matching;
-mod packed;
 pub mod pcapng;
 pub mod record;
 pub mod ring;
@@ -47,7 +47,7 @@ pub mod trigger;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks it, also after a thread that held it has died: what is locked here is whole at any time.
+/// Locks a mutex, also after a thread that held it has panicked: the data in these mutexes is consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Blocks of pcapng files as captures are written and read: draft-ietf-opsawg-pcapng.
+//! Blocks of pcapng files as captures write and read them: draft-ietf-opsawg-pcapng.
 //!
-//! Little-endian, times in nanoseconds, Ethernet. A record's port is the number of its interface, its flags are
-//! comments. What other programs wrote is read by `taut_port::pcap`.
+//! Little-endian, times in nanoseconds, Ethernet. The port of a record is the number of its interface, and its flags
+//! are comments. `taut_port::pcap` reads files of other programs.
 
 use crate::record::{DROPPED, Facts, LONGEST_BYTES, PORTS, PUNTED, Record};
 use taut_port::pcap::annotated::{
@@ -12,17 +12,18 @@ use taut_port::pcap::format::{
     INTERFACE_DESCRIPTION, SECTION_HEADER,
 };
 
-/// Most bytes that are kept of a frame: readers take a longer one for damage (libpcap's `MAXIMUM_SNAPLEN`).
+/// Maximum number of bytes that are stored of a frame: readers take a longer one for damage (libpcap's
+/// `MAXIMUM_SNAPLEN`).
 pub const LONGEST_KEPT_BYTES: usize = 262_144;
-/// Fewest bytes of a block: its type and its length twice (section 3.1).
+/// Minimum number of bytes of a block: its type and its length twice (section 3.1).
 pub const LEAST_BLOCK_BYTES: usize = 12;
-/// Bytes of a block of statistics.
+/// Number of bytes of a statistics block.
 pub const STATISTICS_BYTES: usize = 24 + 3 * 12 + 4;
 
 /// Interface statistics block (section 4.6).
 const INTERFACE_STATISTICS: u32 = 5;
-/// Block that fills up the space before the next one. Types with the uppermost bit are for local use (section
-/// "Standardized Block Type Codes"): readers pass over them. Wireshark would show a custom block as a packet.
+/// Padding block that fills the space before the next one. Types with the highest bit are for local use (section
+/// "Standardized Block Type Codes"), and readers skip them. Wireshark would show a custom block as a packet.
 const PADDING: u32 = 0x8000_0000 | u32::from_le_bytes(*b"taut");
 
 /// Options of a section header (section 4.1): hardware, and application.
@@ -35,25 +36,25 @@ const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
 
-/// Longest name of an interface in bytes: what is longer is cut.
+/// Maximum length of an interface name in bytes; a longer one is truncated.
 const LONGEST_NAME_BYTES: usize = 255;
 
 /// Comments of packets, for the flags of their records.
 const FLAGS: [(u16, &str); 2] = [(DROPPED, "dropped"), (PUNTED, "punted")];
 
-/// Texts in the header of a section; what is empty is left out.
+/// The texts in the header of a section; empty ones are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Section {
-    /// Text for people.
+    /// Text for users.
     pub comment: String,
-    /// Hardware that captured.
+    /// Hardware that captured the packets.
     pub hardware: String,
-    /// Program that captured.
+    /// Program that captured the packets.
     pub application: String,
 }
 
 impl Section {
-    /// Of this program, with a text for people.
+    /// Returns the texts of this program, with a comment for users.
     pub fn ours(comment: &str) -> Self {
         Self {
             comment: comment.to_string(),
@@ -63,18 +64,18 @@ impl Section {
     }
 }
 
-/// Packets of an interface since the capture began.
+/// The packet counts of an interface since the capture began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Packets received, the dropped ones among them.
+    /// Packets received, including the dropped ones.
     pub received: u64,
-    /// Packets that the interface dropped, for lack of room.
+    /// Packets that the interface dropped for lack of space.
     pub dropped_by_interface: u64,
     /// Packets that the operating system or this program dropped.
     pub dropped_by_system: u64,
 }
 
-/// Appends a section header block (section 4.1), of a length that is not told.
+/// Appends a section header block (section 4.1) of unspecified length.
 pub fn section(to: &mut Vec<u8>, section: &Section) {
     let at = begin(to, SECTION_HEADER);
     put(to, BYTE_ORDER_MAGIC);
@@ -88,20 +89,20 @@ pub fn section(to: &mut Vec<u8>, section: &Section) {
     end(to, at);
 }
 
-/// Appends an interface description block (section 4.2). `snap_bytes` is the most that is kept of a frame.
+/// Appends an interface description block (section 4.2). `snap_bytes` is the snap length.
 pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
     let at = begin(to, INTERFACE_DESCRIPTION);
     to.extend(ETHERNET.to_le_bytes());
     to.extend([0, 0]);
     put(to, snap_bytes);
     append_text(to, IF_NAME, cut(name, LONGEST_NAME_BYTES));
-    // Times in units of 10^-9 seconds.
+    // Times have units of 10^-9 seconds.
     append_option(to, IF_TSRESOL, &[9]);
     put(to, 0);
     end(to, at);
 }
 
-/// Comments of a record, for its flags, and one more; empty where there are none.
+/// Returns the comments of a record for its flags, and one more; unused ones are empty.
 #[inline]
 fn comments<'a>(record: &Record<'_>, comment: &'a str) -> [&'a str; FLAGS.len() + 1] {
     let [dropped, punted] = FLAGS.map(|(flag, said)| match record.facts.flags & flag {
@@ -111,7 +112,7 @@ fn comments<'a>(record: &Record<'_>, comment: &'a str) -> [&'a str; FLAGS.len() 
     [dropped, punted, comment]
 }
 
-/// Bytes that [`packet`] takes for a record.
+/// Returns the number of bytes that [`packet`] appends for a record.
 #[inline]
 pub fn packet_bytes(record: &Record<'_>, comment: &str) -> usize {
     let kept = record.frame.len().min(LONGEST_KEPT_BYTES);
@@ -150,7 +151,7 @@ pub fn statistics(to: &mut Vec<u8>, port: u8, time_ns: u64, statistics: &Statist
     end(to, at);
 }
 
-/// Appends a block of `bytes` that says nothing; none for fewer than [`LEAST_BLOCK_BYTES`]. Has to be a multiple of 4.
+/// Appends a padding block of `bytes`, a multiple of 4; appends nothing for fewer than [`LEAST_BLOCK_BYTES`].
 pub fn padding(to: &mut Vec<u8>, bytes: usize) {
     debug_assert!(bytes.is_multiple_of(4));
     if bytes < LEAST_BLOCK_BYTES {
@@ -161,7 +162,7 @@ pub fn padding(to: &mut Vec<u8>, bytes: usize) {
     end(to, at);
 }
 
-/// Begins a block; returns its place for [`end`].
+/// Begins a block; returns its position for [`end`].
 fn begin(to: &mut Vec<u8>, kind: u32) -> usize {
     let at = to.len();
     put(to, kind);
@@ -169,7 +170,7 @@ fn begin(to: &mut Vec<u8>, kind: u32) -> usize {
     at
 }
 
-/// Writes the length of the block that begins at `at`, in front and behind.
+/// Writes the length of the block that begins at `at`, at its start and its end.
 fn end(to: &mut Vec<u8>, at: usize) {
     let total = ((to.len() + 4 - at) as u32).to_le_bytes();
     to[at + 4..at + 8].copy_from_slice(&total);
@@ -180,19 +181,19 @@ fn put(to: &mut Vec<u8>, value: u32) {
     to.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Block of a file.
+/// A block of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block<'a> {
     /// A packet.
     Packet(Record<'a>),
     /// A block of [`padding`].
     Padding,
-    /// Anything else.
+    /// Another block.
     Other,
 }
 
-/// Reads the block at the start of `bytes`, and how many bytes it takes; nothing if no whole block as they are written
-/// here stands there. Comes from outside: nothing is believed.
+/// Reads the block at the start of `bytes`; returns it and its length. Returns none if there is no complete block in
+/// the form that this module writes. The bytes are untrusted.
 #[inline]
 pub fn read(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
     let total = word(bytes, 4)? as usize;
@@ -212,7 +213,7 @@ pub fn read(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
     Some((block, total))
 }
 
-/// The record in an enhanced packet block.
+/// Returns the record in an enhanced packet block.
 #[inline]
 fn enhanced(block: &[u8]) -> Option<Record<'_>> {
     let head = block.first_chunk::<ENHANCED_HEADER_BYTES>()?;
@@ -241,7 +242,7 @@ fn enhanced(block: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// The flags that comments say.
+/// Returns the flags in comments.
 fn flags(mut options: &[u8]) -> u16 {
     let mut flags = 0;
     while let Some(&[a, b, c, d]) = options.first_chunk() {
@@ -274,7 +275,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All blocks, up to the end or what is no block.
+    /// Returns all blocks, up to the end or an invalid block.
     fn blocks(mut bytes: &[u8]) -> Vec<Block<'_>> {
         let mut found = Vec::new();
         while let Some((block, size)) = read(bytes) {

@@ -1,47 +1,47 @@
-//! Record: a packet as it is kept in memory.
+//! Record: a packet as stored in memory.
 
-/// Bytes of a record before its frame.
+/// Number of bytes of a record before its frame.
 pub const HEADER_BYTES: usize = 16;
-/// Longest frame in bytes, on the wire or kept: 20 bits.
+/// Maximum length of a frame in bytes, on the wire or stored: 20 bits.
 pub const LONGEST_BYTES: u32 = (1 << 20) - 1;
-/// Ports that can be told apart.
+/// Maximum number of ports.
 pub const PORTS: usize = 256;
 
-/// Facts about a packet beside its bytes.
+/// The properties of a packet, apart from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// Time at which it was seen, nanoseconds since 1970.
+    /// Timestamp of the packet, nanoseconds since 1970.
     pub time_ns: u64,
     /// Length of the frame on the wire, bytes.
     pub wire_bytes: u32,
-    /// Number of the port that it came in through.
+    /// Number of its ingress port.
     pub port: u8,
     /// Flags ([`DROPPED`]).
     pub flags: u16,
 }
 
-/// Flag: a function in front of the capture has dropped the packet.
+/// Flag: a function before the capture has dropped the packet.
 pub const DROPPED: u16 = 1;
-/// Flag: a function in front of the capture has punted the packet to the slow path.
+/// Flag: a function before the capture has punted the packet to the slow path.
 pub const PUNTED: u16 = 2;
 
-/// Packet as it is kept.
+/// A stored packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Facts about it.
+    /// Properties of the packet.
     pub facts: Facts,
-    /// The bytes kept of it, from the start of the frame on.
+    /// Stored bytes, from the start of the frame on.
     pub frame: &'a [u8],
 }
 
-/// Bytes that a record of a frame of which `kept` bytes are kept takes: records begin at multiples of 8.
+/// Returns the number of bytes of a record with `kept` stored bytes: records begin at multiples of 8.
 #[inline(always)]
 pub const fn record_bytes(kept: usize) -> usize {
     HEADER_BYTES + kept.next_multiple_of(8)
 }
 
 impl Facts {
-    /// The header of a record: two words.
+    /// Returns the header of a record: two words.
     #[inline(always)]
     pub const fn words(&self, kept: u32) -> [u64; 2] {
         let lengths = self.wire_bytes as u64 | (kept as u64) << 20;
@@ -51,7 +51,7 @@ impl Facts {
         ]
     }
 
-    /// The facts of a header, and how many bytes of the frame are kept.
+    /// Returns the properties in a header, and the number of stored bytes of the frame.
     #[inline(always)]
     pub const fn of_words(words: [u64; 2]) -> (Self, u32) {
         let [time_ns, rest] = words;

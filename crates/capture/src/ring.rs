@@ -1,9 +1,9 @@
 //! Ring: the last seconds of packets in memory. (Gallenmüller 2021, section 3.5: the queue of queues.)
 //!
-//! A producer writes records into a bucket of its own and publishes them once per batch, so that readers see them at
-//! once, and not when the bucket is handed over, which took hundreds of milliseconds there. Readers follow all
-//! producers, in order of time, or begin in the past. What they have not read when it is written over is counted as
-//! missed. A ring can hand buckets over as it is done there, to be compared with: [`Ring::classic`].
+//! A producer writes records into a bucket of its own and publishes them once per batch. Readers see them at once, and
+//! not when the bucket is complete, which took hundreds of milliseconds there. Readers follow all producers, in order
+//! of time, or begin in the past. Records that are overwritten before a reader has read them count as missed. For
+//! comparison, a ring can publish complete buckets as it is done there: [`Ring::classic`].
 
 use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
 use std::collections::VecDeque;
@@ -13,25 +13,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taut_sys::{Bucket, Buckets, Lease, Look, TAGS, Taken};
 
-/// Bytes of a bucket: eight huge pages.
+/// Size of a bucket in bytes: eight huge pages.
 pub const BUCKET_BYTES: usize = 16 << 20;
-/// Buckets of a ring at least: one is written, one was before it.
+/// Minimum number of buckets of a ring: the one that is written, and the one before.
 const FEWEST_BUCKETS: usize = 2;
 
-/// What a producer writes beside a bucket.
+/// The header that a producer writes for a bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Content {
     /// Time of the first packet, nanoseconds since 1970; 0 in an empty bucket.
     pub first_ns: u64,
     /// Time of the last packet.
     pub last_ns: u64,
-    /// Packets in it.
+    /// Number of packets in it.
     pub packets: u64,
     /// Number of the producer.
     pub producer: u16,
     /// Bytes of its packets on the wire.
     pub wire_bytes: u64,
-    /// Packets of its producer before it.
+    /// Number of packets of its producer before it.
     pub before: u64,
 }
 
@@ -59,7 +59,7 @@ impl Content {
     }
 }
 
-/// Packets, and their bytes on the wire.
+/// The number of packets, and of their bytes on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Count {
     /// Packets.
@@ -75,7 +75,7 @@ impl AddAssign for Count {
     }
 }
 
-/// A count that others read. It has its cache lines for itself: a producer writes its own with each batch.
+/// A count that other threads read. It has cache lines of its own, as a producer writes its count with each batch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counter {
@@ -89,7 +89,7 @@ impl Counter {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Sets a count that nobody else changes.
+    /// Sets a count that no other thread changes.
     fn set(&self, count: Count) {
         self.packets.store(count.packets, Ordering::Relaxed);
         self.bytes.store(count.bytes, Ordering::Relaxed);
@@ -103,12 +103,12 @@ impl Counter {
     }
 }
 
-/// Packets that were written.
+/// The counts of written packets.
 #[derive(Debug, Default)]
 struct Written {
-    /// By each producer that was there when the last one was made.
+    /// Count of each producer that existed when the last one was created.
     by: Vec<Arc<Counter>>,
-    /// By those that were gone then.
+    /// Sum over the producers that had been dropped by that time.
     before: Count,
 }
 
@@ -119,11 +119,11 @@ impl Written {
         sum
     }
 
-    /// Adds a producer's count.
+    /// Adds the count of a new producer.
     fn with_one_more(&mut self) -> Arc<Counter> {
         let before = &mut self.before;
         self.by.retain_mut(|it| {
-            // The producer that it was shared with is gone, and has counted to the end.
+            // The producer that shared it was dropped, and its count is final.
             let gone = Arc::get_mut(it).map(|it| it.get());
             gone.into_iter().for_each(|it| *before += it);
             gone.is_none()
@@ -134,39 +134,39 @@ impl Written {
     }
 }
 
-/// Memory for the last seconds of packets.
+/// The memory for the last seconds of packets.
 #[derive(Debug)]
 pub struct Ring {
     buckets: Arc<Buckets>,
     producers: AtomicU32,
     written: Mutex<Written>,
-    /// Packets that were written over, or removed as the ring got smaller.
+    /// Packets that were overwritten, or removed when the ring was shrunk.
     overwritten: Counter,
-    /// Packets for which no bucket could be had, as all were being written or held.
+    /// Packets for which no bucket was free, as all were being written or read.
     lost: Counter,
-    /// Longest time for which a producer keeps a bucket, if readers see only those that were handed over.
+    /// Longest time for which a producer keeps a bucket, if readers see only complete buckets.
     hold_ns: Option<u64>,
 }
 
-/// Reason why there is no ring.
+/// The reason why a ring cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RingError(pub String);
 
 impl Ring {
-    /// Makes a ring of `bytes`, which can grow to `most_bytes`; buckets are of `bucket_bytes`.
+    /// Creates a ring of `bytes`, which can grow to `most_bytes`, with buckets of `bucket_bytes`.
     ///
     /// # Errors
-    /// When it cannot have two buckets.
+    /// Returns an error if there are fewer than two buckets.
     pub fn new(bytes: u64, most_bytes: u64, bucket_bytes: usize) -> Result<Arc<Self>, RingError> {
         Self::make(bytes, most_bytes, bucket_bytes, None).map(Arc::new)
     }
 
-    /// Makes a ring whose readers see the packets of a bucket only once its producer hands it over, full or that old, as
-    /// in the dissertation. Whoever has a producer asks it now and then to do so ([`Producer::hand_over`]).
+    /// Creates a ring whose readers see the packets of a bucket only once its producer closes it, full or at that age,
+    /// as in the dissertation. The owner of a producer regularly calls [`Producer::hand_over`].
     ///
     /// # Errors
-    /// As [`Ring::new`].
+    /// Returns the same errors as [`Ring::new`].
     pub fn classic(
         bytes: u64,
         most_bytes: u64,
@@ -207,8 +207,8 @@ impl Ring {
         })
     }
 
-    /// Changes its size, while packets flow: the oldest packets go if it gets smaller. Returns its size after that,
-    /// bytes: less than `bytes` if it cannot grow so much, more if buckets are being written or read.
+    /// Changes the size while packets are written: the oldest packets are removed if it shrinks. Returns the size after
+    /// that in bytes: less than `bytes` if it cannot grow so much, more if buckets are being written or read.
     pub fn resize(&self, bytes: u64) -> u64 {
         let wanted = (bytes / self.buckets.bucket_bytes() as u64).max(FEWEST_BUCKETS as u64);
         let wanted = wanted.min(self.buckets.most() as u64);
@@ -219,17 +219,17 @@ impl Ring {
         now as u64 * self.buckets.bucket_bytes() as u64
     }
 
-    /// Bytes of a bucket.
+    /// Returns the size of a bucket in bytes.
     pub fn bucket_bytes(&self) -> usize {
         self.buckets.bucket_bytes()
     }
 
-    /// Its size, bytes.
+    /// Returns the size of the ring in bytes.
     pub fn bytes(&self) -> u64 {
         self.buckets.len() as u64 * self.buckets.bucket_bytes() as u64
     }
 
-    /// The size that it can grow to, bytes.
+    /// Returns the maximum size of the ring in bytes.
     pub fn most_bytes(&self) -> u64 {
         self.buckets.most() as u64 * self.buckets.bucket_bytes() as u64
     }
@@ -238,32 +238,33 @@ impl Ring {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packets that were written.
+    /// Returns the packets that were written.
     pub fn kept(&self) -> Count {
         self.written().count()
     }
 
-    /// Packets that were written over since, or had to go as the ring got smaller.
+    /// Returns the packets that were overwritten since, or removed when the ring was shrunk.
     pub fn overwritten(&self) -> Count {
         self.overwritten.get()
     }
 
-    /// Packets for which there was no bucket, as all were being written or read.
+    /// Returns the packets for which there was no bucket, as all were being written or read.
     pub fn lost(&self) -> Count {
         self.lost.get()
     }
 
-    /// Longest time from when a packet is put until readers see it; none if that is when it is published.
+    /// Returns the longest time from when a packet is put until readers see it; none if readers see it when it is
+    /// published.
     pub fn hold(&self) -> Option<Duration> {
         self.hold_ns.map(Duration::from_nanos)
     }
 
-    /// Times that a bucket was not written over as somebody read it.
+    /// Returns how often a bucket was not overwritten because somebody read it.
     pub fn passed_over(&self) -> u64 {
         self.buckets.passed_over()
     }
 
-    /// Time of the oldest packet, nanoseconds since 1970; none if there is none.
+    /// Returns the time of the oldest packet, nanoseconds since 1970; none if there is none.
     pub fn oldest_ns(&self) -> Option<u64> {
         let mut number = self.buckets.oldest();
         while number <= self.buckets.newest() {
@@ -275,9 +276,9 @@ impl Ring {
         None
     }
 
-    /// Makes one more producer, which keeps `snap_bytes` of each frame at most.
+    /// Creates another producer, which stores up to `snap_bytes` of each frame.
     pub fn producer(self: &Arc<Self>, snap_bytes: usize) -> Producer {
-        // Numbers are told apart by 16 bits.
+        // Numbers of producers have 16 bits.
         let number = self.producers.fetch_add(1, Ordering::Relaxed) as u16;
         Producer {
             ring: Arc::clone(self),
@@ -294,7 +295,7 @@ impl Ring {
         }
     }
 
-    /// Makes a reader that begins there.
+    /// Creates a reader that begins there.
     pub fn reader(self: &Arc<Self>, start: Start) -> Reader {
         let mut reader = Reader {
             ring: Arc::clone(self),
@@ -308,7 +309,7 @@ impl Ring {
             Start::At(from_ns) => {
                 reader.from_ns = from_ns;
                 reader.pass_over_before(from_ns);
-                // So that it holds the first ones at once.
+                // The reader holds the first buckets at once.
                 reader.deal();
             }
             Start::Now => reader.pass_over_all(),
@@ -316,41 +317,41 @@ impl Ring {
         reader
     }
 
-    /// Makes one that removes packets.
+    /// Creates a taker, which removes packets.
     pub fn taker(self: &Arc<Self>) -> Taker {
         Taker(Arc::clone(self))
     }
 }
 
-/// Place where a reader begins.
+/// The position at which a reader begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// With packets from that time on, nanoseconds since 1970, as far as they are still there.
+    /// The packets from that time on, nanoseconds since 1970, as far as they still exist.
     At(u64),
-    /// With packets that come from now on.
+    /// The packets that arrive from now on.
     Now,
 }
 
-/// Writes packets into a ring: one thread's.
+/// A writer of packets into a ring, for one thread.
 #[derive(Debug)]
 pub struct Producer {
     ring: Arc<Ring>,
     bucket: Option<Bucket>,
-    /// What is in the bucket, published or not.
+    /// Content of the bucket, published or not.
     content: Content,
-    /// What others have been told.
+    /// Published content of the bucket.
     published: Content,
     snap_bytes: usize,
-    /// Not told yet.
+    /// Lost packets that are not published yet.
     lost: Count,
-    /// All that it has kept and lost, but for what is not told yet.
+    /// Counts of stored and lost packets, without the unpublished ones.
     counts: (Count, Count),
-    /// The former, for others.
+    /// Published count of stored packets.
     told: Arc<Counter>,
 }
 
 impl Producer {
-    /// Keeps a packet. Others see it after the next [`Producer::publish`].
+    /// Stores a packet. Others see it after the next [`Producer::publish`].
     #[inline(always)]
     pub fn put(&mut self, facts: Facts, frame: &[u8]) {
         let kept = &frame[..frame.len().min(self.snap_bytes)];
@@ -373,7 +374,7 @@ impl Producer {
         content.wire_bytes += u64::from(facts.wire_bytes);
     }
 
-    /// Closes the bucket and claims another one; false if there is none, or the record is longer than a bucket.
+    /// Closes the bucket and claims another one; returns false if there is none, or the record is longer than a bucket.
     #[cold]
     fn put_into_next(&mut self, head: [u64; 2], kept: &[u8]) -> bool {
         self.close();
@@ -389,7 +390,7 @@ impl Producer {
         bucket.append(head, kept)
     }
 
-    /// Lets readers see what was put: once per batch.
+    /// Publishes the packets that were put; called once per batch.
     #[inline]
     pub fn publish(&mut self) {
         let (content, published) = (&self.content, &self.published);
@@ -411,12 +412,12 @@ impl Producer {
         }
     }
 
-    /// Packets that it has kept and published, and those that it has lost.
+    /// Returns the packets that it has stored and published, and those that it has lost.
     pub fn counts(&self) -> (Count, Count) {
         self.counts
     }
 
-    /// Hands the bucket over: the next packet begins another one.
+    /// Closes the bucket: the next packet begins another one.
     pub fn close(&mut self) {
         self.publish();
         self.bucket = None;
@@ -428,7 +429,7 @@ impl Producer {
         self.published = self.content;
     }
 
-    /// Hands the bucket over if it is time for that, in a ring that does so: its first packet is as old as one may be kept.
+    /// Closes the bucket in a classic ring, if its first packet has reached the maximum age.
     #[inline]
     pub fn hand_over(&mut self, now_ns: u64) {
         if let Some(hold_ns) = self.ring.hold_ns
@@ -446,23 +447,23 @@ impl Drop for Producer {
     }
 }
 
-/// What a reader reads of one producer.
+/// The position of a reader in the buckets of one producer.
 #[derive(Debug)]
 struct Line {
     producer: u16,
-    /// The bucket that it reads, and how far it has got.
+    /// Current bucket, and the offset in it.
     bucket: Option<(Lease, usize)>,
-    /// Numbers of buckets that come after it.
+    /// Numbers of the next buckets.
     later: VecDeque<u64>,
-    /// Packets of the producer before the next one; none before the first.
+    /// Number of packets of the producer before the next one; none before the first.
     expected: Option<u64>,
 }
 
-/// Looks at packets, and removes none.
+/// A reader of packets, which removes none.
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,
-    /// Number of the first bucket that no line knows of.
+    /// Number of the first bucket that is assigned to no line.
     next: u64,
     lines: Vec<Line>,
     from_ns: u64,
@@ -471,12 +472,12 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Packets that were written over before it has read them.
+    /// Returns the number of packets that were overwritten before it has read them.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Time of the next packet among those that are there, which is held.
+    /// Returns the time of the next available packet, the bucket of which it holds.
     pub fn next_ns(&mut self) -> Option<u64> {
         self.deal();
         let buckets = &self.ring.buckets;
@@ -490,7 +491,7 @@ impl Reader {
         first
     }
 
-    /// The first bucket that no line knows of, if it is there; those that are gone are passed over.
+    /// Returns the first bucket that is assigned to no line, if it exists; overwritten ones are skipped.
     fn unknown(&mut self) -> Option<Lease> {
         while self.next <= self.ring.buckets.newest() {
             match self.ring.buckets.look(self.next) {
@@ -502,7 +503,7 @@ impl Reader {
         None
     }
 
-    /// Buckets that were handed over before that time are not looked into.
+    /// Skips buckets that were closed before that time.
     fn pass_over_before(&mut self, time_ns: u64) {
         while let Some(lease) = self.unknown() {
             let (_, is_closed) = lease.bytes();
@@ -513,12 +514,12 @@ impl Reader {
         }
     }
 
-    /// Goes to the end of all buckets that there are.
+    /// Skips to the end of all existing buckets.
     fn pass_over_all(&mut self) {
         while let Some(lease) = self.unknown() {
             let (bytes, is_closed) = lease.bytes();
             if !is_closed && self.waits_for_closed {
-                // It is seen when it is handed over, but for what is in it now.
+                // The bucket becomes visible when it is closed, and its present packets are skipped then.
                 self.from_ns = Content::of_tags(lease.tags()).last_ns + 1;
                 return;
             }
@@ -532,7 +533,7 @@ impl Reader {
         }
     }
 
-    /// Gives each new bucket to the line of its producer.
+    /// Assigns each new bucket to the line of its producer.
     fn deal(&mut self) {
         while let Some(lease) = self.unknown() {
             if self.waits_for_closed && !lease.bytes().1 {
@@ -548,15 +549,15 @@ impl Reader {
             if line.bucket.is_none() && line.later.is_empty() {
                 self.missed += line.begin(lease);
             } else {
-                // Not held: a reader that is slow holds up one bucket of each producer.
+                // The bucket is not held yet: a slow reader blocks one bucket of each producer.
                 line.later.push_back(self.next);
             }
             self.next += 1;
         }
     }
 
-    /// Hands packets to `each`, in order of time among those that are there, those stamped later than `until_ns` not
-    /// yet, and `most` at most. Returns how many.
+    /// Calls `each` for up to `most` available packets with times up to `until_ns`, in order of time. Returns their
+    /// number.
     pub fn read(&mut self, until_ns: u64, most: usize, mut each: impl FnMut(&Record<'_>)) -> usize {
         self.deal();
         let mut read = 0;
@@ -582,7 +583,7 @@ impl Reader {
             let bytes = lease.bytes().0;
             while let Some((record, size)) = record_at(bytes, *place) {
                 let ns = record.facts.time_ns;
-                // The first is read in any case.
+                // The first packet is read in any case.
                 if (ns > second_ns && ns != first_ns) || read == most {
                     break;
                 }
@@ -600,7 +601,7 @@ impl Reader {
 }
 
 impl Line {
-    /// A line of which nothing was read.
+    /// Creates a line of which nothing was read.
     fn of(producer: u16) -> Self {
         Self {
             producer,
@@ -610,7 +611,7 @@ impl Line {
         }
     }
 
-    /// Begins with a bucket; returns how many packets were missed before it.
+    /// Begins with a bucket; returns the number of packets that were missed before it.
     fn begin(&mut self, lease: Lease) -> u64 {
         let before = Content::of_tags(lease.tags()).before;
         let missed = self.expected.map_or(0, |it| before.saturating_sub(it));
@@ -618,7 +619,8 @@ impl Line {
         missed
     }
 
-    /// Goes to the next bucket if all of this one is read; returns how many packets were missed between both.
+    /// Advances to the next bucket if all of this one is read; returns the number of packets that were missed between
+    /// both.
     fn go_on(&mut self, buckets: &Arc<Buckets>) -> u64 {
         let mut missed = 0;
         loop {
@@ -640,7 +642,7 @@ impl Line {
         }
     }
 
-    /// Time of its next packet.
+    /// Returns the time of its next packet.
     fn next_ns(&self) -> Option<u64> {
         let (lease, at) = self.bucket.as_ref()?;
         let (record, _) = record_at(lease.bytes().0, *at)?;
@@ -648,7 +650,7 @@ impl Line {
     }
 }
 
-/// The record at that place, and its size; none at the end.
+/// Returns the record at that offset, and its size; none at the end.
 #[inline(always)]
 fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     let rest = bytes.get(at..)?;
@@ -664,28 +666,28 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     Some((Record { facts, frame }, size))
 }
 
-/// Removes packets, a bucket at a time, the oldest first.
+/// A consumer that removes packets, a bucket at a time, the oldest first.
 #[derive(Debug)]
 pub struct Taker(Arc<Ring>);
 
-/// A bucket of packets that nobody else has any more; its memory goes back into the ring when this is dropped.
+/// A bucket of packets that belongs to nobody else; its memory returns to the ring when this is dropped.
 #[derive(Debug)]
 pub struct Batch(Taken);
 
 impl Taker {
-    /// Takes the oldest bucket that is handed over and that nobody reads.
+    /// Takes the oldest closed bucket that nobody reads.
     pub fn take(&self) -> Option<Batch> {
         self.0.buckets.take().map(Batch)
     }
 }
 
 impl Batch {
-    /// Facts about what is in it.
+    /// Returns the header of the bucket.
     pub fn content(&self) -> Content {
         Content::of_tags(self.0.tags())
     }
 
-    /// Its packets.
+    /// Returns its packets.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let (bytes, mut at) = (self.0.bytes(), 0);
         std::iter::from_fn(move || {
@@ -752,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_over_is_counted_by_the_ring_and_by_who_would_have_read_it() {
+    fn overwritten_packets_are_counted_by_the_ring_and_the_reader() {
         let ring = Ring::new(4 * SMALL as u64, 0, SMALL).unwrap();
         let mut producer = ring.producer(64);
         let mut reader = ring.reader(Start::Now);
@@ -764,7 +766,7 @@ mod tests {
         assert_eq!(seen.last(), Some(&1000));
         assert_eq!(seen.len() as u64 + ring.overwritten().packets, 1000);
         assert!(seen.windows(2).all(|it| it[0] + 1 == it[1]), "{seen:?}");
-        // It had no bucket before: nothing was expected. One that has is told.
+        // It had no bucket before, so nothing was expected. A producer with a bucket publishes its losses.
         assert_eq!(reader.missed(), 0);
         for at in 1001..=2000 {
             producer.put(facts(at, 0), &[1; 64]);
@@ -776,7 +778,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_read_stays_and_the_rest_goes_on() {
+    fn a_bucket_in_use_by_a_reader_is_not_overwritten() {
         let ring = Ring::new(3 * SMALL as u64, 0, SMALL).unwrap();
         let mut producer = ring.producer(64);
         for at in 1..=6 {
@@ -838,7 +840,7 @@ mod tests {
         producer.put(facts(9, 0), &[1; 64]);
         producer.hand_over(17);
         assert_eq!(times(&mut classic), [7, 8, 9]);
-        // It came when two of them were there, which nobody saw.
+        // It arrived when there were two of them, which nobody saw.
         assert_eq!(times(&mut late), [9]);
         drop((classic, late));
         let taker = ring.taker();
@@ -852,7 +854,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_producer_that_has_few_are_there_however_many_others_come() {
+    fn a_busy_producer_never_overwrites_packets_of_an_idle_one() {
         let ring = Ring::new(4 * SMALL as u64, 0, SMALL).unwrap();
         let (mut few, mut many) = (ring.producer(64), ring.producer(64));
         few.put(facts(1, 0), &[1; 8]);
@@ -883,7 +885,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_grows_and_shrinks_and_says_what_does_not_fit() {
+    fn a_ring_resizes_within_its_limits_and_counts_overwritten_packets() {
         assert!(Ring::new(SMALL as u64, 0, SMALL).is_err());
         assert!(Ring::new(1 << 40, 0, 4096).is_err());
         let ring = Ring::new(4 * SMALL as u64, 8 * SMALL as u64, SMALL).unwrap();
@@ -902,8 +904,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-        /// Whatever producers and a reader do: packets come once, in the order of time among those that are there, and
-        /// those that do not come are counted.
+        /// For any behaviour of producers and a reader: packets arrive once, in the order of time among those
+        /// available, and missing ones are counted.
         #[test]
         fn packets_come_once_in_order_or_are_counted(
             steps in prop::collection::vec((0..4u8, 1..6usize, 0..120usize), 1..300),
@@ -912,7 +914,7 @@ mod tests {
             let ring = Ring::new(buckets * SMALL as u64, 0, SMALL).unwrap();
             let mut producers: Vec<_> = (0..3).map(|_| ring.producer(96)).collect();
             let mut reader = ring.reader(Start::Now);
-            // So that the reader has met all of them.
+            // The reader has met all of them after this.
             let mut now = 0;
             let mut put = BTreeSet::new();
             for (port, producer) in producers.iter_mut().enumerate() {
@@ -944,7 +946,7 @@ mod tests {
                     }
                 }
             }
-            // What was missed of a producer shows when it goes on.
+            // Packets missed of a producer are counted when it continues.
             for (port, producer) in producers.iter_mut().enumerate() {
                 now += 1;
                 producer.put(facts(now, port as u8), &[]);

@@ -1,73 +1,73 @@
-//! Triggers: what makes packets interesting, and which packets of which time are kept then.
+//! Triggers: conditions on packets, and which packets of which time are stored when they hold.
 
 use crate::clock::PacketClock;
 use crate::filter::Filter;
 use crate::record::{DROPPED, PUNTED, Record};
 use std::time::Duration;
 
-/// What fires a trigger.
+/// The condition of a trigger.
 #[derive(Debug, Clone)]
 pub enum When {
-    /// Any packet that the filter lets through.
+    /// Any packet that matches the filter.
     Packet(Filter),
-    /// More than `packets` that the filter lets through, within `over`.
+    /// More than `packets` that match the filter within `over`.
     Rate {
-        /// Filter of those that count.
+        /// Filter of the packets that count.
         filter: Filter,
-        /// Packets that are not yet too many.
+        /// Number of packets that is not yet too many.
         packets: u64,
         /// Time in which they are counted.
         over: Duration,
     },
-    /// No packet that the filter lets through in a time of `over`, after there was one: what was alive is so no more.
+    /// No packet that matches the filter for the time `over`, after there was one: an active source has become idle.
     Silence {
-        /// Filter of those that count.
+        /// Filter of the packets that count.
         filter: Filter,
-        /// Time without any.
+        /// Time without any packet.
         over: Duration,
     },
-    /// A measurement packet that comes later than that after its stamp (`taut generate` on this machine).
+    /// A measurement packet that arrives later than this after its timestamp (`taut generate` on this machine).
     Late {
-        /// Filter of those that count.
+        /// Filter of the packets that count.
         filter: Filter,
-        /// Time that it may take.
+        /// Maximum latency.
         over: Duration,
     },
-    /// A packet that a function in front of the capture has dropped, or punted to the slow path.
+    /// A packet that a function before the capture has dropped, or punted to the slow path.
     Fate {
-        /// Filter of those that count.
+        /// Filter of the packets that count.
         filter: Filter,
-        /// Flags of which one has to be there.
+        /// Flags, at least one of which is required.
         flags: u16,
     },
-    /// A count of whoever captures grows ([`crate::capture::Capture::grew`]), of that name.
+    /// The growth of a count with this name, reported by the capturing program ([`crate::capture::Capture::grew`]).
     Count(String),
-    /// Somebody asks: through the control socket or the page, or an analyser.
+    /// A request through the control socket or the page, or by an analyser.
     Asked,
-    /// The capture begins: packets are kept until it ends.
+    /// The begin of the capture: packets are stored until it ends.
     Always,
 }
 
-/// A trigger, as it is set up.
+/// The settings of a trigger.
 #[derive(Debug, Clone)]
 pub struct Trigger {
-    /// Name, of which names of files are made.
+    /// Name, also used in the names of files.
     pub name: String,
-    /// What fires it.
+    /// Condition on which it fires.
     pub when: When,
-    /// Packets that are kept when it fires.
+    /// Filter of the packets that are stored when it fires.
     pub keep: Filter,
-    /// Time before it fires from which packets are kept.
+    /// Time before it fires from which on packets are stored.
     pub before: Duration,
-    /// Time after it fires up to which packets are kept.
+    /// Time after it fires up to which packets are stored.
     pub after: Duration,
-    /// Bytes on the wire that are kept of each flow; none is all.
+    /// Cutoff: number of bytes on the wire that are stored of each flow; none for all.
     pub cutoff_bytes: Option<u64>,
-    /// Times that it may begin anew in a minute.
+    /// Maximum number of dumps that it begins per minute.
     pub most_per_minute: u32,
 }
 
-/// Flags of the fates that a text names: `dropped`, `punted`.
+/// Returns the flags for the name of a fate: `dropped`, `punted`.
 pub fn flags_of(fate: &str) -> Option<u16> {
     match fate {
         "dropped" => Some(DROPPED),
@@ -76,18 +76,18 @@ pub fn flags_of(fate: &str) -> Option<u16> {
     }
 }
 
-/// State of a trigger while packets are looked at.
+/// The state of a trigger while packets are processed.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Packets that count, and when the time in which they are counted began.
+    /// Number of packets that count, and the start of the time in which they are counted.
     counted: u64,
     since_ns: u64,
-    /// Time of the last packet that counts, for silence; 0 before the first, and after it has fired.
+    /// Time of the last packet that counts, for silence; 0 before the first, and after the trigger has fired.
     last_ns: u64,
 }
 
 impl When {
-    /// The filter of packets that it is about; none if it is about none.
+    /// Returns the filter of the condition; none if it is not about packets.
     pub fn filter(&self) -> Option<&Filter> {
         match self {
             Self::Packet(filter)
@@ -101,7 +101,7 @@ impl When {
 }
 
 impl Watch {
-    /// Whether a packet that the filter lets through fires the trigger.
+    /// Returns true if a packet that matches the filter fires the trigger.
     pub(crate) fn sees(&mut self, when: &When, record: &Record<'_>, clock: &PacketClock) -> bool {
         let now_ns = record.facts.time_ns;
         match when {
@@ -117,7 +117,7 @@ impl Watch {
             When::Late { over, .. } => {
                 let stamp = taut_wire::claimed_stamp(record.frame);
                 let sent_ns = stamp.map(|(stamp, _)| clock.of(stamp.stamp_ticks));
-                // One that was sent after it came is of another machine's clock.
+                // A packet that was sent after it arrived has the clock of another machine.
                 sent_ns
                     .is_some_and(|sent_ns| now_ns.saturating_sub(sent_ns) > over.as_nanos() as u64)
             }
@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// Time at which the trigger fires as nothing has come until `now_ns`.
+    /// Returns the time at which the trigger fires because nothing has arrived until `now_ns`.
     pub(crate) fn misses(&mut self, when: &When, now_ns: u64) -> Option<u64> {
         let When::Silence { over, .. } = when else {
             return None;
@@ -142,7 +142,7 @@ impl Watch {
     }
 }
 
-/// How often a trigger may begin anew.
+/// The limit on how often a trigger begins a dump.
 #[derive(Debug)]
 pub(crate) struct Limit {
     begins: std::collections::VecDeque<u64>,
@@ -160,7 +160,7 @@ impl Limit {
         }
     }
 
-    /// Whether it may begin at that time; counts it if so.
+    /// Returns true if it may begin a dump at that time, and counts it.
     pub(crate) fn lets(&mut self, now_ns: u64) -> bool {
         let is_old = |at: &u64| now_ns.saturating_sub(*at) >= Self::MINUTE_NS;
         while self.begins.front().is_some_and(is_old) {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_fires_once_in_its_time_and_silence_once_until_there_is_a_sound() {
+    fn rate_triggers_fire_once_per_period_and_silence_triggers_once() {
         let filter = || Filter::new("").unwrap();
         let over = Duration::from_nanos(100);
         let clock = PacketClock::new(taut_sys::Clock::calibrate(Duration::from_millis(1)));
@@ -256,7 +256,7 @@ mod tests {
         };
         let seen: Vec<_> = [4.0, 2.0, 0.0, 4000.0].map(&mut sees).into();
         assert_eq!(seen, [true, false, false, true]);
-        // Of a clock that is ahead, and of no measurement.
+        // A clock that is ahead, and a packet of no measurement.
         assert!(!sees(-5.0));
         let clock = PacketClock::new(calibrated);
         assert!(!Watch::default().sees(&late, &at(u64::MAX, 0), &clock));

@@ -11,8 +11,8 @@ const SEED: u64 = 0xf117;
 const INSTRUCTIONS: u8 = 13;
 const FRAME_BYTES: usize = 60;
 
-/// `udp dst port 7 and ip`, as libpcap writes it, with scratch memory and arithmetic besides; and a frame that it
-/// accepts.
+/// Returns `udp dst port 7 and ip`, as libpcap writes it, with additional scratch memory and arithmetic; and a frame
+/// that it accepts.
 fn good() -> Vec<u8> {
     let program: [(u16, u8, u8, u32); INSTRUCTIONS as usize] = [
         (0x28, 0, 0, 12),
@@ -69,13 +69,13 @@ fn fuzz_bodies_survive_seeded_damage() {
 
 #[test]
 fn rings_survive_seeded_damage() {
-    // Found by fuzzing: an index that has one place read again and again.
+    // Found by fuzzing: an index that makes a query read one block again and again.
     capture_disk::ring(&[0x32, 0xc7, 0x7a, 0x41, 0x60]);
     let mut random = fastrand::Rng::with_seed(0x3e31);
     for _ in 0..500 {
         let mut noise: Vec<u8> = (0..random.usize(..40)).map(|_| random.u8(..)).collect();
         if let Some(kind) = noise.first_mut() {
-            // Mostly changes of files that are right.
+            // Most changes are to valid files.
             *kind |= [2, 2, 0][random.usize(..3)];
         }
         capture_disk::ring(&noise);
@@ -83,7 +83,7 @@ fn rings_survive_seeded_damage() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("capture_disk", capture_disk::ring);
     corpus::replay("packet_filter", packet_filter::program);
 }

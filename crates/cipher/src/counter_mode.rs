@@ -1,12 +1,12 @@
-//! A key, and its stream over a text.
+//! A key, and its key stream over a text.
 
 use crate::kernel::{Kernel, RoundKeys, kernels};
 use crate::portable::Portable;
 
-/// AES in counter mode with one key: whoever has it and the first counter encrypts and decrypts by the same call.
+/// AES in counter mode with one key: the same call encrypts and decrypts, given the first counter.
 pub struct CounterMode(Implementation);
 
-/// Implementation that a key is made for.
+/// The implementation for which a key was made.
 #[expect(
     clippy::large_enum_variant,
     reason = "one per key; the usual one without a detour"
@@ -18,7 +18,7 @@ enum Implementation {
 
 impl CounterMode {
     /// Makes a cipher from a key of 16 or 32 bytes (AES-128, AES-256), with the fastest instructions of this machine.
-    /// None if the key has another length.
+    /// Returns none if the key has another length.
     pub fn new(key: &[u8]) -> Option<Self> {
         match kernels().first() {
             Some(kernel) => Self::with(*kernel, key),
@@ -33,7 +33,7 @@ impl CounterMode {
         Some(Self(Implementation::Vectors { kernel, keys }))
     }
 
-    /// The instructions in use, for reports.
+    /// Returns the instructions in use, for reports.
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Implementation::Vectors { kernel, .. } => kernel.name,
@@ -41,12 +41,12 @@ impl CounterMode {
         }
     }
 
-    /// Adds the key stream to `text`: that of block `first`, `first` + 1 and so on (all 128 bits count, and wrap).
+    /// Adds the key stream to `text`, starting with block `first` (all 128 bits count, and wrap).
     #[inline]
     pub fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         match &self.0 {
             Implementation::Vectors { kernel, keys } => {
-                // Kernels count in the lower half only.
+                // Kernels only increment the lower half.
                 let until_carry = (u64::MAX - first as u64) as usize;
                 if text.len().div_ceil(16).saturating_sub(1) <= until_carry {
                     (kernel.add_key_stream)(keys, first, text);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns one cipher for every way that this machine has, with one key.
+    /// Returns one cipher for every implementation that this machine supports, with one key.
     fn every_way(key: &[u8]) -> Vec<CounterMode> {
         let vectors = kernels().into_iter();
         let mut all: Vec<CounterMode> = vectors
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn every_way_gives_the_vectors_of_nist_sp_800_38a() {
-        // Appendices F.5.1 and F.5.5.
+        // The vectors are those of appendices F.5.1 and F.5.5.
         let plain = "6bc1bee22e409f96e93d7e117393172a ae2d8a571e03ac9c9eb76fac45af8e51 \
              30c81c46a35ce411e5fbc1191a0a52ef f69f2445df4f9b17ad2b417be66c3710";
         for (key, cipher) in [
@@ -131,7 +131,7 @@ mod tests {
         assert!(CounterMode::new(&random(32, 1)).is_some());
     }
 
-    /// Returns what every way makes of `text`, which must be the same.
+    /// Returns the result of every implementation for `text`, which must be the same.
     fn all_agree(key: &[u8], first: u128, text: &[u8]) -> Vec<u8> {
         let made = every_way(key).into_iter().map(|way| {
             let mut made = text.to_vec();

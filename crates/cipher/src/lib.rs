@@ -1,14 +1,14 @@
 //! AES in counter mode at the speed of the processor's vectors. (FIPS 197; NIST SP 800-38A section 6.5.) No I/O.
 //!
 //! There is one type, [`CounterMode`]: a key of 16 or 32 bytes, which adds its stream to a text in place
-//! ([`CounterMode::add_key_stream`]), from any block on. [`CounterMode::name`] says by which way.
+//! ([`CounterMode::add_key_stream`]), from any block on. [`CounterMode::name`] returns the implementation in use.
 //!
-//! When it is made, it takes the fastest way that the processor has: a kernel (`kernel/`), written once and compiled
-//! for each set of vector instructions, or the `aes` crate (`portable.rs`). Nonces, sessions and tags are not its
-//! business: those are those of the function `aes` in `taut-function`, which calls it.
+//! A new key gets the fastest implementation for the processor. It is either a kernel (`kernel/`), written once and
+//! compiled for each set of vector instructions, or the `aes` crate (`portable.rs`). Nonces, sessions and tags belong
+//! to the function `aes` in `taut-function`, which uses this crate.
 //!
-//! The kernels are `unsafe`, as they call instructions that not every processor has. Tests hold each of them that this
-//! machine can run to the `aes` crate.
+//! The kernels are `unsafe`, as they use instructions that not every processor has. Tests compare each kernel that this
+//! machine supports with the `aes` crate.
 //!
 //! Begin with `counter_mode.rs`, then `kernel/mod.rs`.
 

@@ -1,9 +1,9 @@
-//! Cipher for every machine: the `aes` crate, which has its own ways to use what a processor offers.
+//! The cipher for every machine: the `aes` crate, which selects instructions itself.
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes256, Block};
 
-/// Blocks of key stream made at a time.
+/// Number of key stream blocks per step.
 const AT_ONCE: usize = 16;
 
 pub(crate) enum Portable {
@@ -20,7 +20,7 @@ impl Portable {
         }
     }
 
-    /// Adds the stream of block `first` and those behind it.
+    /// Adds the stream from block `first` on.
     pub(crate) fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         let mut counter = first;
         for some in text.chunks_mut(16 * AT_ONCE) {

@@ -1,4 +1,4 @@
-//! What network coding costs: repairs beside ISA-L's erasure code for the same shapes in turns, and each step of the
+//! Measures network coding: repairs interleaved with ISA-L's erasure code for the same shapes, and each step of the
 //! encoder and the decoder per source packet of 1400 bytes. `cargo bench -p taut-code`
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(300);
 const BYTES: usize = 1400;
 
-/// The fastest block of rounds, ns per round: what interrupts a block only makes it slower.
+/// Returns the time of the fastest block of rounds, ns per round: interruptions only make a block slower.
 fn fastest(rounds: u32, mut round: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     let begun = Instant::now();
@@ -36,7 +36,7 @@ fn symbols(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// All repairs of all sources, ns.
+/// Returns the time for all repairs of all sources, ns.
 fn ours(sources: usize, repairs: usize) -> f64 {
     let symbols = symbols(sources);
     let symbols: Vec<&[u8]> = symbols.iter().map(Vec::as_slice).collect();
@@ -44,7 +44,7 @@ fn ours(sources: usize, repairs: usize) -> f64 {
     let mut rows = vec![vec![0; sources]; repairs];
     let mut sums = vec![vec![0; BYTES]; repairs];
     fastest(64, || {
-        // New coefficients for each round, as in network coding.
+        // Each round has new coefficients, as in network coding.
         rows.iter_mut().for_each(|row| row[0] = random.u8(1..));
         let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
         let mut sums: Vec<&mut [u8]> = sums.iter_mut().map(Vec::as_mut_slice).collect();
@@ -53,7 +53,7 @@ fn ours(sources: usize, repairs: usize) -> f64 {
     })
 }
 
-/// ISA-L's program, if it can be built here.
+/// Returns the path of ISA-L's program, if it can be built here.
 fn isal() -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/isal.c");
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("isal");
@@ -103,7 +103,7 @@ fn beside_isal() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Encoder and decoder per source packet, ns; of every `lost`-th source packet the decoder sees nothing.
+/// Measures encoder and decoder per source packet, ns; every `lost`-th source packet is lost before the decoder.
 fn streams() {
     println!("per source packet of {BYTES} bytes, 25 % redundancy, ns");
     let all = symbols(256);
@@ -132,7 +132,7 @@ fn streams() {
             }
             next += 1;
         });
-        // What an encoder sends goes into the recoder, which gives a combination for each four source packets.
+        // The packets of an encoder go into the recoder, which makes a combination for each four source packets.
         let mut recoder = Recoder::new(BYTES, 8, 1);
         let mut next = 0_u64;
         let recoding = fastest(640, || {

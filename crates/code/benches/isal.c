@@ -1,5 +1,5 @@
-/* Repairs of source symbols by ISA-L, for benches/coding.rs: isal SOURCES REPAIRS BYTES SECONDS prints
- * nanoseconds per round (all repairs of all sources), the fastest of the rounds' blocks. */
+/* Encodes repairs of source symbols with ISA-L, for benches/coding.rs. `isal SOURCES REPAIRS BYTES SECONDS` prints
+ * nanoseconds per round (all repairs of all sources), of the fastest block of rounds. */
 #include <isa-l/erasure_code.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 		const int rounds = 64;
 		double start = now_ns();
 		for (int r = 0; r < rounds; r++) {
-			/* New coefficients for each round, as in network coding. */
+			/* Each round uses new coefficients, as in network coding. */
 			matrix[r % (repairs * sources)] ^= 3;
 			ec_init_tables(sources, repairs, matrix, tables);
 			ec_encode_data(bytes, sources, repairs, tables, in, out);

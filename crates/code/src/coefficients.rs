@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Draws coefficients: each is 0 with the probability that the density leaves, otherwise any other with the same.
+/// Draws coefficients: 0 with the probability that the density leaves, and all other values with equal probability.
 #[derive(Debug, Clone)]
 pub struct Coefficients {
     random: Rng,
@@ -11,7 +11,7 @@ pub struct Coefficients {
 }
 
 impl Coefficients {
-    /// Makes a source of coefficients, the share `density` of which is other than 0: 1 is dense. The seed makes it
+    /// Makes a source of coefficients, of which the fraction `density` is not 0: 1 is dense. The seed makes it
     /// repeatable.
     pub fn new(density: f64, seed: u64) -> Self {
         Self {
@@ -20,7 +20,7 @@ impl Coefficients {
         }
     }
 
-    /// Draws one; one that must not be 0 is not.
+    /// Draws one coefficient, which is not 0 if `not_zero` is set.
     pub(crate) fn draw_one(&mut self, coefficient: &mut u8, not_zero: bool) {
         let drawn = not_zero || u64::from(self.random.u32(..)) < self.density;
         *coefficient = if drawn { self.random.u8(1..) } else { 0 };
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_not_zero_as_the_density_says_and_a_seed_repeats_them() {
+    fn coefficients_follow_the_density_and_repeat_with_the_same_seed() {
         for (density, expected) in [(1.0, 10_000.0), (0.25, 2_500.0), (0.0, 100.0)] {
             let draw = |seed| {
                 let mut coefficients = Coefficients::new(density, seed);

@@ -1,4 +1,4 @@
-//! A combination as it travels: of which source symbols, with which coefficients, and the sum.
+//! A combination: the range of its source symbols, their coefficients, and the sum.
 
 /// A sum of multiples of consecutive source symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,12 +7,12 @@ pub struct Combination<'a> {
     pub first: u64,
     /// Coefficients, one for each source symbol from there on.
     pub coefficients: &'a [u8],
-    /// The sum; shorter than a symbol means zeros at its end.
+    /// The sum; if it is shorter than a symbol, zeros follow.
     pub sum: &'a [u8],
 }
 
 impl Combination<'_> {
-    /// Number of the source symbol behind the last.
+    /// Returns the number after the last source symbol.
     pub fn end(&self) -> u64 {
         self.first + self.coefficients.len() as u64
     }

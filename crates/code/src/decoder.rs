@@ -1,69 +1,69 @@
-//! The decoder: keeps what it knows and what combinations say of the rest, until they say all.
+//! The decoder stores known symbols, and combinations of the unknown ones until they can be solved.
 //!
-//! Combinations are kept as rows of a matrix in reduced form over the unknown source symbols: each row begins with 1
-//! in a column where all others have 0. As soon as a row has one column left, its symbol is known. (Gauss-Jordan
+//! Combinations are kept as rows of a matrix in reduced form over the unknown source symbols: each row begins with 1 in
+//! a column where all others have 0. A row with only one column left gives the symbol of that column. (Gauss-Jordan
 //! elimination, one row at a time.)
 
 use crate::encoder::{Symbols, two};
 use crate::field::inverse;
 use crate::{Combination, MOST_COMBINED, kernel};
 
-/// Returns how far ahead of all others a packet's numbers may be for a decoder that looks back on `span` source
-/// symbols: half of them. So one packet, whatever its header says, leaves the newer half of them to be looked back on.
+/// Returns how far a packet's numbers may be ahead of all others for a decoder that stores `span` source symbols: half
+/// of them. A single packet, whatever its header contains, therefore displaces only the older half.
 pub fn reach(span: usize) -> u64 {
     (span as u64 / 2).max(8)
 }
 
-/// Unknown symbols, of those that one packet has given up, that are taken out of the combinations they are in. For the
-/// others these combinations are given up as well, which costs no arithmetic.
+/// Limit on the unknown symbols given up by one packet that are eliminated from the combinations they are in.
+/// Combinations with further such symbols are given up as well, which costs no arithmetic.
 const MOST_TAKEN_OUT: usize = 8;
 
-/// Reason why a packet cannot be used.
+/// Reason why a packet is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A symbol longer than the decoder's.
     #[error("longer than a symbol")]
     TooLong,
-    /// The packet has no coefficients, too many, or numbers that do not exist.
+    /// The packet has no coefficients, too many, or invalid numbers.
     #[error("a range that cannot be")]
     Range,
-    /// The symbols that the packet is about were given up already.
+    /// The packet's symbols were already given up.
     #[error("about symbols that were given up already")]
     TooOld,
-    /// The packet's number is further ahead of all others than [`reach`]: whoever is sure that it is right has the
-    /// decoder begin again.
+    /// The packet's number is further ahead of all others than [`reach`]: a caller that knows it to be right restarts
+    /// the decoder.
     #[error("far ahead of all others")]
     TooFarAhead,
 }
 
-/// Counts of what became of the packets that came.
+/// Packets by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Source symbols that came.
+    /// Source symbols that arrived.
     pub sources: u64,
-    /// Source symbols that came and were known.
+    /// Source symbols that arrived and were already known.
     pub duplicates: u64,
-    /// Combinations that came.
+    /// Combinations that arrived.
     pub combinations: u64,
-    /// Combinations that said something new.
+    /// Combinations with new information.
     pub innovative: u64,
-    /// Source symbols that combinations gave back.
+    /// Source symbols recovered from combinations.
     pub recovered: u64,
     /// Source symbols that were given up.
     pub lost: u64,
 }
 
-/// Decodes one stream in bounded memory. Nothing is allocated once it is made.
+/// Decodes one stream in bounded memory. It allocates memory only when it is made.
 ///
-/// Work is bounded as well, whatever comes: one packet costs at most [`Decoder::most_row_operations`] additions of a
-/// multiple of one row (`span` bytes of coefficients and one symbol) to another, beside looking at `span` x `span`
-/// coefficients once or twice.
+/// The work is bounded for any input. One packet costs at most [`Decoder::most_row_operations`] additions of a row's
+/// multiple (`span` bytes of coefficients and one symbol) to another row. It also costs one or two passes over `span` x
+/// `span` coefficients.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     size: usize,
-    /// Source symbols that it looks back on; older ones are given up.
+    /// Number of stored source symbols; older ones are given up.
     span: usize,
-    /// The oldest number looked back on, and the one behind the newest heard of.
+    /// The oldest stored number, and the one after the newest known of.
     base: u64,
     end: u64,
     /// Whether each symbol is known, by number modulo span.
@@ -74,14 +74,14 @@ pub struct Decoder {
     coefficients: Vec<u8>,
     sums: Symbols,
     account: Account,
-    /// Additions of rows and symbols.
+    /// Number of additions of rows and symbols.
     #[cfg(test)]
     operations: u64,
 }
 
 impl Decoder {
-    /// Makes a decoder for symbols of up to `size` bytes, which looks back on `span` source symbols: at least what a
-    /// combination covers, more where packets are reordered.
+    /// Makes a decoder for symbols of up to `size` bytes, which stores `span` source symbols: at least the range of a
+    /// combination, more where packets are reordered.
     pub fn new(size: usize, span: usize) -> Self {
         let span = span.max(1);
         Self {
@@ -100,14 +100,15 @@ impl Decoder {
         }
     }
 
-    /// Returns how many additions of one row's multiple to another a single packet costs at most.
+    /// Returns the largest number of additions of one row's multiple to another for a single packet.
     pub fn most_row_operations(&self) -> usize {
-        // A combination: what is known is taken out, then what others have, then its column out of the others.
+        // For a combination, known symbols are eliminated, then the columns of other rows, then its own column from the
+        // others.
         (MOST_TAKEN_OUT + 3) * self.span
     }
 
-    /// Forgets all but the account: another stream begins, or this one somewhere else. What was looked back on and is not
-    /// known is lost. Costs no more than `span` steps.
+    /// Resets all but the counters: another stream begins, or this one at another position. Unknown symbols within the
+    /// span are lost. It takes no more than `span` steps.
     pub fn begin_again(&mut self) {
         let is_unknown = |number: &u64| !self.known[self.place(*number)];
         self.account.lost += (self.base..self.end).filter(is_unknown).count() as u64;
@@ -116,27 +117,27 @@ impl Decoder {
         self.pivots.fill(None);
     }
 
-    /// Returns the counts so far.
+    /// Returns the counters.
     pub fn account(&self) -> Account {
         self.account
     }
 
-    /// The oldest number that may still come to be known, and the one behind the newest heard of.
+    /// Returns the range from the oldest number that may still be recovered to the one after the newest known of.
     pub fn range(&self) -> std::ops::Range<u64> {
         self.base..self.end
     }
 
-    /// A source symbol that is known and looked back on; zeros may be missing at its end.
+    /// Returns a stored source symbol that is known; zeros may be missing at its end.
     pub fn symbol(&self, number: u64) -> Option<&[u8]> {
         let place = self.place(number);
         ((self.base..self.end).contains(&number) && self.known[place])
             .then(|| self.symbols.get(place, self.symbols.length(place)))
     }
 
-    /// Takes a source symbol in; `recovered` is told of others that are known by it. Whether it was unknown.
+    /// Processes a source symbol; `recovered` gets others that are recovered by it. Returns true if it was unknown.
     ///
     /// # Errors
-    /// If it cannot be used; nothing changes then.
+    /// It is invalid; nothing changes then.
     pub fn source(
         &mut self,
         number: u64,
@@ -158,11 +159,11 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Takes a combination in; `recovered` is told of source symbols that are known by it. Whether it said anything
-    /// new.
+    /// Processes a combination; `recovered` gets source symbols that are recovered by it. Returns true if it had new
+    /// information.
     ///
     /// # Errors
-    /// If it cannot be used; nothing changes then.
+    /// It is invalid; nothing changes then.
     pub fn combination(
         &mut self,
         combination: &Combination<'_>,
@@ -171,7 +172,7 @@ impl Decoder {
         if combination.sum.len() > self.size {
             return Err(Refused::TooLong);
         }
-        // Zeros at either end say nothing of whether it is too old.
+        // Zeros at either end do not decide whether it is too old.
         let coefficients = combination.coefficients;
         let is_part = |it: &u8| *it != 0;
         let (Some(start), Some(last)) = (
@@ -228,7 +229,7 @@ impl Decoder {
         (number % self.span as u64) as usize
     }
 
-    /// Looks back from `end` on, if that is new.
+    /// Extends the range up to `end`, if that is new.
     fn make_room(&mut self, first: u64, end: u64) -> Result<(), Refused> {
         if first < self.base {
             return Err(Refused::TooOld);
@@ -240,7 +241,7 @@ impl Decoder {
             return Err(Refused::TooFarAhead);
         }
         if self.end == 0 {
-            // It may have begun before this decoder did: what came before the first packet is nobody's loss.
+            // The stream may have begun before this decoder: symbols before the first packet are not lost.
             self.base = first;
             self.end = first;
         }
@@ -254,12 +255,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives up the symbol of this number. Returns whether it was taken out of the rows, as `takes_out` asks; otherwise
-    /// rows with it go.
+    /// Gives up the symbol of this number. Returns whether it was eliminated from the rows, as `takes_out` requests;
+    /// otherwise rows with it are freed.
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {
-            // Never heard of: lost with all that was said of it.
+            // The symbol is unknown in all rows, and lost.
             self.account.lost += 1;
             return false;
         }
@@ -277,7 +278,7 @@ impl Decoder {
             }
             return false;
         }
-        // What a row says of it can't be used any more; one row can free the others of it.
+        // A row's information about it is useless now; one row can eliminate it from the others.
         let column = |row: usize| self.coefficients[row * span + place] != 0;
         let with_it = |row: &usize| self.pivots[*row].is_some() && column(*row);
         let Some(row) = (0..span).find(with_it) else {
@@ -294,7 +295,7 @@ impl Decoder {
         true
     }
 
-    /// Notes a source symbol as known, and takes it out of all rows.
+    /// Stores a source symbol as known, and eliminates it from all rows.
     fn learn(&mut self, number: u64, symbol: &[u8]) {
         let place = self.place(number);
         self.known[place] = true;
@@ -316,7 +317,8 @@ impl Decoder {
         }
     }
 
-    /// Row `to` minus as much of row `from`, which has 1 in that column, as takes the column out of it.
+    /// Subtracts a multiple of row `from`, which has 1 in that column, from row `to`, so that the column becomes 0
+    /// there.
     fn subtract(&mut self, to: usize, from: usize, column: usize) {
         let coefficient = self.coefficients[to * self.span + column];
         if coefficient == 0 || to == from {
@@ -337,7 +339,8 @@ impl Decoder {
         self.sums.scale(row, factor);
     }
 
-    /// Gives a row that has no column of its own one, and takes that out of all others. Whether there was any left.
+    /// Chooses a column for a row without one, and eliminates that column from all other rows. Returns true if the row
+    /// had any column left.
     fn reduce(&mut self, row: usize) -> bool {
         let coefficient = |number: u64| self.coefficients[row * self.span + self.place(number)];
         let Some(pivot) = (self.base..self.end).find(|number| coefficient(*number) != 0) else {
@@ -354,7 +357,7 @@ impl Decoder {
         true
     }
 
-    /// Takes rows with one symbol left out: that symbol is known now. Its column is in no other row.
+    /// Removes rows with one symbol left: that symbol is known now. Its column is in no other row.
     fn take_out(&mut self, mut recovered: impl FnMut(u64, &[u8])) {
         for row in 0..self.span {
             let Some(number) = self.pivots[row] else {

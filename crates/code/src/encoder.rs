@@ -1,19 +1,19 @@
-//! The encoder: source symbols go out as they are, and repairs, combinations of them, in between.
+//! The encoder sends source symbols unchanged, and repairs, which are combinations of them, in between.
 
 use crate::{Coefficients, Combination, MOST_COMBINED, kernel};
 
-/// Which source symbols repairs combine, and how many repairs there are.
+/// The source symbols that repairs combine, and the number of repairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scheme {
-    /// Blocks of so many source symbols; behind each block its repairs, which combine all of it. The work is done
-    /// as source symbols come, so that the end of a block takes no longer than its middle.
+    /// Blocks of `symbols` source symbols; each is followed by its repairs, which combine all of it. The work is spread
+    /// over the source symbols, so that the end of a block takes no longer than its middle.
     Block {
         /// Source symbols of a block, 1 to 255.
         symbols: usize,
         /// Repairs per source symbol: 0.25 is 25 % redundancy.
         redundancy: f64,
     },
-    /// Repairs spread evenly, each of the latest source symbols.
+    /// Evenly spread repairs, each of the latest source symbols.
     Window {
         /// Source symbols that a repair combines, 1 to 255.
         symbols: usize,
@@ -22,7 +22,7 @@ pub enum Scheme {
     },
 }
 
-/// A scheme that cannot be.
+/// A scheme is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongScheme {
     /// The number of symbols.
@@ -31,7 +31,7 @@ pub enum WrongScheme {
     /// The redundancy is out of range.
     #[error("redundancy is repairs per source packet, more than 0 and at most 4, not {0}")]
     Redundancy(f64),
-    /// The redundancy of blocks that are too short for it.
+    /// The redundancy gives blocks of this length no repair.
     #[error("a block of {symbols} with redundancy {redundancy} has no repair: make either larger")]
     NoRepair {
         /// Source symbols of a block.
@@ -41,11 +41,11 @@ pub enum WrongScheme {
     },
 }
 
-/// Repairs per source symbol at most.
+/// Largest number of repairs per source symbol.
 const MOST_REDUNDANCY: f64 = 4.0;
 
 impl Scheme {
-    /// Source symbols of a repair.
+    /// Returns the number of source symbols of a repair.
     pub fn symbols(&self) -> usize {
         match self {
             Self::Block { symbols, .. } | Self::Window { symbols, .. } => *symbols,
@@ -58,7 +58,7 @@ impl Scheme {
         }
     }
 
-    /// Repairs that a block of so many source symbols has: rounded, and at least one.
+    /// Returns the number of repairs for a block of `symbols` source symbols: rounded, and at least one.
     fn repairs_of(&self, symbols: usize) -> usize {
         ((symbols as f64 * self.redundancy()).round() as usize).max(1)
     }
@@ -82,12 +82,12 @@ impl Scheme {
     }
 }
 
-/// Symbols in one piece of memory, each with zeros behind its own end.
+/// Symbols in one allocation, each followed by zeros.
 #[derive(Debug, Clone)]
 pub(crate) struct Symbols {
     size: usize,
     bytes: Vec<u8>,
-    /// Bytes in use of each.
+    /// Used bytes of each.
     lengths: Vec<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Symbols {
         self.lengths[index]
     }
 
-    /// The first `length` bytes of one, which may be more than are in use.
+    /// Returns the first `length` bytes of a symbol, which may be more than are used.
     pub(crate) fn get(&self, index: usize, length: usize) -> &[u8] {
         &self.bytes[index * self.size..][..length]
     }
@@ -121,14 +121,14 @@ impl Symbols {
         self.lengths[index] = 0;
     }
 
-    /// Adds `coefficient` times `symbol` to one.
+    /// Adds `coefficient` times `symbol` to a stored symbol.
     pub(crate) fn add_multiple(&mut self, index: usize, coefficient: u8, symbol: &[u8]) {
         let sum = &mut self.bytes[index * self.size..][..symbol.len()];
         kernel::add_multiple(sum, coefficient, symbol);
         self.lengths[index] = self.lengths[index].max(symbol.len());
     }
 
-    /// Adds `coefficient` times `from` to `to`, two different ones.
+    /// Adds `coefficient` times `from` to `to`, two different stored symbols.
     pub(crate) fn add_own_multiple(&mut self, to: usize, coefficient: u8, from: usize) {
         let length = self.lengths[from];
         let (sum, symbol) = two(&mut self.bytes, self.size, to, from);
@@ -143,7 +143,7 @@ impl Symbols {
     }
 }
 
-/// Returns two different pieces of `size` bytes each, the first to be changed.
+/// Returns two different slices of `size` bytes each, the first one mutable.
 pub(crate) fn two(bytes: &mut [u8], size: usize, to: usize, from: usize) -> (&mut [u8], &[u8]) {
     let (low, high) = (to.min(from), to.max(from));
     let (head, tail) = bytes.split_at_mut(high * size);
@@ -151,7 +151,7 @@ pub(crate) fn two(bytes: &mut [u8], size: usize, to: usize, from: usize) -> (&mu
     if to < from { (low, high) } else { (high, low) }
 }
 
-/// Makes repairs for a stream of source symbols. Nothing is allocated once it is made.
+/// Makes repairs for a stream of source symbols. It allocates memory only when it is made.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     scheme: Scheme,
@@ -159,25 +159,26 @@ pub struct Encoder {
     coefficients: Coefficients,
     /// Number of the next source symbol.
     next: u64,
-    /// Source symbols of the present block, or in the window.
+    /// Number of source symbols in the current block, or in the window.
     held: usize,
-    /// Block: the sums so far. Window: the latest source symbols, each at its number modulo the window, and the sum.
+    /// For blocks, the sums so far. For a window, the latest source symbols, each at its number modulo the window, and
+    /// the sum.
     symbols: Symbols,
-    /// Block: a row of coefficients for each sum. Window: one row.
+    /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,
-    /// Repairs that are due, and how many of them are out.
+    /// Number of due repairs, and how many of them were returned.
     due: usize,
     out: usize,
-    /// Window: parts of a repair that source symbols have earned.
+    /// For a window, fractions of a repair that source symbols have earned.
     credit: f64,
 }
 
 impl Encoder {
-    /// Makes an encoder for symbols of up to `size` bytes, with so many coefficients other than 0; the seed makes it
-    /// repeatable.
+    /// Makes an encoder for symbols of up to `size` bytes, in which the fraction `density` of coefficients is not 0;
+    /// the seed makes it repeatable.
     ///
     /// # Errors
-    /// For a scheme that cannot be.
+    /// The scheme is invalid.
     pub fn new(scheme: Scheme, size: usize, density: f64, seed: u64) -> Result<Self, WrongScheme> {
         scheme.check()?;
         let symbols = scheme.symbols();
@@ -202,21 +203,21 @@ impl Encoder {
         })
     }
 
-    /// Bytes of a symbol at most.
+    /// Returns the largest length of a symbol, bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Number of the next source symbol.
+    /// Returns the number of the next source symbol.
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Takes a source symbol in and gives it its number. Ask for [`Self::next_repair`] until there is none before
-    /// the next: repairs that are due are forgotten.
+    /// Adds a source symbol and returns its number. Before the next call, repeat [`Self::next_repair`] until it returns
+    /// none: pending repairs are discarded.
     ///
     /// # Panics
-    /// If it is longer than a symbol may be.
+    /// The symbol is too long.
     pub fn push(&mut self, symbol: &[u8]) -> u64 {
         assert!(symbol.len() <= self.size, "a symbol of the encoder's size");
         let number = self.next;
@@ -253,7 +254,7 @@ impl Encoder {
         number
     }
 
-    /// Ends a block early, as nothing more comes for now; repairs of a window for what has none yet.
+    /// Ends a block early, during a pause of the source; for a window, makes repairs due for symbols without one.
     pub fn flush(&mut self) {
         if self.held == 0 || self.due > self.out {
             return;
@@ -269,16 +270,15 @@ impl Encoder {
         }
     }
 
-    /// Has repairs of a window combine no more than so many of the latest source symbols, at least one: older ones are
-    /// known to be there, or of no use any more, and would only have to be known to undo a repair. Those that come
-    /// widen the window again.
+    /// Limits repairs of a window to the latest `symbols` source symbols, at least one. Older ones have arrived or are
+    /// useless, and would only make a repair harder to decode. New symbols widen the window again.
     pub fn narrow(&mut self, symbols: usize) {
         if matches!(self.scheme, Scheme::Window { .. }) {
             self.held = self.held.min(symbols.max(1));
         }
     }
 
-    /// The next repair that is due.
+    /// Returns the next repair that is due.
     pub fn next_repair(&mut self) -> Option<Combination<'_>> {
         if self.out == self.due {
             if matches!(self.scheme, Scheme::Block { .. }) && self.due > 0 {
@@ -349,7 +349,7 @@ mod tests {
         Encoder::new(scheme, 40, 1.0, 7).unwrap()
     }
 
-    /// Symbols of different lengths.
+    /// Returns symbols of different lengths.
     fn symbol(number: u64) -> Vec<u8> {
         (0..10 + number % 30)
             .map(|i| (number * 31 + i * 7 + 1) as u8)
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_followed_by_its_repairs_and_a_flushed_one_by_fewer() {
+    fn flushed_generations_get_fewer_repair_packets_than_full_ones() {
         let mut encoder = encoder(Scheme::Block {
             symbols: 32,
             redundancy: 0.25,
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn more_repairs_than_source_symbols_and_odd_shares_come_in_the_right_number() {
+    fn any_redundancy_yields_the_right_number_of_repair_packets() {
         for (redundancy, of_100) in [(2.5, 250), (1.0 / 3.0, 33), (0.01, 1)] {
             let mut encoder = encoder(Scheme::Window {
                 symbols: 4,

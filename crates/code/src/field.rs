@@ -3,7 +3,7 @@
 /// The polynomial without its highest term.
 const POLYNOMIAL: u8 = 0x1D;
 
-/// Product of two elements, bit by bit.
+/// Returns the product of two elements, bit by bit.
 const fn slow_product(a: u8, b: u8) -> u8 {
     let (mut a, mut b, mut product) = (a, b, 0);
     while b != 0 {
@@ -20,7 +20,7 @@ const fn slow_product(a: u8, b: u8) -> u8 {
     product
 }
 
-/// Powers of 2, which generates the field, twice over; and the logarithms.
+/// Returns the powers of 2, which generates the field, twice over, and the logarithms.
 const fn powers() -> ([u8; 512], [u8; 256]) {
     let (mut powers, mut logarithms) = ([0; 512], [0; 256]);
     let mut element = 1;
@@ -38,7 +38,7 @@ const fn powers() -> ([u8; 512], [u8; 256]) {
 static POWERS: [u8; 512] = powers().0;
 static LOGARITHMS: [u8; 256] = powers().1;
 
-/// Product of two elements.
+/// Returns the product of two elements.
 pub fn product(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;
@@ -47,7 +47,7 @@ pub fn product(a: u8, b: u8) -> u8 {
     POWERS[sum]
 }
 
-/// Returns the inverse: what `a` times gives 1. There is none for 0: the result is 0.
+/// Returns the inverse, whose product with `a` is 1. For 0, which has none, it returns 0.
 pub fn inverse(a: u8) -> u8 {
     if a == 0 {
         return 0;
@@ -55,7 +55,7 @@ pub fn inverse(a: u8) -> u8 {
     POWERS[255 - usize::from(LOGARITHMS[usize::from(a)])]
 }
 
-/// Products of each coefficient with every low and every high half of a byte: what a shuffle looks up.
+/// Products of each coefficient with every low and every high half of a byte, for lookup by a shuffle.
 pub(crate) static HALVES: [[u8; 32]; 256] = {
     let mut all = [[0; 32]; 256];
     let mut coefficient = 0;
@@ -71,8 +71,8 @@ pub(crate) static HALVES: [[u8; 32]; 256] = {
     all
 };
 
-/// Matrix of 8 x 8 bits for each coefficient, which multiplies by it, as `GF2P8AFFINEQB` takes it: row for the lowest
-/// bit of the result in the highest byte.
+/// Matrix of 8 x 8 bits for each coefficient, which multiplies by it, in the format of `GF2P8AFFINEQB`. The row for the
+/// lowest bit of the result is in the highest byte.
 pub(crate) static MATRICES: [u64; 256] = {
     let mut all = [0; 256];
     let mut coefficient = 0;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernels_look_up_multiplies() {
+    fn the_lookup_tables_of_the_kernels_multiply_correctly() {
         for c in 0..=255_u8 {
             for a in 0..=255_u8 {
                 let halves = &HALVES[usize::from(c)];

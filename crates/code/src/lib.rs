@@ -1,18 +1,17 @@
 //! Network coding: random linear codes over GF(2^8), systematic, in blocks or over a sliding window, recoded at any
-//! hop. No I/O.
+//! hop. The crate does no I/O.
 //!
-//! A *symbol* is what one packet carries, of the coder's size in bytes. Source symbols are numbered from 0 (`u64`). A
+//! A *symbol* is the content of one packet, of the coder's size in bytes. Source symbols are numbered from 0 (`u64`). A
 //! *combination* of a range of source symbols is their sum, each multiplied by a coefficient. A block code and a
-//! sliding window differ only in which ranges they combine, so there is one [`Decoder`] for both. (T. Ho et al., "A
+//! sliding window differ only in the ranges that they combine, so there is one [`Decoder`] for both. (T. Ho et al., "A
 //! Random Linear Network Coding Approach to Multicast", 2006; Xiang et al., JSAC 2019, for block 32 and window 8.)
 //!
-//! The types to know: [`Encoder`], which passes source symbols on and makes repairs as its [`Scheme`] says;
-//! [`Decoder`], which keeps source symbols and [`Combination`]s until it can solve for what is missing; and
-//! [`Recoder`], which combines what passes a hop anew, without decoding it.
+//! The types to know: [`Encoder`] passes source symbols on and makes repairs according to its [`Scheme`]. [`Decoder`]
+//! stores source symbols and [`Combination`]s until it can solve for the missing symbols. [`Recoder`] combines the
+//! packets that pass a hop, without decoding them.
 //!
-//! The function `rlnc` in `taut-function` calls them, and knows how combinations travel in packets. Below them,
-//! [`kernel`] has the two operations that take the time, by vector instructions, and [`field`] the arithmetic and its
-//! tables.
+//! The function `rlnc` in `taut-function` uses them, and defines how packets carry combinations. Below them, [`kernel`]
+//! has the two expensive operations, by vector instructions, and [`field`] the arithmetic and its tables.
 //!
 //! Begin with `encoder.rs`, then `decoder.rs`.
 
@@ -30,5 +29,5 @@ pub use decoder::{Account, Decoder, Refused, reach};
 pub use encoder::{Encoder, Scheme, WrongScheme};
 pub use recoder::Recoder;
 
-/// Source symbols that one combination can have a part of.
+/// Largest number of source symbols in one combination.
 pub const MOST_COMBINED: usize = 255;

@@ -1,21 +1,21 @@
-//! The recoder: combines what passes a hop anew, without decoding it.
+//! The recoder combines the packets that pass a hop, without decoding them.
 
 use crate::encoder::Symbols;
 use crate::field::product;
 use crate::{Combination, MOST_COMBINED, Refused};
 use fastrand::Rng;
 
-/// Holds the latest packets of a stream, of either kind. Nothing is allocated once it is made.
+/// Stores the latest packets of a stream, of either kind. It allocates memory only when it is made.
 #[derive(Debug, Clone)]
 pub struct Recoder {
     size: usize,
-    /// First number and length of each held packet's range; length 0 for none.
+    /// First number and length of each stored packet's range; length 0 for none.
     ranges: Vec<(u64, usize)>,
-    /// Coefficients of each, in pieces of [`MOST_COMBINED`].
+    /// Coefficients of each packet, [`MOST_COMBINED`] bytes apart.
     coefficients: Vec<u8>,
-    /// Sums of the held packets, and one more for what is made.
+    /// Sums of the stored packets, and one more for the result.
     sums: Symbols,
-    /// Place of the next packet.
+    /// Slot of the next packet.
     next: usize,
     made: Vec<u8>,
     random: Rng,
@@ -37,16 +37,16 @@ impl Recoder {
         }
     }
 
-    /// Forgets what it holds: another stream begins.
+    /// Discards the stored packets: another stream begins.
     pub fn begin_again(&mut self) {
         self.ranges.fill((0, 0));
         self.next = 0;
     }
 
-    /// Takes a source symbol in.
+    /// Adds a source symbol.
     ///
     /// # Errors
-    /// If it is longer than a symbol.
+    /// It is longer than a symbol.
     pub fn push_source(&mut self, number: u64, symbol: &[u8]) -> Result<(), Refused> {
         self.push(&Combination {
             first: number,
@@ -55,10 +55,10 @@ impl Recoder {
         })
     }
 
-    /// Takes a combination in.
+    /// Adds a combination.
     ///
     /// # Errors
-    /// If it is longer than a symbol or of a range that cannot be; nothing changes then.
+    /// It is longer than a symbol or has an invalid range; nothing changes then.
     pub fn push(&mut self, combination: &Combination<'_>) -> Result<(), Refused> {
         let Combination {
             first,
@@ -81,8 +81,8 @@ impl Recoder {
         Ok(())
     }
 
-    /// A random combination of what is held, as far back from the newest as a combination reaches; none before
-    /// anything came.
+    /// Returns a random combination of the stored packets, as far back from the newest as a combination reaches; none
+    /// before the first packet.
     pub fn combine(&mut self) -> Option<Combination<'_>> {
         let held = || self.ranges.iter().filter(|(_, length)| *length > 0);
         let end = held().map(|(first, length)| first + *length as u64).max()?;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn far_apart_packets_are_not_combined_and_wrong_ones_change_nothing() {
+    fn distant_packets_are_not_combined_and_invalid_ones_change_nothing() {
         let mut recoder = Recoder::new(4, 8, 1);
         assert_eq!(recoder.combine(), None);
         recoder.push_source(1, &[1, 2, 3]).unwrap();

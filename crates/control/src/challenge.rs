@@ -1,8 +1,9 @@
-//! How much a loop bears: the largest delay, jitter, loss, run of losses and push with which it still balances, by search.
+//! Searches for the limits of a loop: the largest delay, jitter, loss, loss burst and push with which the plant still
+//! balances.
 //!
 //! Gallenmüller's dissertation (section 6.1) calls it the challenge, and the push's figures disturbance indicators; it defines
-//! both and measures neither. Each seed draws its own sensors and network and gets a search of its own; an interval is of
-//! the median over seeds.
+//! both and measures neither. Each seed draws its own sensors and network and gets its own search; an interval is that of the
+//! median over the seeds.
 
 use crate::kpi::{Recovered, recovered};
 use crate::model::ModelError;
@@ -10,24 +11,24 @@ use crate::simulation::{Scenario, simulate};
 use serde::{Deserialize, Serialize};
 use taut_measure::{Interval, median_interval};
 
-/// What is made worse until the plant falls.
+/// The quantity that a search increases until the plant falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// Constant delay of both ways together, ms.
+    /// Constant delay of both directions together, ms.
     Delay,
-    /// What is added to the delay of both ways together at most, uniformly, ms.
+    /// Largest delay that is added to both directions together, drawn uniformly, ms.
     Jitter,
-    /// Share of the rounds that are lost, one by one at random, percent.
+    /// Percentage of the rounds that are lost, each independently at random.
     Loss,
-    /// Rounds that are lost in a row, every 60 rounds.
+    /// Number of consecutive rounds that are lost, every 60 rounds.
     Burst,
-    /// Change of the balance's rate by one push, units per second.
+    /// Change of the rate of the balanced state by one push, in units per second.
     Push,
 }
 
 impl Axis {
-    /// All of them.
+    /// All axes.
     pub const ALL: [Self; 5] = [
         Self::Delay,
         Self::Jitter,
@@ -36,11 +37,11 @@ impl Axis {
         Self::Push,
     ];
 
-    /// Greatest value that is tried with this sampling period, and the step to which a value is found.
+    /// Returns the greatest value that is tried with this sampling period, and the step to which a value is found.
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
-                // A second; of plants slower than the robot, so many more.
+                // One second for the robot, and proportionally more for slower plants.
                 let seconds = (period_ns as f64 / 35e6).ceil();
                 (seconds * 1000.0, seconds * 0.5)
             }
@@ -50,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// Unit of the values; that of a push begins with the unit of the plant's results.
+    /// Returns the unit of the values; that of a push begins with the unit of the plant's results.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Delay | Self::Jitter => "ms",
@@ -60,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// The scenario with so much of it added.
+    /// Returns the scenario with `value` of this quantity added.
     fn applied(self, scenario: &Scenario, value: f64) -> Scenario {
         let mut scenario = scenario.clone();
         let each_ns = (value / 2.0 * 1e6) as u64;
@@ -88,36 +89,36 @@ const BETWEEN_BURSTS: u32 = 60;
 const PUSH_AFTER_PERIODS: u64 = 100;
 /// Steps from which a search goes up by doubling.
 const FIRST_STEPS: f64 = 4.0;
-/// How often intervals are to cover the median.
+/// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
-/// Share of the bound within which a pushed plant counts as recovered: of the robot one degree.
+/// Fraction of the bound within which a pushed plant counts as recovered: one degree for the robot.
 const BAND: f64 = 1.0 / 45.0;
 
-/// What was found for one thing that was made worse.
+/// The limit that was found for one quantity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
-    /// What it was.
+    /// The quantity.
     pub axis: Axis,
     /// Unit of the values.
     pub unit: String,
     /// Largest value with which the plant balanced, by seed; -1 where it fell without any.
     pub values: Vec<f64>,
-    /// Median of them and its interval.
+    /// Median of the values and its interval.
     pub largest: Option<Interval>,
-    /// Whether the plant balanced with the most that was tried, for all seeds: it may bear more.
+    /// True if the plant balanced with the largest value that was tried, for all seeds: the limit may be higher.
     pub at_least: bool,
-    /// Of pushes, the time to recover from half of the largest one, by seed, s.
+    /// Time to recover from half of the largest push, by seed, s; only for pushes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovery_s: Vec<f64>,
-    /// Of pushes, what recovering from half of the largest took: the integral of the inputs' square, beyond that of the
-    /// same run without a push.
+    /// Energy of the recovery from half of the largest push: the integral of the inputs' square, minus that of the same
+    /// run without a push.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovery_energy: Vec<f64>,
 }
 
 impl Found {
-    /// With the seeds of another search of the same.
+    /// Adds the seeds of another search for the same quantity.
     pub fn with(mut self, other: Self) -> Self {
         self.values.extend(other.values);
         self.recovery_s.extend(other.recovery_s);
@@ -131,7 +132,7 @@ impl Found {
 /// Searches the largest value with which a scenario balances to its end, for each seed.
 ///
 /// # Errors
-/// The controller cannot be had for this plant.
+/// The controller does not support this plant.
 pub fn largest(scenario: &Scenario, axis: Axis, seeds: &[u64]) -> Result<Found, ModelError> {
     let (most, step) = axis.range(scenario.model.period_ns());
     let mut found = Found {
@@ -173,7 +174,8 @@ pub fn largest(scenario: &Scenario, axis: Axis, seeds: &[u64]) -> Result<Found, 
     Ok(found)
 }
 
-/// Largest multiple of `step` up to `most` for which `holds`, if it holds below and not above; -1 if not even for 0.
+/// Returns the largest multiple of `step` up to `most` for which `holds`, if it holds for all smaller and no larger
+/// values; -1 if it fails at 0.
 fn search<E>(
     most: f64,
     step: f64,

@@ -1,9 +1,9 @@
-//! What a run comes to: delays by stage, what was late or lost, and how well the plant was balanced.
+//! Computes the indicators of a run: delays by stage, late and lost commands, and how well the plant was balanced.
 //!
-//! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the print differs from what gives its numbers, the
-//! latter is followed: half of the network's delay is what is left of the round trip once the controller's own time is taken
-//! off (equation 6.1 leaves that out), the period is from reading to applying, and the last column of table 6.3, printed as
-//! the 99.9th percentile, is the 99th.
+//! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the printed text differs from the computation
+//! behind its numbers, this module follows the computation. Half of the network's delay is half of the round trip minus the
+//! controller's own time, which equation 6.1 omits. The period is from reading to applying. The last column of table 6.3,
+//! printed as the 99.9th percentile, is the 99th.
 
 use crate::protocol::Stage;
 use crate::station::{Outcome, Record};
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use taut_measure::rank::nearest_rank;
 use taut_measure::{Interval, quantile_interval};
 
-/// How often intervals are to cover the median.
+/// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
 
 /// A delay, ms, as table 6.3 shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
-    /// Rounds that it is known of.
+    /// Rounds for which the delay is known.
     pub count: usize,
-    /// Median and its interval; none of fewer rounds than it takes.
+    /// Median and its interval; none with too few rounds for an interval.
     pub median_ms: Option<Interval>,
     /// Lower quartile.
     pub q25_ms: f64,
@@ -29,12 +29,12 @@ pub struct Delay {
     pub q75_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
-    /// Greatest.
+    /// Maximum.
     pub max_ms: f64,
 }
 
 impl Delay {
-    /// Sums up delays in ms; none of none.
+    /// Summarises delays in ms; none without delays.
     pub fn of(mut values_ms: Vec<f64>) -> Option<Self> {
         values_ms.sort_by(f64::total_cmp);
         let at = |q: f64| {
@@ -52,25 +52,25 @@ impl Delay {
     }
 }
 
-/// What a run comes to.
+/// The indicators of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kpis {
     /// Rounds from the first command on.
     pub rounds: usize,
-    /// Rounds whose command came after the bound.
+    /// Rounds in which the command arrived after the bound.
     pub late: usize,
     /// Rounds without a command.
     pub lost: usize,
-    /// How many times so many rounds in a row were late or lost.
+    /// Number of runs of late or lost rounds, by the length of the run.
     pub runs: BTreeMap<usize, usize>,
-    /// d_P,S: from reading sensors to sending the report.
+    /// `d_P,S`: from reading sensors to sending the report.
     pub sensing: Option<Delay>,
-    /// d_N: half of the round trip without the controller's time.
+    /// `d_N`: half of the round trip without the controller's time.
     pub network: Option<Delay>,
-    /// d_P,C: from receiving the report to sending the command.
+    /// `d_P,C`: from receiving the report to sending the command.
     pub controller: Option<Delay>,
-    /// d_P,A: from receiving the command to applying it.
+    /// `d_P,A`: from receiving the command to applying it.
     pub actuating: Option<Delay>,
     /// From reading sensors to receiving the command.
     pub round_trip: Option<Delay>,
@@ -78,28 +78,29 @@ pub struct Kpis {
     pub period: Option<Delay>,
     /// From one reading to the next.
     pub cycle: Option<Delay>,
-    /// Report on its way; where both sides have one clock.
+    /// Delay of the report in the network; only where both sides have one clock.
     pub there: Option<Delay>,
-    /// Command on its way; where both sides have one clock.
+    /// Delay of the command in the network; only where both sides have one clock.
     pub back: Option<Delay>,
-    /// Magnitude of the difference of round trips of one round and the next, without the controller's time.
+    /// Absolute difference between the round trips of successive rounds, without the controller's time.
     pub jitter: Option<Delay>,
-    /// Sum over the rounds of the magnitude of what has to stay small (equation 6.2; of the robot the pitch in degrees).
+    /// Sum over the rounds of the magnitude of the balanced state (equation 6.2; for the robot the pitch in degrees).
     pub sum_balance: f64,
-    /// Sum of how far the plant was away (equation 6.3; of the robot the wheels' angle in degrees).
+    /// Sum of the distances of the plant from its start (equation 6.3; for the robot the wheels' angle in degrees).
     pub sum_travel: f64,
-    /// Sum of the mean magnitude of the inputs (equation 6.4; of the robot in volts).
+    /// Sum of the mean magnitude of the inputs (equation 6.4; for the robot in volts).
     pub sum_inputs: f64,
-    /// Greatest magnitude of what has to stay small.
+    /// Greatest magnitude of the balanced state.
     pub most_balance: f64,
-    /// Whether the plant fell.
+    /// True if the plant fell.
     pub has_fallen: bool,
-    /// When it fell, seconds after the first command's reading.
+    /// Time of the fall, seconds after the first command's reading.
     pub fallen_s: Option<f64>,
 }
 
 impl Kpis {
-    /// Sums up rounds of a plant with so many inputs; `one_clock` says whether stamps of both sides can be compared.
+    /// Summarises rounds of a plant with `inputs` inputs; `one_clock` is true if the timestamps of both sides can be
+    /// compared.
     pub fn of(records: &[Record], inputs: usize, one_clock: bool, fallen_ns: Option<u64>) -> Self {
         let ms = |ns: u64| ns as f64 / 1e6;
         let between = |from: Stage, to: Stage| {
@@ -128,7 +129,7 @@ impl Kpis {
             second.checked_sub(first).filter(|_| next_to).map(ms)
         });
         let one_way = |from, to| one_clock.then(|| between(from, to)).flatten();
-        // The sum of nothing is -0.0.
+        // The sum of an empty list is -0.0.
         let sum =
             |value: fn(&Record) -> f64| 0.0 + records.iter().map(|it| value(it).abs()).sum::<f64>();
         let mean_input = |it: &Record| {
@@ -165,14 +166,14 @@ impl Kpis {
     }
 }
 
-/// Half of the time over which [`pitch_of_rates`] takes the drift for the mean, ns.
+/// Half of the time over which [`pitch_of_rates`] averages to estimate the drift, ns.
 const DRIFT_NS: u64 = 1_000_000_000;
 
-/// The pitch, from rates that a gyroscope read at these times, for recordings that do not say it: rates are integrated by
-/// trapezoids, and from each value the mean of all within a second of it is taken off, as a robot that balances is upright on
-/// average and the integral drifts. In the unit of the rates times seconds.
+/// Returns the pitch, computed from the rates that a gyroscope read at these times, for recordings without the pitch. The
+/// rates are integrated by trapezoids. The mean of all values within a second is subtracted from each, as a balancing robot
+/// is upright on average and the integral drifts. The unit is that of the rates times seconds.
 ///
-/// The filter behind table 6.4 is not published; this one is ours.
+/// The filter behind table 6.4 is not published; this one is our own.
 pub fn pitch_of_rates(readings: &[(u64, f64)]) -> Vec<f64> {
     let mut angle = 0.0;
     let mut angles: Vec<f64> = Vec::with_capacity(readings.len());
@@ -200,7 +201,7 @@ fn count(records: &[Record], outcome: Outcome) -> usize {
     records.iter().filter(|it| it.outcome == outcome).count()
 }
 
-/// How many times so many in a row are true.
+/// Counts the runs of true values, by length.
 fn runs(missed: impl Iterator<Item = bool>) -> BTreeMap<usize, usize> {
     let mut runs = BTreeMap::new();
     let mut length = 0;
@@ -215,7 +216,7 @@ fn runs(missed: impl Iterator<Item = bool>) -> BTreeMap<usize, usize> {
     runs
 }
 
-/// What a push came to: how long until the plant was quiet again, and what that took.
+/// The recovery from a push: the time until the plant was quiet again, and the largest deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recovered {
@@ -225,8 +226,8 @@ pub struct Recovered {
     pub most_balance: f64,
 }
 
-/// When a plant that was pushed at `push_ns` was back: from when on its balance stayed within `band` for a second. None if it
-/// was not.
+/// Returns the recovery of a plant that was pushed at `push_ns`: the time from which its balance stayed within `band` for a
+/// second. Returns none if it did not recover.
 pub fn recovered(records: &[Record], push_ns: u64, band: f64) -> Option<Recovered> {
     let after = records.iter().filter_map(|it| {
         let read_ns = it.stamps.at(Stage::Read)?;
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_those_of_the_stages_and_the_controllers_time_is_no_networks() {
+    fn the_network_delay_excludes_the_time_of_the_controller() {
         let records: Vec<Record> = (1..=20).map(|k| record(k, 1.0, Outcome::InTime)).collect();
         let kpis = Kpis::of(&records, 2, true, None);
         let at = |delay: &Option<Delay>| delay.as_ref().unwrap().median_ms.unwrap().point;
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_is_back_when_it_stays_quiet_for_a_second() {
+    fn a_plant_recovers_when_it_stays_calm_for_one_second() {
         let quiet = |k: u64| if (10..20).contains(&k) { 5.0 } else { 0.1 };
         let records: Vec<Record> = (1..=80)
             .map(|k| record(k, quiet(k), Outcome::InTime))

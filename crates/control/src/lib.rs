@@ -1,19 +1,20 @@
-//! Control over a network: a plant that falls unless it is balanced, its controller, and what delay and loss between them do.
+//! Control over a network: a plant that falls unless it is balanced, its controller, and the effects of delay and loss
+//! between them.
 //!
 //! The types to know:
 //!
-//! - [`Model`]: a plant as matrices, with sensors, limits and weights; [`plant::Plant`] is one that moves.
-//! - [`Station`]: the plant's side of the loop, which reads, and applies what arrives in time.
-//! - [`Controller`]: what to apply, now and if nothing arrives, from what the plant reports.
-//! - [`Format`]: the messages between both, NCSbench's and ours.
-//! - [`Kpis`]: what a run comes to. [`simulate`] makes one in virtual time.
+//! - [`Model`]: a plant as matrices, with sensors, limits and weights; [`plant::Plant`] simulates one.
+//! - [`Station`]: the plant's side of the loop, which reads sensors and applies commands that arrive in time.
+//! - [`Controller`]: computes inputs from the plant's reports, for now and for the case that nothing more arrives.
+//! - [`Format`]: the messages between both, NCSbench's and our own.
+//! - [`Kpis`]: the indicators of a run. [`simulate`] produces a run in virtual time.
 //!
-//! Neither side reads a clock or a socket: they are told what time it is and what has come. So the real loop over sockets
-//! (`taut_traffic::control`) and the virtual one (`simulation.rs`) are the same code.
+//! Neither side reads a clock or a socket: the caller passes the time and the received messages. The real loop over
+//! sockets (`taut_traffic::control`) and the virtual one (`simulation.rs`) therefore share their code.
 //!
-//! Begin with `plant/robot.rs`, then `station.rs`, `controller/mod.rs` and `simulation.rs`. What is published, and what was
-//! found wrong in it, stands where it is used: NCSbench (`tum-lkn/NCSbench`, MIT) and chapter 6 of Gallenmüller's dissertation
-//! (2021). No I/O.
+//! Begin with `plant/robot.rs`, then `station.rs`, `controller/mod.rs` and `simulation.rs`. Published values and their errors
+//! are documented where they are used; the sources are NCSbench (`tum-lkn/NCSbench`, MIT) and chapter 6 of Gallenmüller's
+//! dissertation (2021). The crate does no I/O.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A network between plant and controller in virtual time: delay, jitter, and rounds that are lost, alone or in a row; or as a run had it.
+//! A network between plant and controller in virtual time: delay, jitter, and lost rounds, single or in bursts, or all of these replayed
+//! from a recording.
 
 use crate::protocol::Stage;
 use crate::station::Record;
@@ -9,16 +10,16 @@ use serde::Serialize;
 pub struct LinkSettings {
     /// Delay of each direction, ns.
     pub delay_ns: u64,
-    /// Up to so much is added to each delay, uniformly, ns.
+    /// Largest additional delay, drawn uniformly, ns.
     pub jitter_ns: u64,
-    /// Share of the rounds that are lost, 0..1.
+    /// Fraction of the rounds that are lost, 0..1.
     pub loss: f64,
-    /// Rounds that are lost in a row each time.
+    /// Number of consecutive rounds of each loss.
     pub burst: u32,
-    /// If not 0, losses come every so many rounds instead of at random, and `loss` is not looked at.
+    /// Number of rounds between losses; if it is not 0, losses are periodic instead of random, and `loss` is ignored.
     pub every: u32,
-    /// Delays of both directions that were recorded, ns, one pair a round and none of a lost one, over and over; what is above comes
-    /// on top.
+    /// Recorded delays of both directions, ns, one pair per round and none for a lost round, replayed in a loop; the delays above
+    /// are added.
     #[serde(skip)]
     pub recorded_ns: Vec<Option<[u64; 2]>>,
 }
@@ -36,8 +37,8 @@ impl Default for LinkSettings {
     }
 }
 
-/// Delays of both directions in a run, ns, as [`LinkSettings::recorded_ns`] takes them. Where the clocks of both sides differ, each
-/// direction is taken for half of both; rounds whose command never came are lost.
+/// Returns the delays of both directions in a run, ns, as [`LinkSettings::recorded_ns`] expects them. Where the clocks of both
+/// sides differ, each direction gets half of the sum; rounds whose command never arrived count as lost.
 pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
     let each = records.iter().map(|it| {
         let stamps = &it.stamps;
@@ -57,7 +58,7 @@ pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
     each.collect()
 }
 
-/// The link as it goes on.
+/// The state of a link.
 #[derive(Debug, Clone)]
 pub struct Link {
     settings: LinkSettings,
@@ -79,12 +80,12 @@ impl Link {
         }
     }
 
-    /// Delays of the next round, there and back; none if it is lost.
+    /// Returns the delays of the next round, to the controller and back; none if it is lost.
     pub fn round(&mut self) -> Option<[u64; 2]> {
         let settings = &self.settings;
         let number = self.round;
         self.round += 1;
-        // So that as many are lost as asked for: a burst is followed by as many good rounds as its length asks for.
+        // A burst is followed by as many good rounds as keep the configured loss ratio.
         let burst = settings.burst.max(1);
         let begins = if settings.every > 0 {
             self.round.is_multiple_of(u64::from(settings.every))
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_rounds_are_lost_as_asked_for_whatever_the_burst() {
+    fn the_loss_ratio_is_as_configured_for_any_burst_length() {
         for burst in [1, 3, 10] {
             let settings = LinkSettings {
                 loss: 0.1,
@@ -127,7 +128,7 @@ mod tests {
             let mut link = Link::new(&settings, 5);
             let lost = (0..200_000).filter(|_| link.round().is_none()).count();
             let share = lost as f64 / 200_000.0;
-            // Six standard deviations of bursts of ten.
+            // The bound is six standard deviations of bursts of ten.
             assert!((share - 0.1).abs() < 0.013, "{burst}: {share}");
         }
     }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_lie_within_delay_and_jitter_and_recordings_are_played_back() {
+    fn delays_stay_within_the_jitter_and_recorded_delays_are_replayed() {
         let mut settings = LinkSettings {
             delay_ns: 100,
             jitter_ns: 50,

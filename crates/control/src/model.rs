@@ -2,23 +2,23 @@
 
 use nalgebra::{DMatrix, DVector};
 
-/// Most inputs of a plant: as many voltages as NCSbench's messages carry for a moment.
+/// Largest number of inputs of a plant: as many voltages as NCSbench's messages carry per period.
 pub const MOST_INPUTS: usize = 2;
-/// Most sensors of a plant.
+/// Largest number of sensors of a plant.
 pub const MOST_SENSORS: usize = 6;
-/// Most states of a plant, without the integral.
+/// Largest number of states of a plant, without the integral.
 pub const MOST_STATES: usize = 12;
 
-/// Inputs of a plant; those that it does not have are 0.
+/// Inputs of a plant; unused ones are 0.
 pub type Inputs = [f64; MOST_INPUTS];
-/// Readings of the sensors of a plant; those that it does not have are 0.
+/// Readings of the sensors of a plant; unused ones are 0.
 pub type Readings = [f64; MOST_SENSORS];
 
-/// A sensor: a sum of states, as it comes out of the device.
+/// A sensor: a weighted sum of states, with the sensor's rounding, noise and offset.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sensor {
-    /// Name, for people.
+    /// Name in messages.
     pub name: String,
     /// Factor of each state.
     pub row: Vec<f64>,
@@ -33,7 +33,7 @@ pub struct Sensor {
     pub bias: f64,
 }
 
-/// What makes a [`Model`]. Lengths and values are checked by [`Model::new`].
+/// The parts of a [`Model`]. [`Model::new`] checks lengths and values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parts {
     /// Name of the plant.
@@ -52,13 +52,13 @@ pub struct Parts {
     pub balance: usize,
     /// Magnitude of that state beyond which the plant has fallen.
     pub bound: f64,
-    /// State that tells how far the plant goes.
+    /// State that measures the distance of the plant.
     pub travel: usize,
-    /// What the two states are multiplied by in results, such as degrees per radian.
+    /// Factors of the two states in results, such as degrees per radian.
     pub scale: [f64; 2],
-    /// Unit of both in results.
+    /// Units of both in results.
     pub units: [String; 2],
-    /// States at the beginning.
+    /// Initial states.
     pub start: Vec<f64>,
     /// Greatest magnitude of an input.
     pub limit: f64,
@@ -66,33 +66,33 @@ pub struct Parts {
     pub step: f64,
     /// Sampling period, ns.
     pub period_ns: u64,
-    /// Weights of the states in the cost of the controller, that of the integral first.
+    /// Weights of the states in the controller's cost, that of the integral first.
     pub weights: Vec<f64>,
     /// Weight of each input in that cost.
     pub input_weight: f64,
 }
 
-/// Why there is no such plant or controller.
+/// Reason why a plant or controller cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// A list or matrix that is too long or too short.
+    /// A list or matrix is too long or too short.
     #[error("{what}: has {found}, and it needs {needed}")]
     Shape {
-        /// What it is.
+        /// Name of the list or matrix.
         what: String,
         /// Its length.
         found: usize,
-        /// The right length, in words.
+        /// The required length, in words.
         needed: String,
     },
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("{what}: {found}: want {needed}")]
     Value {
-        /// What it is.
+        /// Name of the value.
         what: String,
-        /// What it was.
+        /// The value.
         found: f64,
-        /// What would be right, in words.
+        /// The valid values, in words.
         needed: &'static str,
     },
     /// No gain makes the plant stable.
@@ -104,7 +104,7 @@ pub enum ModelError {
         /// Name of the plant.
         plant: String,
     },
-    /// The sensors do not show the states.
+    /// The sensors do not observe the states.
     #[error(
         "{plant}: its sensors do not show what is unstable in it: add a sensor or a factor in its row"
     )]
@@ -112,10 +112,10 @@ pub enum ModelError {
         /// Name of the plant.
         plant: String,
     },
-    /// Something that only some plants can have.
+    /// The request is only valid for some plants.
     #[error("{what}: not for {plant}: {reason}")]
     NotForPlant {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
         /// Name of the plant.
         plant: String,
@@ -124,7 +124,7 @@ pub enum ModelError {
     },
 }
 
-/// A plant as a linear model that is whole: shapes fit, values are finite.
+/// A plant as a checked linear model: shapes fit and values are finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     parts: Parts,
@@ -137,7 +137,7 @@ impl Model {
     /// Makes a model.
     ///
     /// # Errors
-    /// A shape or a value is wrong.
+    /// A shape or a value is invalid.
     pub fn new(parts: Parts) -> Result<Self, ModelError> {
         let states = parts.states.len();
         length("states", states, 1..=MOST_STATES)?;
@@ -184,52 +184,52 @@ impl Model {
         Ok(Self { parts, a, b, c })
     }
 
-    /// What the model was made of.
+    /// Returns the parts of the model.
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// Name of the plant.
+    /// Returns the name of the plant.
     pub fn name(&self) -> &str {
         &self.parts.name
     }
 
-    /// A, 1/s.
+    /// Returns A, 1/s.
     pub fn a(&self) -> &DMatrix<f64> {
         &self.a
     }
 
-    /// B.
+    /// Returns B.
     pub fn b(&self) -> &DMatrix<f64> {
         &self.b
     }
 
-    /// Rows of the sensors.
+    /// Returns the rows of the sensors.
     pub fn c(&self) -> &DMatrix<f64> {
         &self.c
     }
 
-    /// Number of states.
+    /// Returns the number of states.
     pub fn states(&self) -> usize {
         self.a.nrows()
     }
 
-    /// Number of inputs.
+    /// Returns the number of inputs.
     pub fn inputs(&self) -> usize {
         self.b.ncols()
     }
 
-    /// Sampling period, ns.
+    /// Returns the sampling period, ns.
     pub fn period_ns(&self) -> u64 {
         self.parts.period_ns
     }
 
-    /// States at the beginning.
+    /// Returns the initial states.
     pub fn start(&self) -> DVector<f64> {
         DVector::from_column_slice(&self.parts.start)
     }
 
-    /// A and B with the integral, if there is one, as the first state.
+    /// Returns A and B with the integral, if there is one, as the first state.
     pub fn with_integral(&self) -> (DMatrix<f64>, DMatrix<f64>) {
         let Some(of) = self.parts.integral else {
             return (self.a.clone(), self.b.clone());
@@ -239,7 +239,8 @@ impl Model {
         (a, self.b.clone().insert_row(0, 0.0))
     }
 
-    /// The state that is the rate of the balance: the one that its row of A depends on most, itself aside.
+    /// Returns the state that is the rate of the balanced state: the other state with the largest coefficient in its
+    /// row of A.
     pub(crate) fn rate_of_balance(&self) -> Option<usize> {
         let row = self.a.row(self.parts.balance);
         let others = (0..self.states()).filter(|state| *state != self.parts.balance);
@@ -247,7 +248,7 @@ impl Model {
         (row[most] != 0.0).then_some(most)
     }
 
-    /// The same plant with another sampling period.
+    /// Returns the same plant with another sampling period.
     ///
     /// # Errors
     /// The period is out of range.
@@ -257,7 +258,7 @@ impl Model {
         Self::new(parts)
     }
 
-    /// What an actuator makes of inputs: within the limit and in whole steps; what is no number becomes 0.
+    /// Returns the inputs as an actuator applies them: within the limit and in whole steps; NaN becomes 0.
     pub fn actuated(&self, inputs: &Inputs) -> Inputs {
         let (limit, step) = (self.parts.limit, self.parts.step);
         inputs.map(|input| {
@@ -330,7 +331,7 @@ fn value(what: &str, found: f64, right: bool, needed: &'static str) -> Result<()
     })
 }
 
-/// Magnitude beyond which numbers of a plant are taken for mistakes: reckoning with them would overflow.
+/// Magnitude above which numbers of a plant are rejected, because computations with them would overflow.
 const MOST: f64 = 1e9;
 
 fn finite(what: &str, found: f64) -> Result<(), ModelError> {

@@ -1,11 +1,12 @@
-//! Messages between plant and controller: those of NCSbench, and ours, which carries the stamps of every stage.
+//! Messages between plant and controller: those of NCSbench, and our own, which carry the timestamps of every stage.
 //!
-//! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A
-//! report is eleven (88 bytes): sequence, four times of the round before in units of 100 ns (read, sent, received,
-//! applied), pitch rate, two wheel angles, offset of the gyroscope, and two voltages, times a million. A command is 24 (192
-//! bytes): sequence, time, and eleven pairs of voltages in microvolts, the first for now and the others predicted.
+//! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A report is
+//! eleven numbers (88 bytes). First are the sequence number and four times of the previous round in units of 100 ns (read,
+//! sent, received, applied). The pitch rate, two wheel angles, the offset of the gyroscope, and two voltages follow, times a
+//! million. A command is 24 numbers (192 bytes): sequence number, time, and eleven pairs of voltages in microvolts, the first
+//! for now and the others predicted.
 //!
-//! Ours begins with a mark and a version; it grows at the end only. All numbers are little-endian.
+//! Our own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
 //!
 //! | Bytes | Both |
 //! |---|---|
@@ -17,108 +18,110 @@
 //! | 8 | sequence |
 //! | 80 | stamps of this round, ns, in the order of [`Stage`]; 0 where not known |
 //!
-//! A report goes on with the round whose inputs are in force (sequence, read, applied), the offset of the first sensor, the inputs
-//! in force, and the readings; a command with eleven moments of inputs. A farewell ends here: the controller goes, and the plant
-//! applies 0.
+//! The rest of a report is the round whose inputs are in force (sequence, read, applied), the offset of the first sensor, the
+//! inputs in force, and the readings. The rest of a command is the inputs for eleven periods. A farewell has no further fields:
+//! the controller exits, and the plant applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
 
 /// Port to which NCSbench's robot sends reports.
 pub const REPORT_PORT: u16 = 34543;
-/// Port at which NCSbench's robot hears commands.
+/// Port at which NCSbench's robot receives commands.
 pub const COMMAND_PORT: u16 = 34544;
-/// Length of NCSbench's report.
+/// Length of NCSbench's report, in bytes.
 pub const NCSBENCH_REPORT_BYTES: usize = 88;
-/// Length of NCSbench's command.
+/// Length of NCSbench's command, in bytes.
 pub const NCSBENCH_COMMAND_BYTES: usize = 192;
-/// Moments in a command: now and ten predictions.
+/// Number of inputs in a command: those for now and ten predictions.
 pub const SLOTS: usize = 11;
-/// Longest message of either format.
+/// Longest message of either format, in bytes.
 pub const MOST_BYTES: usize = 512;
 
 const MARK: [u8; 4] = *b"tCtl";
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 96;
-/// Greatest magnitude of a number that is taken for one.
+/// Greatest magnitude of a valid number.
 const MOST: f64 = 1e12;
 
-/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the plant as it senses, then the controller as
-/// it receives; A the way back. APP is the application, STX and SRX the socket, NTX and NRX the network interface.
+/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's sensors to the
+/// controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket, NTX and NRX the
+/// network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
-    /// S,R: sensors read.
+    /// `S,R`: sensors read.
     Read,
-    /// S,STX: report handed to the socket.
+    /// `S,STX`: report handed to the socket.
     ReportSent,
-    /// S,NTX: report left the plant's interface.
+    /// `S,NTX`: report left the plant's interface.
     ReportLeft,
-    /// S,NRX: report reached the controller's interface.
+    /// `S,NRX`: report reached the controller's interface.
     ReportReached,
-    /// S,SRX: report received by the controller.
+    /// `S,SRX`: report received by the controller.
     ReportReceived,
-    /// A,STX: command handed to the socket.
+    /// `A,STX`: command handed to the socket.
     CommandSent,
-    /// A,NTX: command left the controller's interface.
+    /// `A,NTX`: command left the controller's interface.
     CommandLeft,
-    /// A,NRX: command reached the plant's interface.
+    /// `A,NRX`: command reached the plant's interface.
     CommandReached,
-    /// A,SRX: command received by the plant.
+    /// `A,SRX`: command received by the plant.
     CommandReceived,
-    /// A,W: inputs applied.
+    /// `A,W`: inputs applied.
     Applied,
 }
 
 /// Number of stages.
 pub const STAGES: usize = 10;
 
-/// Stamps of a round by stage, ns; 0 where not known. Those of plant and controller are by their own clocks.
+/// Timestamps of a round by stage, ns; 0 where unknown. Plant and controller use their own clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamps(pub [u64; STAGES]);
 
 impl Stamps {
-    /// When a stage was, if it is known.
+    /// Returns the time of a stage, if it is known.
     pub fn at(&self, stage: Stage) -> Option<u64> {
         Some(self.0[stage as usize]).filter(|ns| *ns > 0)
     }
 
-    /// Notes when a stage was.
+    /// Sets the time of a stage.
     pub fn set(&mut self, stage: Stage, ns: u64) {
         self.0[stage as usize] = ns;
     }
 
-    /// From one stage to a later one, ns. None where one is not known, or stamps go backwards.
+    /// Returns the time from one stage to a later one, ns. Returns none if one is unknown, or the timestamps go
+    /// backwards.
     pub fn between(&self, from: Stage, to: Stage) -> Option<u64> {
         self.at(to)?.checked_sub(self.at(from)?)
     }
 }
 
-/// A round that the plant tells of.
+/// A round in a plant's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
-    /// Sequence of its report.
+    /// Sequence number of its report.
     pub sequence: u64,
-    /// When sensors were read, ns.
+    /// Time at which the sensors were read, ns.
     pub read_ns: u64,
-    /// When the report was sent, ns; NCSbench only.
+    /// Time at which the report was sent, ns; NCSbench only.
     pub sent_ns: Option<u64>,
-    /// When the command was received, ns; NCSbench only.
+    /// Time at which the command was received, ns; NCSbench only.
     pub received_ns: Option<u64>,
-    /// When inputs were applied, ns.
+    /// Time at which the inputs were applied, ns.
     pub applied_ns: Option<u64>,
 }
 
-/// What a plant reports.
+/// A report of a plant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Number of the period, from 1.
     pub sequence: u64,
-    /// When sensors were read, ns of the plant's clock; NCSbench does not say, so it is one nominal period after the
-    /// round before.
+    /// Time at which the sensors were read, ns of the plant's clock; NCSbench does not send it, so it is one nominal
+    /// period after that of the previous round.
     pub read_ns: u64,
-    /// Stamps that the message carries; ours only.
+    /// Timestamps in the message; our own format only.
     pub stamps: Stamps,
-    /// The round whose inputs are in force; of NCSbench the round before.
+    /// The round whose inputs are in force; with NCSbench the previous round.
     pub previous: Option<Round>,
     /// Offset of the first sensor.
     pub offset: f64,
@@ -128,12 +131,12 @@ pub struct Report {
     pub readings: Readings,
 }
 
-/// What a controller says.
+/// A command of a controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// Sequence of the report that it answers.
+    /// Sequence number of the report to which it replies.
     pub sequence: u64,
-    /// When it was sent, ns of the controller's clock.
+    /// Time at which it was sent, ns of the controller's clock.
     pub time_ns: u64,
     /// Inputs for now and for the periods to come.
     pub inputs: [Inputs; SLOTS],
@@ -144,43 +147,43 @@ pub struct Command {
 pub enum Message {
     /// A report.
     Report(Report),
-    /// A command, and stamps that it carries; those of NCSbench none.
+    /// A command and its timestamps; NCSbench's commands have none.
     Command(Command, Stamps),
-    /// The controller goes.
+    /// The controller exits.
     Farewell,
 }
 
-/// Which messages are spoken.
+/// The format of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// Those of NCSbench.
+    /// NCSbench's format.
     #[default]
     Ncsbench,
-    /// Ours.
+    /// Our own format.
     Taut,
 }
 
-/// Why a datagram is no message.
+/// Reason why a datagram is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// Its length is not that of any message of this format.
     #[error("{0} bytes: no message of this format is that long")]
     Length(usize),
-    /// It does not begin with our mark.
+    /// It does not begin with the mark.
     #[error("no message of taut: both sides need --protocol taut")]
     Mark,
-    /// It is of another version.
+    /// It has another version.
     #[error(
         "version {0} of the protocol, and this is version {VERSION}: use the same taut on both sides"
     )]
     Version(u8),
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("{0} cannot be")]
     Value(&'static str),
 }
 
-/// Number and shape of what the messages of a plant carry.
+/// Numbers of sensors and inputs that the messages of a plant carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Sensors of the plant.
@@ -190,7 +193,7 @@ pub struct Shape {
 }
 
 impl Format {
-    /// Whether messages of this format have room for a plant.
+    /// Returns true if messages of this format have space for a plant's numbers.
     pub fn carries(self, shape: Shape) -> bool {
         match self {
             Self::Ncsbench => shape.sensors <= 3 && shape.inputs <= 2,
@@ -198,10 +201,10 @@ impl Format {
         }
     }
 
-    /// Reads a datagram.
+    /// Parses a datagram.
     ///
     /// # Errors
-    /// It is no message of this format, or of another version.
+    /// The datagram is no message of this format, or has another version.
     pub fn parse(
         self,
         bytes: &[u8],
@@ -289,7 +292,7 @@ impl Format {
         to.at
     }
 
-    /// Writes a farewell, and returns its length. NCSbench has none: 0.
+    /// Writes a farewell, and returns its length. Returns 0 for NCSbench, which has none.
     pub fn emit_farewell(self, shape: Shape, bytes: &mut [u8; MOST_BYTES]) -> usize {
         let mut to = Writer { bytes, at: 0 };
         if self == Self::Taut {
@@ -310,9 +313,9 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number as NCSbench writes it: cut, not rounded, as its Python does.
+/// Returns a number as NCSbench writes it: truncated, not rounded, as its Python does.
 fn millionths(value: f64) -> i64 {
-    // Saturates, and makes 0 of what is no number.
+    // The conversion saturates, and NaN becomes 0.
     (value * 1e6) as i64
 }
 
@@ -351,7 +354,7 @@ fn ncsbench(bytes: &[u8], period_ns: u64) -> Result<Message, ProtocolError> {
             }
             let offset = value(from.i64())?;
             let applied = [value(from.i64())?, value(from.i64())?];
-            // Before anything was received, the original sends times of its start.
+            // Before it receives anything, the original sends the time of its start.
             let previous = (received_ns > 0).then(|| Round {
                 sequence: sequence - 1,
                 read_ns,
@@ -405,19 +408,19 @@ fn taut(bytes: &[u8], shape: Shape) -> Result<Message, ProtocolError> {
     }
 }
 
-/// What both messages of ours begin with.
+/// The common header of both messages of our own format.
 struct Head {
     kind: u8,
-    /// Numbers of the kind: sensors of a report, inputs of a command.
+    /// Count of the message's own numbers: sensors of a report, inputs of a command.
     numbers: usize,
-    /// Inputs of the plant.
+    /// Number of inputs of the plant.
     inputs: usize,
     sequence: u64,
     stamps: Stamps,
 }
 
 impl Head {
-    /// Reads the head of a message for a plant of this shape.
+    /// Parses the header of a message for a plant of this shape.
     fn read(from: &mut Reader<'_>, shape: Shape) -> Result<Self, ProtocolError> {
         let bytes = from.bytes;
         if bytes.len() < 5 || bytes[..4] != MARK {
@@ -450,7 +453,7 @@ impl Head {
         })
     }
 
-    /// Refuses a message that does not have so many numbers, or does not go on for so many bytes behind its head.
+    /// Rejects a message with another count of numbers, or with another length after the header than `rest` bytes.
     fn check(&self, bytes: &[u8], rest: usize, numbers: usize) -> Result<(), ProtocolError> {
         if self.numbers != numbers {
             return Err(ProtocolError::Value(
@@ -464,7 +467,7 @@ impl Head {
         }
     }
 
-    /// Reads the rest of a report, whose length is right.
+    /// Parses the rest of a report of checked length.
     fn report(&self, from: &mut Reader<'_>) -> Result<Report, ProtocolError> {
         let (round, read_ns, applied_ns) = (from.u64(), from.u64(), from.u64());
         let offset = from.f64()?;
@@ -504,7 +507,7 @@ impl Head {
         })
     }
 
-    /// Reads the rest of a command, whose length is right.
+    /// Parses the rest of a command of checked length.
     fn command(&self, from: &mut Reader<'_>) -> Result<Command, ProtocolError> {
         let mut all = [[0.0; MOST_INPUTS]; SLOTS];
         for slot in &mut all {
@@ -523,7 +526,7 @@ impl Head {
     }
 }
 
-/// Writes numbers one behind the other.
+/// Writes numbers in sequence.
 struct Writer<'a> {
     bytes: &'a mut [u8; MOST_BYTES],
     at: usize,
@@ -549,7 +552,7 @@ impl Writer<'_> {
 
     fn head(&mut self, kind: Kind, numbers: usize, shape: Shape, sequence: u64, stamps: &Stamps) {
         self.bytes(&MARK);
-        // At most six and two, so that each is one byte.
+        // The counts are at most six and two, so that each fits one byte.
         self.bytes(&[VERSION, kind as u8, numbers as u8, shape.inputs as u8]);
         self.u64(sequence);
         for stamp in stamps.0 {
@@ -558,7 +561,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads numbers one behind the other; whoever calls has looked at the length.
+/// Reads numbers in sequence; the caller has checked the length.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -1,4 +1,4 @@
-//! Plant, controller and network in virtual time: the code of the real loop, a thousand times faster.
+//! Plant, controller and network in virtual time: the same code as the real loop, a thousand times faster.
 
 use crate::controller::{self, Controller};
 use crate::link::{Link, LinkSettings};
@@ -8,29 +8,29 @@ use crate::protocol::{Command, Report, Stage, Stamps};
 use crate::station::{self, Record, Station};
 use std::collections::BTreeMap;
 
-/// What is simulated.
+/// The settings of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// The plant.
     pub model: Model,
-    /// Its controller; if it is for another model than the plant's, that one.
+    /// Settings of its controller.
     pub controller: controller::Settings,
     /// The plant's side.
     pub station: station::Settings,
     /// The network.
     pub link: LinkSettings,
-    /// From reading to sending, ns.
+    /// Time from reading to sending, ns.
     pub sensing_ns: u64,
-    /// From receiving a report to sending its command, ns.
+    /// Time from receiving a report to sending its command, ns.
     pub processing_ns: u64,
-    /// A push: when, ns, and how fast, in the unit of the results per second.
+    /// A push: its time, ns, and its rate, in the unit of the results per second.
     pub push: Option<(u64, f64)>,
     /// Seed of sensors and network.
     pub seed: u64,
 }
 
 impl Scenario {
-    /// A plant and the controller and network of default settings.
+    /// Makes a scenario of a plant with the default controller and network.
     pub fn new(model: Model) -> Self {
         let station = station::Settings::for_period(model.period_ns());
         Self {
@@ -49,21 +49,21 @@ impl Scenario {
     }
 }
 
-/// What came of it.
+/// The results of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulated {
     /// Rounds from the first command on.
     pub records: Vec<Record>,
-    /// Shortest time from a reading to the arrival of its command, ns, where all came too late; none where one came in time, or
-    /// none came at all.
+    /// Shortest time from a reading to the arrival of its command, ns, if every command was late; none if one was in time or
+    /// none arrived.
     pub too_late_ns: Option<u64>,
-    /// When the plant fell, ns.
+    /// Time of the fall, ns.
     pub fallen_ns: Option<u64>,
     /// Integral over time of the mean square of the inputs.
     pub energy: f64,
 }
 
-/// What is to happen, by time and then by order.
+/// Pending events, by time and then by order.
 #[derive(Debug, Default)]
 struct Events {
     queue: BTreeMap<(u64, u64), Event>,
@@ -76,7 +76,7 @@ impl Events {
         self.queue.insert((ns, self.count), event);
     }
 
-    /// The next one, if it is at that time at the latest.
+    /// Returns the next event, if its time is at most `by_ns`.
     fn next(&mut self, by_ns: u64) -> Option<(u64, Event)> {
         let next = self.queue.first_entry().filter(|it| it.key().0 <= by_ns)?;
         let ((ns, _), event) = next.remove_entry();
@@ -84,7 +84,7 @@ impl Events {
     }
 }
 
-/// One of them.
+/// An event.
 #[derive(Debug)]
 enum Event {
     Reported(Box<Report>, u64),
@@ -95,9 +95,9 @@ enum Event {
 /// Simulates until all periods are over or the plant has fallen.
 ///
 /// # Errors
-/// The controller cannot be had for this plant.
+/// The controller does not support this plant.
 pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
-    // Stamps of 0 are not known ones.
+    // A timestamp of 0 means unknown.
     const START_NS: u64 = 1_000_000;
     let mut controller = Controller::new(&scenario.model, scenario.controller)?;
     let plant = plant::plant(&scenario.model, scenario.seed);
@@ -108,7 +108,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     if let Some((ns, rate)) = scenario.push {
         events.add(START_NS + ns, Event::Pushed(rate));
     }
-    // A controller that never speaks, as nothing reaches it, would be waited for without end.
+    // A controller that receives nothing never sends anything; without this limit the loop would not end.
     let patience_ns = scenario.model.period_ns() * (scenario.station.periods + 1000);
     while !station.is_over() {
         let due_ns = station.due_ns();
@@ -177,7 +177,7 @@ mod tests {
         Scenario::new(model(name).unwrap())
     }
 
-    /// NCSbench's controller and robot as they are.
+    /// Returns a scenario with NCSbench's controller and robot as they are.
     fn original() -> Scenario {
         let mut scenario = scenario("robot");
         scenario.controller.filter = Filter::Original;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn how_late_commands_are_is_told_where_none_comes_in_time() {
+    fn command_lateness_is_reported_when_all_commands_are_late() {
         let late = |delay_ns: u64| {
             let mut scenario = scenario("robot");
             scenario.link.delay_ns = delay_ns;
@@ -231,7 +231,7 @@ mod tests {
         };
         assert_eq!(late(1_000_000), (false, None));
         assert_eq!(late(50_000_000), (true, Some(100_000_000)));
-        // Also those whose round nobody knows any more.
+        // The count includes commands of rounds that are no longer stored.
         assert_eq!(late(5_000_000_000), (true, Some(10_000_000_000)));
         let nothing = Kpis::of(&[], 1, true, None);
         for sum in [nothing.sum_balance, nothing.sum_travel, nothing.sum_inputs] {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_run_and_another_one_another() {
+    fn a_run_repeats_with_its_seed_and_differs_with_another() {
         let mut scenario = original();
         scenario.station.periods = 100;
         scenario.link.loss = 0.1;
@@ -250,9 +250,9 @@ mod tests {
         assert_ne!(first, simulate(&scenario).unwrap());
     }
 
-    /// The reason for the lag in `plant/robot.rs`.
+    /// Shows the reason for the lag in `plant/robot.rs`.
     #[test]
-    fn with_an_ideal_gyroscope_the_originals_filter_lets_the_robot_fall() {
+    fn the_robot_falls_with_ideal_gyroscope_and_original_filter() {
         for delay_ms in [10, 20] {
             let lagging = arrival(original(), Strategy::Fixed, delay_ms);
             assert!(!kpis(&lagging).has_fallen, "{delay_ms} ms");
@@ -270,11 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn gains_for_the_measured_delay_survive_more_than_one_and_a_half_times_the_delay_of_fixed_ones()
-    {
+    fn compensated_gains_survive_165_ms_where_fixed_gains_fail() {
         let falls = |strategy, delay_ms| {
             let mut scenario = arrival(scenario("robot"), strategy, delay_ms);
-            // What the controller expects is wrong: it has to measure.
+            // The controller's expected delay is wrong, so that it has to measure the delay.
             scenario.controller.expected_delay_ns = 0;
             kpis(&scenario).has_fallen
         };

@@ -1,69 +1,72 @@
-//! The plant's side of the loop: reads sensors each period, and applies what arrives in time, or what was predicted.
+//! The plant's side of the loop: it reads the sensors each period, and applies commands that arrive in time, or
+//! predictions.
 //!
-//! The discipline of NCSbench's robot (Gallenmüller, dissertation, section 6.2): of a period of 35 ms, commands are waited for
-//! until 29 ms after the reading and applied at 32 ms; if none came, the next prediction of the last one is applied at 29 ms.
-//! Its clock is told, not read, so that the same code runs over sockets in real time and in a simulation.
+//! The discipline is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. It waits for a
+//! command until 29 ms after the reading and applies it at 32 ms. If none arrived, it applies the next prediction of the last
+//! command at 29 ms. The caller passes the time, so that the same code runs over sockets in real time and in a simulation.
 
 use crate::model::{Inputs, MOST_INPUTS, Readings};
 use crate::plant::Plant;
 use crate::protocol::{Command, Report, Round, SLOTS, Shape, Stage, Stamps};
 use std::collections::VecDeque;
 
-/// Time after a reading until which its command is waited for, of NCSbench's 35 ms.
+/// Time after a reading until which its command is awaited, in NCSbench's period of 35 ms.
 pub const BOUND_NS: u64 = 29_000_000;
 /// Time after a reading at which its command is applied.
 pub const APPLY_NS: u64 = 32_000_000;
-/// Rounds that stay open for commands that come later.
+/// Number of rounds that stay open for late commands.
 const OPEN_ROUNDS: usize = 128;
-/// Rates at which a robot is lifted, degrees/s, and periods of the first; together they lift from -1.0325 rad just past upright.
+/// Rates at which a robot is lifted, degrees/s, and number of periods of the first; together they lift from -1.0325 rad just
+/// past upright.
 const LIFT_RATES: [f64; 2] = [200.0, 10.0];
 const FAST_PERIODS: u64 = 8;
 
-/// When commands are applied.
+/// The time at which commands are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
-    /// At a fixed time after the reading, if they have arrived by the bound: the delay is always the same.
+    /// Commands that arrived by the bound are applied at a fixed time after the reading, so that the delay is constant.
     #[default]
     Deadline,
-    /// When they arrive, the newest wins. One is missing when none has come for one and a half periods.
+    /// Commands are applied on arrival; the newest wins. A command counts as missing after one and a half periods
+    /// without any.
     Arrival,
 }
 
-/// What is applied when no command arrives by the bound.
+/// The inputs that are applied when no command arrives by the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLoss {
     /// The next prediction of the last command; after ten, 0.
     #[default]
     Predict,
-    /// What holds; after ten periods, 0.
+    /// The inputs in force; after ten periods, 0.
     Hold,
-    /// 0.
+    /// Inputs of 0.
     Zero,
 }
 
-/// How a plant's side works.
+/// Settings of a plant's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Settings {
-    /// When commands are applied.
+    /// The time at which commands are applied.
     pub discipline: Discipline,
-    /// What is applied when none arrives.
+    /// The inputs that are applied when no command arrives.
     pub on_loss: OnLoss,
-    /// After a reading, how long a command counts as in time, ns.
+    /// Time after a reading until which its command is in time, ns.
     pub bound_ns: u64,
-    /// With deadlines, when a command is applied after its reading, ns.
+    /// Time after a reading at which its command is applied with [`Discipline::Deadline`], ns.
     pub apply_ns: u64,
-    /// Whether the first prediction repeats the command (a fault of NCSbench's robot).
+    /// True if the first prediction repeats the command (a fault of NCSbench's robot).
     pub repeated_slot: bool,
-    /// Whether the plant lies and is lifted first: NCSbench's controller begins when it has seen that.
+    /// True if the plant lies and is lifted first; NCSbench's controller begins when it has detected that.
     pub lifted: bool,
-    /// Periods after the first command; then the plant stops.
+    /// Number of periods after the first command, after which the plant stops.
     pub periods: u64,
 }
 
 impl Settings {
-    /// NCSbench's, in proportion where the period is not 35 ms; 1,400 periods.
+    /// Returns NCSbench's settings, scaled to the period where it is not 35 ms; 1,400 periods.
     pub fn for_period(period_ns: u64) -> Self {
         let share = |of: u64| (u128::from(period_ns) * u128::from(of) / 35_000_000) as u64;
         Self {
@@ -78,7 +81,7 @@ impl Settings {
     }
 }
 
-/// What became of a round's command.
+/// The outcome of a round's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -91,58 +94,58 @@ pub enum Outcome {
     InTime,
 }
 
-/// A round, as it is evaluated.
+/// A finished round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Number of the period.
     pub sequence: u64,
-    /// Stamps that are known of it.
+    /// Known timestamps of the round.
     pub stamps: Stamps,
-    /// What became of its command.
+    /// Outcome of its command.
     pub outcome: Outcome,
-    /// What has to stay small, when sensors were read, in the unit of the plant's results.
+    /// The balanced state when the sensors were read, in the unit of the plant's results.
     pub balance: f64,
-    /// How far the plant had gone.
+    /// Distance of the plant.
     pub travel: f64,
     /// Inputs that were applied in this round.
     pub inputs: Inputs,
     /// Readings.
     pub readings: Readings,
-    /// Which prediction was applied, from 1; none of a command that was in time.
+    /// Number of the applied prediction, from 1; none if the command was in time.
     pub prediction: Option<usize>,
 }
 
-/// How a plant stood at its last reading, for those who watch it.
+/// The state of a plant at its last reading, for a live display.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Standing {
     /// Number of the period; 0 before the first reading.
     pub sequence: u64,
-    /// What has to stay small, in the unit of the plant's results.
+    /// The balanced state, in the unit of the plant's results.
     pub balance: f64,
-    /// How far the plant has gone.
+    /// Distance of the plant.
     pub travel: f64,
     /// Inputs in force.
     pub inputs: Inputs,
-    /// From reading to the arrival of its command, of the newest that has arrived, ns.
+    /// Time from reading to the arrival of the command, ns, for the newest command.
     pub round_trip_ns: Option<u64>,
-    /// Commands that came in time.
+    /// Number of commands that arrived in time.
     pub in_time: u64,
-    /// Commands that came after the bound.
+    /// Number of commands that arrived after the bound.
     pub late: u64,
-    /// Earlier rounds since the first command whose command has not come.
+    /// Number of earlier rounds since the first command without a command.
     pub missing: u64,
-    /// Whether the plant has fallen.
+    /// True if the plant has fallen.
     pub has_fallen: bool,
 }
 
-/// What [`Station::receive`] did with a command.
+/// The outcome of [`Station::receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
-    /// It is or will be applied.
+    /// The command is applied, now or later.
     Taken,
-    /// It is older than what is applied, or came after the bound.
+    /// The command is older than the applied one, or arrived after the bound.
     TooLate,
-    /// It answers a report that was not sent: forged, or of another run.
+    /// The command replies to a report that was not sent: it is forged, or from another run.
     NotAsked,
 }
 
@@ -155,13 +158,13 @@ pub struct Station {
     read_ns: u64,
     next_read_ns: u64,
     sequence: u64,
-    /// First round whose command was taken.
+    /// First round whose command was accepted.
     first: Option<u64>,
-    /// A command waits for its moment.
+    /// True while a command waits for its time.
     pending: bool,
-    /// The last reading's command has come, or has been done without.
+    /// True if the last reading's command has arrived, or its time has passed.
     settled: bool,
-    /// When commands are applied on arrival: without another until then, one is missing.
+    /// Time after which a command counts as missing, with [`Discipline::Arrival`].
     overdue_ns: u64,
     newest: u64,
     last_command: Option<Command>,
@@ -180,7 +183,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// Puts a plant on its feet; its first reading is at `start_ns`.
+    /// Makes the plant's side; its first reading is at `start_ns`.
     pub fn new(plant: Box<dyn Plant>, settings: Settings, start_ns: u64) -> Self {
         let period_ns = plant.model().period_ns();
         Self {
@@ -212,7 +215,7 @@ impl Station {
         }
     }
 
-    /// What messages of this plant carry.
+    /// Returns the shape of this plant's messages.
     pub fn shape(&self) -> Shape {
         Shape {
             sensors: self.plant.model().parts().sensors.len(),
@@ -220,7 +223,7 @@ impl Station {
         }
     }
 
-    /// When [`Station::step`] has to be called next, ns.
+    /// Returns the time of the next call of [`Station::step`], ns.
     pub fn due_ns(&self) -> u64 {
         if self.stopped {
             return u64::MAX;
@@ -235,39 +238,39 @@ impl Station {
         own_ns.min(self.next_read_ns)
     }
 
-    /// Whether nothing that arrives before [`Station::due_ns`] changes anything: a command waits for its moment.
+    /// Returns true if messages before [`Station::due_ns`] change nothing, because a command waits for its time.
     pub fn awaits_nothing(&self) -> bool {
         self.pending
     }
 
-    /// Whether all periods are over, or the plant has fallen: 0 is applied, and nothing more is read.
+    /// Returns true if all periods are over or the plant has fallen: 0 is applied, and no more sensors are read.
     pub fn is_over(&self) -> bool {
         self.stopped
     }
 
-    /// Whether a command has come.
+    /// Returns true if a command has arrived.
     pub fn is_controlled(&self) -> bool {
         self.first.is_some()
     }
 
-    /// When the plant fell, ns.
+    /// Returns the time of the plant's fall, ns.
     pub fn fallen_ns(&self) -> Option<u64> {
         self.fallen_ns
     }
 
-    /// Integral over time of the mean square of the inputs, unit² s: what a push costs in volts.
+    /// Returns the integral over time of the mean square of the inputs, unit² s: the energy of a push, in volts.
     pub fn energy(&self) -> f64 {
         self.energy
     }
 
-    /// Periods without a reading, as the process was not there in time.
+    /// Returns the number of periods without a reading because the process was late.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Returns how the plant stands.
+    /// Returns the state of the plant.
     pub fn standing(&self) -> Standing {
-        // The command of the last reading is still under way.
+        // The command of the last reading may still arrive.
         let earlier = self.first.map_or(0, |first| self.sequence - first);
         Standing {
             sequence: self.sequence,
@@ -282,12 +285,12 @@ impl Station {
         }
     }
 
-    /// The plant.
+    /// Returns the plant.
     pub fn plant(&self) -> &dyn Plant {
         self.plant.as_ref()
     }
 
-    /// Does what is due, and reads sensors if it is time: what is to be sent then.
+    /// Applies inputs that are due, and reads the sensors at the end of a period; returns the report to send.
     pub fn step(&mut self, now_ns: u64) -> Option<Report> {
         if self.stopped {
             return None;
@@ -302,14 +305,14 @@ impl Station {
         self.read(now_ns)
     }
 
-    /// Notes that the report of the last reading was sent.
+    /// Records that the report of the last reading was sent.
     pub fn sent(&mut self, now_ns: u64) {
         if let Some(record) = self.open.back_mut() {
             record.stamps.set(Stage::ReportSent, now_ns);
         }
     }
 
-    /// Takes a command that has arrived, with the stamps that it carried.
+    /// Accepts a command that has arrived, with its timestamps.
     pub fn receive(&mut self, now_ns: u64, command: &Command, stamps: &Stamps) -> Receipt {
         if self.stopped || command.sequence > self.sequence || command.sequence == 0 {
             return Receipt::NotAsked;
@@ -318,7 +321,7 @@ impl Station {
             return Receipt::TooLate;
         };
         if record.stamps.at(Stage::CommandReceived).is_some() {
-            // A copy.
+            // The command is a duplicate.
             return Receipt::TooLate;
         }
         for stage in [
@@ -372,22 +375,22 @@ impl Station {
         Receipt::Taken
     }
 
-    /// Pushes the plant: its balance changes at this rate more, in the unit of the results per second.
+    /// Pushes the plant: changes the rate of its balanced state by `rate`, in the unit of the results per second.
     pub fn push(&mut self, now_ns: u64, rate: f64) {
         self.advance(now_ns);
         self.plant.push(rate);
     }
 
-    /// Applies 0 and ends: nobody controls the plant any more.
+    /// Applies 0 and ends, because the controller has exited.
     pub fn stop(&mut self, now_ns: u64) {
         self.advance(now_ns);
         self.in_force = self.plant.apply(&[0.0; MOST_INPUTS]);
         self.stopped = true;
     }
 
-    /// The rounds from the first command on; those at the end whose command may still be under way are left out.
+    /// Returns the rounds from the first command on; rounds at the end whose command may still arrive are omitted.
     pub fn into_records(mut self) -> Vec<Record> {
-        // Those that were read when all was over were never to be answered.
+        // Reports of readings at the end of the run get no reply.
         while self
             .open
             .back()
@@ -413,7 +416,7 @@ impl Station {
             return;
         };
         self.now_ns = now_ns;
-        // Until a command comes, somebody holds the plant.
+        // Until a command arrives, the plant is held in place.
         if self.first.is_none() {
             return;
         }
@@ -442,13 +445,13 @@ impl Station {
             sequence,
             read_ns,
             sent_ns: stamps.at(Stage::ReportSent),
-            // What is applied without a command counts as received then, as in NCSbench.
+            // Inputs that are applied without a command count as received at that time, as in NCSbench.
             received_ns: stamps.at(Stage::CommandReceived).or(Some(applied_ns)),
             applied_ns: Some(applied_ns),
         });
     }
 
-    /// Applies what is due, if anything is.
+    /// Applies the inputs that are due, if any.
     fn act(&mut self, now_ns: u64) {
         match self.settings.discipline {
             Discipline::Deadline if self.pending => {
@@ -468,7 +471,7 @@ impl Station {
             Discipline::Arrival => {
                 if now_ns >= self.overdue_ns {
                     self.overdue_ns += self.period_ns;
-                    // Whose round this is nobody knows, as commands may be under way for long.
+                    // The round is no longer stored, as commands may be delayed for long.
                     let (_, inputs) = self.without_command();
                     self.in_force = self.plant.apply(&inputs);
                 }
@@ -476,7 +479,7 @@ impl Station {
         }
     }
 
-    /// What to apply when no command has come: which prediction that is, from 1, and the inputs.
+    /// Returns the inputs to apply when no command has arrived, and the number of the prediction, from 1.
     fn without_command(&mut self) -> (usize, Inputs) {
         self.since_command += 1;
         let slot = self.since_command;
@@ -559,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_waits_for_its_moment_and_a_copy_or_a_forged_one_is_not_taken() {
+    fn duplicate_and_forged_commands_are_refused_and_valid_ones_wait() {
         let mut station = station();
         let report = station.step(1_000).unwrap();
         assert_eq!(report.sequence, 1);
@@ -580,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_hold_between_commands_that_are_applied_on_arrival_and_silence_ends_at_0() {
+    fn inputs_persist_between_commands_and_end_at_zero_without_them() {
         for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
             let mut station = station();
             station.settings.discipline = Discipline::Arrival;
@@ -595,7 +598,7 @@ mod tests {
                     break;
                 };
                 applied.push(report.applied[0]);
-                // Each command comes three periods after its reading, until there are no more.
+                // Each command arrives three periods after its reading, until there are no more.
                 if (3..9).contains(&period) {
                     let command = command(report.sequence - 3, 2.0);
                     let receipt = station.receive(read_ns + 1, &command, &Stamps::default());
@@ -616,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_comes_late_leaves_periods_out_and_counts_them() {
+    fn a_late_process_skips_periods_and_counts_them() {
         let mut station = station();
         station.step(1_000).unwrap();
         let late = station.step(1_000 + 3 * 35_000_000 + 5).unwrap();
@@ -625,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifted_robot_tells_a_filter_like_ncsbenchs_that_it_is_upright() {
+    fn a_lifted_robot_appears_upright_to_a_filter_like_ncsbenchs() {
         let model = robot();
         let mut settings = Settings::for_period(model.period_ns());
         settings.lifted = true;

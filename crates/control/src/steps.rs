@@ -1,14 +1,14 @@
-//! Exact discretisation: what becomes of x' = A x + B u while u holds, over any whole number of nanoseconds.
+//! Exact discretisation: solves x' = A x + B u for constant u over any whole number of nanoseconds.
 //!
 //! The matrix exponential of [A B; 0 0] t has both matrices of a step of length t (Van Loan, Computing integrals involving
-//! the matrix exponential, 1978). Steps of 2^k ns are made once; any other is a sequence of those.
+//! the matrix exponential, 1978). Steps of 2^k ns are computed once; any other step is a sequence of those.
 
 use nalgebra::{DMatrix, DVector};
 
-/// Longest step is below 2^36 ns, 68 s; what is longer is made of several.
+/// Limit on the powers: the longest step is below 2^36 ns, 68 s; longer times take several steps.
 const POWERS: usize = 36;
 
-/// Steps of a plant.
+/// The steps of a plant.
 #[derive(Debug, Clone)]
 pub struct Steps {
     a: DMatrix<f64>,
@@ -27,7 +27,7 @@ impl Steps {
         }
     }
 
-    /// Takes the states `ns` further while the inputs hold.
+    /// Advances the states by `ns` while the inputs hold.
     pub fn advance(&self, x: &mut DVector<f64>, inputs: &[f64], ns: u64) {
         let mut next = x.clone();
         let inputs = DVector::from_column_slice(&inputs[..self.b.ncols()]);
@@ -45,13 +45,13 @@ impl Steps {
         }
     }
 
-    /// Both matrices of a step of `ns`.
+    /// Returns both matrices of a step of `ns`.
     pub fn matrices(&self, ns: u64) -> (DMatrix<f64>, DMatrix<f64>) {
         discrete(&self.a, &self.b, ns as f64 * 1e-9)
     }
 }
 
-/// Both matrices of a step of so many seconds.
+/// Returns both matrices of a step of `seconds`.
 pub(crate) fn discrete(
     a: &DMatrix<f64>,
     b: &DMatrix<f64>,
@@ -66,7 +66,7 @@ pub(crate) fn discrete(
     )
 }
 
-/// [A B; 0 0].
+/// Returns [A B; 0 0].
 pub(crate) fn with_inputs(a: &DMatrix<f64>, b: &DMatrix<f64>) -> DMatrix<f64> {
     let (states, inputs) = (a.nrows(), b.ncols());
     let mut both = DMatrix::zeros(states + inputs, states + inputs);
@@ -75,7 +75,8 @@ pub(crate) fn with_inputs(a: &DMatrix<f64>, b: &DMatrix<f64>) -> DMatrix<f64> {
     both
 }
 
-/// Greatest magnitude of the eigenvalues: a discrete system is stable below 1. Infinite where they cannot be found.
+/// Returns the greatest magnitude of the eigenvalues: a discrete system is stable below 1. Returns infinity if the
+/// eigenvalues cannot be found.
 pub fn spectral_radius(matrix: &DMatrix<f64>) -> f64 {
     let values = eigenvalues(matrix);
     values.map_or(f64::INFINITY, |values| {
@@ -84,10 +85,11 @@ pub fn spectral_radius(matrix: &DMatrix<f64>) -> f64 {
     })
 }
 
-/// Iterations after which eigenvalues are given up: those of a matrix take a few for each row.
+/// Limit on the iterations for eigenvalues; a matrix takes a few for each row.
 const ITERATIONS: usize = 10_000;
 
-/// Eigenvalues, real and imaginary part; of A they are the poles of a plant, 1/s. None where they cannot be found.
+/// Returns the eigenvalues, real and imaginary part; those of A are the poles of a plant, 1/s. Returns none if they
+/// cannot be found.
 pub fn eigenvalues(matrix: &DMatrix<f64>) -> Option<Vec<[f64; 2]>> {
     if matrix.iter().any(|value| !value.is_finite()) {
         return None;
@@ -102,7 +104,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A double integrator: x += v t + u t²/2, v += u t.
+    /// Returns the steps of a double integrator: x += v t + u t²/2, v += u t.
     fn integrator() -> Steps {
         Steps::new(
             &DMatrix::from_row_slice(2, 2, &[0.0, 1.0, 0.0, 0.0]),

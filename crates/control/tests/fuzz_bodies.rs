@@ -1,4 +1,4 @@
-//! Runs the body of this crate's fuzz target over seeded noise and damage, on the stable toolchain.
+//! Runs the body of this crate's fuzz target over seeded noise and corrupted inputs, on the stable toolchain.
 
 #[path = "../../../fuzz/bodies/control.rs"]
 mod control;
@@ -82,7 +82,7 @@ fn plant_files_survive_seeded_damage_and_extreme_numbers() {
     for _ in 0..300 {
         control::plant(&damage::damaged(whole, &mut random));
     }
-    // Each number of the file in turn.
+    // Each number of the file is replaced, one after another.
     for extreme in ["0.0", "-1e9", "1e9", "1e-9", "1e5"] {
         for (at, _) in whole
             .match_indices("25.0")

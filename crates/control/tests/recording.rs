@@ -1,4 +1,4 @@
-//! The public recording of NCSbench against tables 6.3 and 6.4 of Gallenmüller's dissertation, column A-wireless.
+//! Compares the public recording of NCSbench with tables 6.3 and 6.4 of Gallenmüller's dissertation, column A-wireless.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,9 +12,9 @@ use taut_control::{Kpis, Record, Scenario, Stage, Stamps, plant, simulate};
 
 const RECORDING: &[u8] = include_bytes!("data/ncsbench-a-wireless.csv.gz");
 
-/// Rounds that the dissertation counts: 49 s.
+/// Number of rounds in the dissertation: 49 s.
 const ROUNDS: usize = 1400;
-/// Commands that the recording has, of which the first row's predecessor has no stamps.
+/// Number of commands in the recording; the predecessor of the first row has no timestamps.
 const COMMANDS: usize = 1390;
 
 fn records() -> Vec<Record> {
@@ -61,7 +61,7 @@ fn records() -> Vec<Record> {
                     Outcome::Late
                 },
                 balance: pitch,
-                // The mean of the encoders, as printed; without the pitch.
+                // Mean of the encoders, as printed, without the pitch.
                 travel: (row[7] + row[8]) / 2.0,
                 inputs: [row[9] / 1e6, row[10] / 1e6],
                 readings,
@@ -72,12 +72,12 @@ fn records() -> Vec<Record> {
 }
 
 #[test]
-fn the_sums_and_late_commands_of_table_6_4_come_out() {
+fn sums_and_late_commands_agree_with_table_6_4() {
     let records = records();
     let kpis = Kpis::of(&records, 2, false, None);
     assert_eq!(records.len(), COMMANDS - 1);
     assert_eq!(format!("{:.3}", kpis.sum_inputs), "2637.447");
-    // Printed: 217080, with the report behind the last of these rounds, of 107 degrees.
+    // The printed value is 217080; it includes the report after the last of these rounds, of 107 degrees.
     assert_eq!(kpis.sum_travel + 107.0, 217_086.5);
     assert_eq!(kpis.late, 10);
     assert_eq!(
@@ -85,7 +85,7 @@ fn the_sums_and_late_commands_of_table_6_4_come_out() {
         kpis.late,
         "each late one is a prediction more"
     );
-    // Printed: 938.30 by a filter that is not published. Ours gives 4 % more, and a mean that is as small.
+    // The printed value is 938.30, by a filter that is not published. Ours gives 4 % more, and a mean that is as small.
     assert!(
         (kpis.sum_balance - 938.30).abs() < 0.05 * 938.30,
         "{}",
@@ -98,7 +98,7 @@ fn the_sums_and_late_commands_of_table_6_4_come_out() {
 #[test]
 fn the_delays_of_table_6_3_come_out() {
     let kpis = Kpis::of(&records(), 2, false, None);
-    // Median, quartiles, and what is printed as the 99.9th percentile and is the 99th.
+    // Median, quartiles, and the 99th percentile, which is printed as the 99.9th.
     #[rustfmt::skip]
     let printed: [(&str, &Option<Delay>, [f64; 4]); 5] = [
         ("d_P,C", &kpis.controller, [0.95, 0.92, 0.96, 1.05]),
@@ -116,7 +116,7 @@ fn the_delays_of_table_6_3_come_out() {
             delay.p99_ms,
         ];
         for (place, (found, printed)) in found.into_iter().zip(printed).enumerate() {
-            // Of the network, half of the controller's 0.037 ms of stack was taken off as well.
+            // For the network, half of the controller's 0.037 ms of stack was subtracted as well.
             let stack = if name == "d_N" { 0.037 / 2.0 } else { 0.0 };
             let error = (found - stack - printed).abs();
             // Ranks of a percentile differ by one between programs; the tail is sparse there.
@@ -130,7 +130,7 @@ fn the_delays_of_table_6_3_come_out() {
 }
 
 #[test]
-fn over_the_recorded_network_as_many_commands_are_late_and_the_robot_stays_up() {
+fn a_simulation_with_recorded_delays_matches_the_measured_late_commands() {
     let records = records();
     let kpis = Kpis::of(&records, 2, false, None);
     let median_ns = |delay: Option<Delay>| (delay.unwrap().median_ms.unwrap().point * 1e6) as u64;
@@ -145,7 +145,7 @@ fn over_the_recorded_network_as_many_commands_are_late_and_the_robot_stays_up() 
     let run = simulate(&scenario).unwrap();
     let simulated = Kpis::of(&run.records, 2, true, run.fallen_ns);
     assert!(!simulated.has_fallen);
-    // Of the ten late ones some were so by sensing, which is the same for all here.
+    // Some of the ten late commands were late because of sensing, which is the same for all here.
     assert!((5..=10).contains(&simulated.late), "{}", simulated.late);
     assert_eq!(simulated.lost, 0);
     let network = |kpis: &Kpis| kpis.network.clone().unwrap().median_ms.unwrap().point;

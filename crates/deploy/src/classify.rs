@@ -1,6 +1,6 @@
-//! Places in which the functions of a chain run, and why: each in the kernel where its class, its settings and what
-//! lies between the segments allow it, else in user space; a file may say otherwise. (Xiang et al., JSAC 2019, section
-//! III.)
+//! Chooses the place of each function of a chain, with the reason. A function runs in the kernel if its class, its
+//! settings and the links between the segments allow it, otherwise in user space. A file may choose otherwise. (Xiang
+//! et al., JSAC 2019, section III.)
 
 use crate::DeployError;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use taut_function::Class;
 /// Place of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// Class: how much of a packet the function touches.
+    /// Class: the part of a packet that the function uses.
     #[serde(serialize_with = "class_name")]
     pub class: Class,
     /// Place where the function runs.
@@ -31,16 +31,16 @@ fn place_name<S: serde::Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Er
     })
 }
 
-/// Returns where each function of the chain runs, in the order of its file.
+/// Returns the place of each function of the chain, in the order of its file.
 ///
 /// # Errors
-/// For a function that there is not, and for one that cannot be where the file wants it.
+/// A function does not exist, or cannot run in the place that the file sets.
 pub fn classify(chain: &Chain) -> Result<Vec<Placed>, DeployError> {
     let numbers = 0..chain.functions.len();
     numbers.map(|number| place(number, chain)).collect()
 }
 
-/// Returns where the function of that number in the chain runs.
+/// Returns the place of the function of that number in the chain.
 pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError> {
     let stage = &chain.functions[number];
     let refused = |reason: String| DeployError::Function {
@@ -57,7 +57,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     })?;
     let entry = taut_function::functions().iter();
     let class = entry.filter(|entry| entry.name == stage.name);
-    // There is one: it has just been made.
+    // The class exists, as the function was just made.
     let class = class
         .map(|entry| entry.class)
         .next()
@@ -100,13 +100,13 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     }
 }
 
-/// Explains why a segment in the kernel cannot be at an end of the chain; none where there is nothing against it.
+/// Explains why a segment in the kernel cannot be at an end of the chain; none if it can.
 fn beside(number: usize, chain: &Chain) -> Option<String> {
     let first = (number == 0).then(|| chain.ports.first()).flatten();
     let is_last = number + 1 == chain.functions.len();
     let last = is_last.then(|| chain.ports.last()).flatten();
     let mut ends = first.into_iter().chain(last);
-    // `null` stands for an end that is not there yet.
+    // `null` stands for an end that does not exist yet.
     let end = ends.find(|port| matches!(port.backend(), "memif" | "pcap" | "pair"))?;
     Some(format!("port \"{}\" beside it is no interface", end.text()))
 }
@@ -137,7 +137,7 @@ mod tests {
     const NAMESPACES: &str = "placement = \"namespaces\"";
 
     #[test]
-    fn functions_beside_an_end_that_is_no_interface_stay_in_user_space() {
+    fn functions_next_to_a_pcap_port_stay_in_user_space() {
         let chain = |place: &str| {
             let forward = format!("[[function]]\nname = \"forward\"\n{place}\n");
             let text = format!(
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_the_kernel_has_no_version_of_stay_in_user_space() {
+    fn functions_with_settings_that_xdp_lacks_stay_in_user_space() {
         let linear = "name = \"gtpu\"\naddress = \"192.0.2.1\"\nmatching = \"linear\"";
         let there = placed(NAMESPACES, linear).unwrap();
         assert_eq!(there.place, Place::User);

@@ -1,4 +1,4 @@
-//! The control socket of a chain: JSON lines, a request and its answer.
+//! The control socket of a chain: JSON lines, a request and its reply.
 
 use crate::{DeployError, Status, run_folder};
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use taut_host::net::{sweep_stale, sweep_stale_wires};
 use taut_sys::listen_privately;
 
-/// Time that a supervisor may take to answer: it may be changing functions, or taking a chain down.
+/// Timeout for a supervisor's reply: it may be changing functions, or stopping a chain.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time within which a supervisor that dies is gone: it ends its processes first.
+/// Timeout for the exit of a dying supervisor, which ends its processes first.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest request, in bytes: a chain file.
 const LONGEST: u64 = 1 << 20;
@@ -22,52 +22,52 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Asks how the chain is.
+    /// Requests the state of the chain.
     Status,
-    /// Takes the chain down.
+    /// Stops the chain.
     Down,
-    /// Gives the chain other functions, while packets pass.
+    /// Replaces the chain's functions, while packets pass.
     Update {
-        /// The file that says which.
+        /// Path of the new chain file.
         file: String,
         /// Text of that file.
         text: String,
     },
 }
 
-/// Answer of a supervisor.
+/// Reply of a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// Reason why the request was not granted, if so.
+    /// Reason why the request failed, if it did.
     pub error: Option<String>,
-    /// State of the chain now; as it was last, if it has been taken down.
+    /// Current state of the chain; the last one, if it has been stopped.
     pub status: Option<Status>,
 }
 
-/// A request, and where its answer goes.
+/// A request, and the channel for its reply.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub request: Request,
     pub reply: Reply,
 }
 
-/// Way back to a peer.
+/// The channel for a reply to a peer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     answer: Sender<Answer>,
-    /// Ends when the answer has been written, or cannot be.
+    /// Closed when the reply has been written, or cannot be.
     written: Receiver<()>,
 }
 
 impl Reply {
-    /// Answers; another thread writes it.
+    /// Sends a reply; another thread writes it.
     pub fn send(self, answer: Answer) {
-        // Nobody is there any more where this fails.
+        // Sending fails only if the peer has disconnected.
         let _ = self.answer.send(answer);
     }
 
-    /// Answers, and waits until it has been written: this process may be gone in the next moment.
+    /// Sends a reply, and waits until it has been written, as this process may exit immediately afterwards.
     pub fn send_and_wait(self, answer: Answer) {
         let written = self.answer.send(answer).is_ok();
         if written {
@@ -76,7 +76,7 @@ impl Reply {
     }
 }
 
-/// Listens at `socket` for as long as the process lives; requests come to `asked`.
+/// Listens at `socket` for as long as the process lives; requests are sent to `asked`.
 pub(crate) fn listen<E: From<Asked> + Send + 'static>(
     socket: &Path,
     asked: Sender<E>,
@@ -92,7 +92,7 @@ pub(crate) fn listen<E: From<Asked> + Send + 'static>(
     Ok(())
 }
 
-/// Answers one peer until it goes, or nobody is there any more to ask.
+/// Serves one peer until it disconnects, or the supervisor no longer receives requests.
 fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
     let mut reader = BufReader::new(stream);
     loop {
@@ -101,7 +101,7 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
         if !read.is_ok_and(|bytes| bytes > 0) {
             return;
         }
-        // Dropped when the answer is written.
+        // This is dropped when the reply is written.
         let mut writing: Option<Sender<()>> = None;
         let answer = match serde_json::from_str(&line) {
             Ok(request) => {
@@ -129,11 +129,11 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
     }
 }
 
-/// Asks the supervisor of a chain.
+/// Sends a request to the supervisor of a chain.
 ///
 /// # Errors
-/// [`DeployError::Unknown`] where none is up, [`DeployError::Died`] where there was one; [`DeployError::Chain`] for what it
-/// refuses.
+/// [`DeployError::Unknown`] if none is running, [`DeployError::Died`] if it died; [`DeployError::Chain`] for a rejected
+/// request.
 pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
     let Some(folder) = run_folder::of_running(name)? else {
         return Err(not_up(name)?);
@@ -147,9 +147,9 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
         Err(e) => {
             let what = match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer",
-                // One that still puts its chain up listens nowhere yet.
+                // A supervisor that is still starting its chain does not listen yet.
                 ErrorKind::NotFound if run_folder::of_running(name)?.is_some() => "cannot be asked",
-                // One that dies ends its processes before it is gone.
+                // A dying supervisor ends its processes before it exits.
                 _ if has_ended(name, END_PATIENCE)? => return Err(not_up(name)?),
                 _ => "cannot be asked",
             };
@@ -159,7 +159,7 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
     }
 }
 
-/// Sends a request to a supervisor, and waits for its answer.
+/// Sends a request to a supervisor, and waits for its reply.
 fn exchange(socket: &Path, request: &Request) -> std::io::Result<Answer> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -174,7 +174,7 @@ fn exchange(socket: &Path, request: &Request) -> std::io::Result<Answer> {
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// Waits until nobody keeps the chain up; false if somebody still does after that time.
+/// Waits until no supervisor runs the chain; returns false after the timeout.
 fn has_ended(name: &str, patience: Duration) -> Result<bool, DeployError> {
     let deadline = Instant::now() + patience;
     while run_folder::of_running(name)?.is_some() {
@@ -186,15 +186,15 @@ fn has_ended(name: &str, patience: Duration) -> Result<bool, DeployError> {
     Ok(true)
 }
 
-/// Takes a chain down, also one whose supervisor is dead; returns how it was last, if somebody could say.
+/// Stops a chain, even if its supervisor is dead; returns its last state, if it is known.
 ///
 /// # Errors
-/// [`DeployError::Unknown`], and as [`ask`].
+/// [`DeployError::Unknown`], and the errors of [`ask`].
 pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     let last = if run_folder::of_running(name)?.is_some() {
         Some(ask(name, &Request::Down)?)
     } else if run_folder::is_left(name)? {
-        // Removed as it goes out of scope.
+        // The folder is removed as it goes out of scope.
         run_folder::RunFolder::take(name)?;
         sweep();
         None
@@ -205,14 +205,14 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     Ok(last)
 }
 
-/// Removes the namespaces and wires of processes that are dead, as far as this user may.
+/// Removes the namespaces and links of dead processes, as far as this user may.
 pub fn sweep() {
-    // What stays, stays for root.
+    // The rest can only be removed by root.
     let _ = sweep_stale();
     sweep_stale_wires();
 }
 
-/// Says why there is nobody to ask: no such chain is up, or its supervisor has died.
+/// Returns the error for a chain without a supervisor: it does not run, or its supervisor has died.
 fn not_up(name: &str) -> Result<DeployError, DeployError> {
     if run_folder::is_left(name)? {
         return Ok(DeployError::Died {

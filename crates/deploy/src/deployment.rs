@@ -1,5 +1,5 @@
-//! A chain that is up, and its supervisor: starts its processes, listens to them, starts those that die again, and takes
-//! everything down.
+//! A running chain and its supervisor, which starts its processes, reads their messages, restarts those that die, and
+//! stops everything.
 
 mod drain;
 mod gap;
@@ -26,22 +26,22 @@ use std::time::{Duration, Instant, SystemTime};
 use taut_engine::{Chain, Count, CountKind, CountersView, Event, Order, Place, Placement, Report};
 use taut_port::{PortCounters, PortSpec};
 
-/// Time that processes may take until packets pass; a machine under load takes seconds.
+/// Timeout for processes until packets pass; a machine under load takes seconds.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// Time that virtual machines may take: several that are emulated on few cores take tens of seconds.
+/// Timeout for virtual machines: several that are emulated on few cores take tens of seconds.
 const BOOT_DEADLINE: Duration = Duration::from_secs(120);
-/// Time that a process has to end by itself.
+/// Timeout for a process to end by itself.
 const END_DEADLINE: Duration = Duration::from_secs(3);
-/// Time for which a process that died is left alone: at first, and at most; doubled each time.
+/// Delay before a process that died is restarted: the first and the longest; doubled each time.
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-/// A process that has run for this long is not thought to die of its start.
+/// Running time after which a death is not attributed to the start.
 const SETTLED: Duration = Duration::from_secs(10);
-/// Time between two looks of the supervisor whether it is to stop.
+/// Interval in which the supervisor checks for a stop request.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a chain, so that the paths of its sockets fit.
 const LONGEST_NAME: usize = 40;
 
-/// Event that a supervisor hears.
+/// An event for the supervisor.
 enum Heard {
     Word(Word),
     Asked(Asked),
@@ -60,30 +60,30 @@ impl From<Asked> for Heard {
     }
 }
 
-/// A segment, and what has been heard of it.
+/// A segment, and its reported state.
 struct Running {
     segment: Segment,
-    /// The number of its process, and which of its workers it is.
+    /// Number of its process, and of its worker in it.
     process: usize,
     worker: usize,
     namespace: Option<String>,
     condition: Condition,
-    /// Reason, by port, why its link is down, if it is.
+    /// Reason, by port, for each link that is down.
     links: BTreeMap<String, Option<String>>,
-    /// Counted by starts that have ended, and by this one.
+    /// Counters of all starts, including this one.
     before: CountersView,
     now: CountersView,
-    /// Counts that this start said last, when it was asked.
+    /// Counters of this start, as last reported.
     told: CountersView,
-    /// Counts of its functions in this start.
+    /// Counters of its functions in this start.
     counts: Vec<Count>,
-    /// Counts at the segment's ports, when it had read all of its files.
+    /// Counters of the segment's ports when it had read all of its files.
     at_end: Vec<PortCounters>,
     lost_while_down: u64,
 }
 
 impl Running {
-    /// Takes what it told for what it has counted, where nothing later is known.
+    /// Adds the reported counters of this start, if no later ones are known.
     fn count_as_told(&mut self) {
         let told = std::mem::take(&mut self.told);
         if told.rx_packets > self.now.rx_packets || told.tx_packets > self.now.tx_packets {
@@ -92,51 +92,51 @@ impl Running {
     }
 }
 
-/// A process, whether it runs or is to be started again.
+/// A process, running or waiting for a restart.
 struct Kept {
     launch: Launch,
     running: Option<Process>,
-    /// Number of times that the process has been started before.
+    /// Number of earlier starts of the process.
     starts: u32,
     since: Instant,
     since_time: SystemTime,
-    /// Time at which the process is to be started again.
+    /// Time of the next start.
     due: Option<Instant>,
     back_off: Duration,
-    /// Line that the process said last, and what it said last when it died.
+    /// Last line of the process's standard error, also from before its death.
     said: String,
     last_words: String,
 }
 
-/// A chain that is up. Dropping it takes it down; the log of its supervisor then stays, if there is one.
+/// A running chain. Dropping it stops it; the log of its supervisor then remains, if there is one.
 pub struct Deployment {
     name: String,
     file: PathBuf,
-    /// The chain as it is to be now.
+    /// The current description of the chain.
     chain: Chain,
     up_since: SystemTime,
     segments: Vec<Running>,
-    // Processes end before what they run over goes.
+    // Processes must end before their links are removed.
     processes: Vec<Kept>,
     heard: Receiver<Heard>,
     words: Sender<Heard>,
     laid: Laid,
     folder: RunFolder,
     gaps: Vec<Gap>,
-    /// The way of the last packets, once an end of the chain has read its file.
+    /// The drain of the last packets, once an end of the chain has read its file.
     drain: Option<Drain>,
-    /// Answer of the worker that was asked to take other functions; one is asked at a time.
+    /// Reply of the worker that was ordered to replace its functions; there is one order at a time.
     answer: Option<Result<(), String>>,
-    /// Heard while a worker was to answer.
+    /// Events that arrived during an order.
     later: VecDeque<Heard>,
-    /// Way back to whoever asked for the end, and waits for it.
+    /// Channel to the peer that requested the end, and waits for it.
     ended_by: Option<Reply>,
 }
 
-/// The name of a chain: its own, or that of its file.
+/// Returns the name of a chain: its own, or that of its file.
 ///
 /// # Errors
-/// For one that cannot be the name of a folder.
+/// The name cannot be that of a folder.
 pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
     let of_file = || {
         file.file_stem()
@@ -156,7 +156,8 @@ pub fn name_of(chain: &Chain, file: &Path) -> Result<String, DeployError> {
     Ok(name)
 }
 
-/// The cores for a chain's workers, the first one's first: that of the file, or the one that measurements would take.
+/// Returns the cores for a chain's workers, the first one's first: those of the file, or those that measurements would
+/// use.
 pub(crate) fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
     let allowed: Vec<usize> = taut_host::allowed_cpus().into_iter().collect();
     let first = chain
@@ -171,10 +172,11 @@ pub(crate) fn cores(chain: &Chain) -> Result<Vec<usize>, DeployError> {
 }
 
 impl Deployment {
-    /// Puts the chain of `file` up; `program` is taut's own. Returns when packets pass between all of its segments.
+    /// Starts the chain of `file`; `program` is the path of taut. Returns when packets pass between all of its
+    /// segments.
     ///
     /// # Errors
-    /// [`DeployError`]; nothing is left then. [`DeployError::Stopped`] when `stop` is set meanwhile.
+    /// [`DeployError`]; nothing remains then. [`DeployError::Stopped`] when `stop` is set during this.
     pub fn up(
         chain: &Chain,
         file: &Path,
@@ -182,7 +184,7 @@ impl Deployment {
         stop: &AtomicBool,
     ) -> Result<Self, DeployError> {
         let name = name_of(chain, file)?;
-        // First, so that a chain that is up is called by its name, and what a dead one has left is in nobody's way.
+        // This is first, so that the name of a running chain is reserved, and the remains of a dead one are removed.
         let folder = RunFolder::take(&name)?;
         if chain.placement == Placement::Namespaces || chain.ports.iter().any(PortSpec::is_wire) {
             control::sweep();
@@ -217,7 +219,7 @@ impl Deployment {
             ended_by: None,
         };
         deployment.arrange(made, program)?;
-        // An interface takes frames before anybody is there to get them: sources start when all others are up.
+        // An interface receives frames before any process reads them, so sources start when all others are running.
         let is_late = |running: &Running| {
             let mut ports = running.segment.chain.ports.iter();
             chain.placement == Placement::Namespaces && ports.any(PortSpec::is_source)
@@ -234,12 +236,12 @@ impl Deployment {
         deployment.write_state()?;
         let socket = deployment.folder.path().join("control.sock");
         control::listen(&socket, deployment.words.clone())?;
-        // From now on it goes when it is told to; else somebody will ask why it has gone.
+        // From now on it only stops on request; otherwise the log explains why.
         deployment.folder.leave(true);
         Ok(deployment)
     }
 
-    /// Arranges which process runs which segment.
+    /// Assigns segments to processes.
     fn arrange(&mut self, made: Vec<Segment>, program: &Path) -> Result<(), DeployError> {
         let one_process = self.chain.placement == Placement::Threads;
         for (at, segment) in made.into_iter().enumerate() {
@@ -303,7 +305,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Waits until all workers run and the wires between them carry packets.
+    /// Waits until all workers run and the links between them carry packets.
     fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<(), DeployError> {
         let patience = match self.chain.placement {
             Placement::Vm => BOOT_DEADLINE,
@@ -334,7 +336,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// A segment that packets cannot pass yet. What is beyond the chain's own ends comes when it comes.
+    /// Returns a segment that does not pass packets yet. The peers beyond the chain's own ends may come up later.
     fn late(&self) -> Option<String> {
         let is_started = |running: &&Running| self.processes[running.process].running.is_some();
         let late = self.segments.iter().filter(is_started).find(|running| {
@@ -344,7 +346,7 @@ impl Deployment {
         late.map(|running| running.segment.name.clone())
     }
 
-    /// Whether the wires of a segment have somebody at their other ends.
+    /// Returns true if the links of a segment are connected at the other end.
     fn is_joined(&self, running: &Running) -> bool {
         let chain = &running.segment.chain;
         let mut wires = chain
@@ -360,11 +362,11 @@ impl Deployment {
         })
     }
 
-    /// Keeps the chain up until `stop` is set, somebody asks for its end, `stdin` closes (if it is to be watched), or a file
-    /// at an end of it has been read and what came from it has passed. `each_second` is shown how things are, and what was counted in that second.
+    /// Runs the chain until `stop` is set, a peer requests its end, or `stdin` closes (if it is watched). It also ends when a file at an
+    /// end of it has been read and its packets have passed. `each_second` gets the state and the counters of the last second.
     ///
     /// # Errors
-    /// When a process cannot be started again.
+    /// A process cannot be restarted.
     pub fn keep_up(
         &mut self,
         stop: &AtomicBool,
@@ -432,7 +434,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Takes the chain down; returns how it was at last.
+    /// Stops the chain; returns its last state.
     pub fn down(mut self) -> Status {
         self.end_processes();
         let last = self.status();
@@ -524,11 +526,11 @@ impl Deployment {
             .all(|s| s.condition == Condition::Ended)
     }
 
-    /// Whether an end of the chain has read its file, and what it sent has passed the segments behind it. One that lies in
-    /// between waits for its turn.
+    /// Returns true if an end of the chain has read its file, and its packets have passed the following segments.
+    /// Intermediate segments are drained in order.
     fn is_drained(&mut self) -> bool {
         let (count, now) = (self.segments.len(), Instant::now());
-        // Threads see that their neighbours have ended, and do so themselves.
+        // Threads detect that their neighbours have ended, and end as well.
         if self.processes.len() < 2 {
             return false;
         }
@@ -552,7 +554,7 @@ impl Deployment {
         false
     }
 
-    /// Takes in what a process says; true if it ended.
+    /// Processes a message of a process; returns true if the process ended.
     fn hear(&mut self, word: Word) -> bool {
         let kept = &mut self.processes[word.process];
         if word.start != kept.starts {
@@ -623,14 +625,14 @@ impl Deployment {
                         Condition::Down
                     };
                     of.links.clear();
-                    // What was counted is the last word of one that is not started again.
+                    // The counters are final if the process is not restarted.
                     if of.condition == Condition::Down {
                         of.counts.clear();
                     }
                     of.count_as_told();
                     of.before = of.before + std::mem::take(&mut of.now);
                 }
-                // One that has read its file is not to read it again.
+                // A process that has read its file must not read it again.
                 if !well && !was_done {
                     let signal = status.and_then(|status| status.signal());
                     kept.last_words = match signal {
@@ -649,13 +651,13 @@ impl Deployment {
         }
     }
 
-    /// Begins to count what is lost on the wires of a segment that has died. Processes have one segment each, but for the
-    /// one of all threads, which has no neighbours.
+    /// Starts counting the losses on the links of a segment that has died. Processes have one segment each, except for
+    /// the one of all threads, which has no neighbours.
     fn open_gaps(&mut self, at: usize) {
         if self.processes.len() < 2 {
             return;
         }
-        // What it sent to others nobody can say any more.
+        // The packets that it sent to others are unknown now.
         self.gaps.retain(|gap| gap.neighbour != at);
         for neighbour in [at.wrapping_sub(1), at + 1] {
             if neighbour < self.segments.len() {
@@ -669,7 +671,7 @@ impl Deployment {
         }
     }
 
-    /// Asks the neighbours of segments that are there again for what they have sent.
+    /// Requests the counters of the neighbours of segments that are running again.
     fn close_gaps(&mut self) {
         let mut gaps = std::mem::take(&mut self.gaps);
         for gap in &mut gaps {
@@ -681,7 +683,7 @@ impl Deployment {
         self.gaps = gaps;
     }
 
-    /// Takes in what a neighbour of gaps has counted.
+    /// Processes the counters of a neighbour of gaps.
     fn fill_gaps(&mut self, neighbour: usize, ports: &[PortCounters]) {
         let segments = &mut self.segments;
         self.gaps.retain_mut(|gap| {
@@ -694,15 +696,15 @@ impl Deployment {
         });
     }
 
-    /// Asks a process for its counters now.
+    /// Requests the counters of a process.
     fn ask_counters(&mut self, at: usize) {
         if let Some(child) = &mut self.processes[at].running {
-            // One that is just dying is heard of.
+            // The death of a process is reported separately.
             let _ = child.order(&Order::default());
         }
     }
 
-    /// Answers a request; false if it is the last.
+    /// Replies to a request; returns false if it is the last.
     fn answer(&mut self, asked: Asked) -> bool {
         match asked.request {
             Request::Status => {
@@ -729,7 +731,7 @@ impl Deployment {
         }
     }
 
-    /// Ends all processes, those that do not heed it by force, and hears their last counts.
+    /// Ends all processes, by force if necessary, and reads their last counters.
     fn end_processes(&mut self) {
         for kept in &mut self.processes {
             if let Some(process) = &mut kept.running {
@@ -747,7 +749,7 @@ impl Deployment {
                 Err(_) => break,
             }
         }
-        // One that is too slow to say what it has counted has said so while the others waited for it.
+        // A process that is too slow to report its final counters has reported them earlier, while others waited.
         for running in &mut self.segments {
             running.count_as_told();
         }
@@ -757,7 +759,7 @@ impl Deployment {
         }
     }
 
-    /// Writes what those can read who find the supervisor dead.
+    /// Writes the state for readers that find the supervisor dead.
     fn write_state(&self) -> Result<(), DeployError> {
         let path = self.folder.path().join("state.json");
         let new = path.with_extension("new");
@@ -774,7 +776,7 @@ impl Drop for Deployment {
     }
 }
 
-/// A placement in the words of chain files.
+/// Returns the name of a placement in chain files.
 pub fn placement_text(placement: Placement) -> &'static str {
     match placement {
         Placement::Compact => "compact",

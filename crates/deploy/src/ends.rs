@@ -1,4 +1,4 @@
-//! The ends of a chain and the wires between its segments: checked, then made.
+//! The ends of a chain and the links between its segments: checked, then created.
 
 use crate::error::{DeployError, in_one_line};
 use crate::vm::{self, Cabling};
@@ -9,35 +9,35 @@ use taut_host::net::namespace_exists;
 use taut_host::{DeviceError, Namespace, Running, SwitchPort, Veth, VirtualSwitch, WireEnd};
 use taut_port::{PortSpec, backends};
 
-/// Longest name of an interface: `IFNAMSIZ` of `linux/if.h` less its end.
+/// Longest name of an interface: `IFNAMSIZ` of `linux/if.h` minus the terminating zero.
 const LONGEST_INTERFACE: usize = 15;
 
-/// Links that were made for a chain to run over. Dropping it removes all of them.
+/// Links that were created for a chain. Dropping it removes all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Laid {
     /// The segments' ports.
     pub wires: Wires,
-    /// The namespace of each segment that has one of its own.
+    /// The namespace of each segment that has its own.
     pub namespaces: Vec<Namespace>,
-    /// Ends of the chain whose wires were made here.
+    /// Ends of the chain with links that were created here.
     made_ends: Vec<String>,
-    // Both ends of a wire are to go at once, which those of a namespace do not.
+    // Both ends of a link must be removed at once, which removing a namespace does not ensure.
     veths: Vec<Veth>,
-    /// The sockets of each machine's cards, west and east; none without machines.
+    /// The sockets of each virtual machine's NICs, west and east; none without virtual machines.
     pub cards: Vec<[PathBuf; 2]>,
-    /// Switch that joins machines, and the namespace that it is in.
+    /// Switch that connects virtual machines, and its namespace.
     switch: Option<Running>,
     switch_namespace: Option<Namespace>,
 }
 
 impl Laid {
-    /// Whether a port's other side is ours as well: then it is to come up, and soon.
+    /// Returns true if the other side of a port is also part of the chain: then it must come up soon.
     pub(crate) fn is_ours(&self, port: &str) -> bool {
         let mut ours = self.wires.joints.iter().flatten().chain(&self.made_ends);
         ours.any(|own| own == port)
     }
 
-    /// Fine while the programs run that packets pass between segments.
+    /// Returns an error if a program between segments has exited.
     pub(crate) fn check(&mut self) -> Result<(), DeviceError> {
         self.switch.as_mut().map_or(Ok(()), Running::check)
     }
@@ -50,7 +50,7 @@ impl Drop for Laid {
     }
 }
 
-/// Checks what can be checked before anything is made.
+/// Checks everything that can be checked before creation.
 pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     let wrong = |text: String| Err(DeployError::Chain(text));
     let distributed = chain.placement != Placement::Compact;
@@ -96,7 +96,7 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     Ok(())
 }
 
-/// Returns what nobody else can have at the same time, in words; none where ports do not get in each other's way.
+/// Returns the exclusive resource of a port, in words; none if ports do not conflict.
 fn what_it_takes(port: &PortSpec) -> Option<String> {
     match port.backend() {
         "memif" => Some(format!(
@@ -141,7 +141,7 @@ fn check_far_end(port: &PortSpec) -> Result<(), DeployError> {
     Ok(())
 }
 
-/// Makes the wires of a chain whose segments are `parts`; sockets lie in `folder`.
+/// Creates the links of a chain with the segments `parts`; sockets are in `folder`.
 pub(crate) fn lay(
     chain: &Chain,
     parts: &[(Vec<Stage>, Place)],
@@ -157,7 +157,7 @@ pub(crate) fn lay(
     let has_xdp = backends()
         .iter()
         .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
-    // Queues are dealt out for good; workers that join later have sockets of a group.
+    // Queues cannot be reassigned; workers that join later use sockets of a group.
     let has_xdp = has_xdp && !chain.has_room();
     let over = if has_xdp { "af_xdp" } else { "af_packet" };
     let last = parts.len() - 1;
@@ -204,7 +204,8 @@ pub(crate) fn lay(
     Ok(laid)
 }
 
-/// Makes the wires of a chain of `count` machines, and the switch that joins them, whose polling thread has `core`.
+/// Creates the links of a chain of `count` virtual machines, and the switch that connects them, with its polling thread
+/// on `core`.
 pub(crate) fn lay_for_machines(
     chain: &Chain,
     count: usize,
@@ -212,13 +213,13 @@ pub(crate) fn lay_for_machines(
     core: usize,
 ) -> Result<Laid, DeployError> {
     vm::can_run_chains()?;
-    // Inside each machine.
+    // This is the port inside each virtual machine.
     let [west, east] = vm::CARDS.map(|card| format!("af_packet:{card}"));
     let mut laid = Laid::default();
     laid.wires.ends = vec![west.clone(), east.clone()];
     laid.wires.joints = vec![[east.clone(), west.clone()]; count - 1];
     laid.made_ends = vec![west, east];
-    // A switch of its own namespace does not see interfaces of this one.
+    // A switch in its own namespace does not see interfaces of this one.
     let needs_ours = |port: &PortSpec| {
         !port.is_wire() && matches!(vm::switch_port(port), Ok(SwitchPort::Interface(_)))
     };
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_workers_cannot_have_is_said() {
+    fn unsupported_ports_and_placements_are_refused_with_a_remedy() {
         for (text, part) in [
             ("placement = \"threads\"\nports = [\"null:\"]", "1 ports"),
             (

@@ -1,4 +1,4 @@
-//! Errors of putting up, changing and taking down chains, said so that a person knows what to do.
+//! Errors of starting, changing and stopping chains, with advice.
 
 use std::io;
 use taut_engine::ChainError;
@@ -6,37 +6,37 @@ use taut_host::{CommandError, Missing, TestbedError};
 use taut_model::estimate::WrongValue;
 use taut_port::PortError;
 
-/// Reason why a chain cannot be put up, changed or taken down.
+/// Reason why a chain cannot be started, changed or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// The chain's file says something that cannot be.
+    /// The chain's file has an invalid value.
     #[error("{0}")]
     Chain(String),
     /// The chain's file cannot be read, or a function cannot be made.
     #[error(transparent)]
     File(#[from] ChainError),
-    /// A function cannot be where it is to be.
+    /// A function cannot run in its place.
     #[error("function \"{function}\": {reason}")]
     Function {
         /// Name of the function.
         function: String,
-        /// Reason, and what would do.
+        /// Reason, and the alternatives.
         reason: String,
     },
-    /// A port is wrong, or cannot be here.
+    /// A port is invalid, or cannot be used here.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A chain of that name is up.
+    /// A chain of that name is running.
     #[error(
         "chain \"{0}\" is up already: `taut chain down {0}` first, or give the file another `name`"
     )]
     NameTaken(String),
-    /// There is no chain of that name.
+    /// No chain has that name.
     #[error("no chain \"{name}\" is up; {known}")]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Names of the chains that there are.
+        /// Names of the running chains.
         known: String,
     },
     /// The supervisor of a chain has died, and its run folder is still there.
@@ -46,13 +46,13 @@ pub enum DeployError {
     Died {
         /// The chain's name.
         name: String,
-        /// Where its log is, in brackets; empty if it has none.
+        /// Path of its log, in brackets; empty if it has none.
         log: String,
     },
     /// The machine lacks something.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// A wire could not be made.
+    /// A link could not be created.
     #[error("cannot make a wire: {0}")]
     Wire(#[from] CommandError),
     /// Namespaces are not possible.
@@ -63,21 +63,21 @@ pub enum DeployError {
     Segment {
         /// Name of the segment.
         segment: String,
-        /// Last words of the segment.
+        /// Last output of the segment.
         reason: String,
     },
-    /// The system refused.
+    /// The system reported an error.
     #[error("{what}: {source}")]
     System {
-        /// Action that the system refused.
+        /// The failed action.
         what: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// A figure that no cost can have.
+    /// A value that no cost can have.
     #[error(transparent)]
     Value(#[from] WrongValue),
-    /// The program was told to stop before the chain was up.
+    /// The program was stopped before the chain was running.
     #[error("stopped before the chain was up")]
     Stopped,
 }
@@ -90,7 +90,7 @@ impl DeployError {
         }
     }
 
-    /// True where the machine lacks something (exit code 3) rather than the input being wrong (2).
+    /// Returns true if the machine lacks something (exit code 3); otherwise the input is wrong (2).
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Port(e) | Self::File(ChainError::Port(e)) => e.is_missing(),
@@ -104,7 +104,7 @@ impl DeployError {
     }
 }
 
-/// Returns in one line what a program that others wrote had to say.
+/// Returns the message of another program in one line.
 pub(crate) fn in_one_line(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     text.lines().map(str::trim).collect::<Vec<_>>().join("; ")

@@ -1,6 +1,7 @@
-//! Estimate of what a chain will cost, before it is up: cycles of each function as measured here, input and output, and hand-overs
-//! go into the chain model ([`taut_model::chain`]); with wake-ups and fibre that gives a round trip, with the resource model
-//! ([`taut_model::resource`]) the highest rate, and from both whether the budget holds. (Gallenmüller 2021, section 5.2.)
+//! Estimates the cost of a chain before it runs. The chain model ([`taut_model::chain`]) combines the cycles of each function as
+//! measured here, of input and output, and of passing packets between functions. With wakeups and fibre this gives a round trip,
+//! and with the resource model ([`taut_model::resource`]) the highest rate; from both follows whether the budget is met.
+//! (Gallenmüller 2021, section 5.2.)
 
 use crate::DeployError;
 use crate::classify::{Placed, classify};
@@ -20,8 +21,8 @@ use taut_model::link::propagation::Medium;
 use taut_model::resource::{Costs, Machine, Packets};
 use taut_sys::Clock;
 
-/// Cycles of receiving and sending a packet where that cannot be measured in this process: as measured once, on virtual
-/// Ethernet and a virtual machine (docs/runs/measured/io-costs.toml); the published value for DPDK.
+/// Cycles of receiving and sending a packet where this process cannot measure them. They were measured once, on virtual
+/// Ethernet and a virtual machine (docs/runs/measured/io-costs.toml); the value for DPDK is published.
 const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("af_xdp", 5_900.0),
     ("af_packet", 15_000.0),
@@ -38,22 +39,22 @@ const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// Measured now, on this machine.
+    /// Measured in this run, on this machine.
     Measured,
-    /// Measured now, by the kernel, on frames of this process.
+    /// Measured in this run, by the kernel, on frames of this process.
     InKernel,
-    /// Measured now, of the version in user space, for one that runs in the kernel.
+    /// Measured in this run, with the user-space version of a function that runs in the kernel.
     StandIn,
     /// Measured before, by `taut bench io`.
     Bench,
-    /// Figures measured elsewhere, or published.
+    /// Measured elsewhere, or published.
     Assumed,
-    /// Follows from the waiting policy.
+    /// Derived from the waiting policy.
     Policy,
 }
 
 impl Basis {
-    /// Name of the origin.
+    /// Returns the name of the origin.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -73,16 +74,17 @@ pub struct Settings {
     pub payloads_bytes: Vec<usize>,
     /// Length of each block of a measurement.
     pub block: Duration,
-    /// Times that a thread is woken.
+    /// Number of measured wakeups.
     pub wake_ups: usize,
-    /// Fibre between the chain and whoever sends to it, one way, kilometres.
+    /// Fibre between the chain and its peer, one way, kilometres.
     pub distance_km: f64,
-    /// Costs of ports as they were measured before. They go before what can be measured now, which has both ends on one core.
+    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, which has both ends
+    /// on one core.
     pub io: Option<IoCosts>,
 }
 
 impl Default for Settings {
-    /// The payloads of Xia et al., and some tenths of a second in all.
+    /// The defaults are the payloads of Xia et al., and a total of some tenths of a second.
     fn default() -> Self {
         Self {
             payloads_bytes: vec![256, 1400],
@@ -94,81 +96,81 @@ impl Default for Settings {
     }
 }
 
-/// Row of one function, with what it costs at each payload.
+/// A function and its costs at each payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionRow {
     /// Name of the function.
     pub name: String,
-    /// Place where the function runs, and why.
+    /// Place of the function, and the reason.
     #[serde(flatten)]
     pub placed: Placed,
     /// Origin of the costs.
     pub basis: Basis,
-    /// Costs by payload, in the order asked for.
+    /// Costs by payload, in the requested order.
     pub costs: Vec<BothWays>,
 }
 
 /// A part of a round trip.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// Name of what takes the time.
+    /// Name of the part.
     pub what: String,
     /// Typical time, ns.
     pub typical_ns: f64,
-    /// Longest time, interruptions of the machine aside, ns.
+    /// Longest time, without interruptions of the machine, ns.
     pub longest_ns: f64,
     /// Origin of these figures.
     pub basis: Basis,
 }
 
-/// Time that one packet and its answer take through the chain, without the ends' own work.
+/// Time that one packet and its reply need for the chain, without the ends.
 #[derive(Debug, Clone, Serialize)]
 pub struct RoundTrip {
     /// UDP payload, bytes.
     pub payload_bytes: usize,
-    /// Sum of the parts, ns.
+    /// Sum of the typical times, ns.
     pub typical_ns: f64,
-    /// Sum of the parts, ns.
+    /// Sum of the longest times, ns.
     pub longest_ns: f64,
-    /// Parts that the round trip is made of.
+    /// Parts of the round trip.
     pub parts: Vec<Part>,
 }
 
-/// Rate that the busiest core of the chain can carry, in full batches.
+/// Highest rate of the busiest core of the chain, in full batches.
 #[derive(Debug, Clone, Serialize)]
 pub struct Rate {
     /// UDP payload, bytes.
     pub payload_bytes: usize,
-    /// Packets per second in one direction, with nothing in the other.
+    /// Packets per second in one direction, without packets in the other.
     pub one_way_pps: f64,
-    /// Packets per second in each direction, each with its answer.
+    /// Packets per second in each direction, each with its reply.
     pub both_ways_pps: f64,
-    /// The first of them with its interval, which the intervals of all costs together give it.
+    /// The rate in one direction with its interval, derived from the intervals of all costs.
     pub one_way: Figure,
-    /// The second of them with its interval.
+    /// The rate in each direction with its interval.
     pub both_ways: Figure,
-    /// Name of what limits the rate.
+    /// Name of the bottleneck.
     pub busiest: String,
 }
 
-/// Whether the budget of the file holds.
+/// The verdict on the file's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holds {
-    /// The budget holds also for the packets that take longest.
+    /// The budget is met even by the slowest packets.
     Yes,
-    /// The budget holds for most packets, but not for those that take longest.
+    /// The budget is met by most packets, but not by the slowest.
     Mostly,
-    /// The budget holds for no packets.
+    /// The budget is met by no packets.
     No,
 }
 
-/// Estimate of what a chain will cost.
+/// The estimated cost of a chain.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Name of the chain; none if its file does not say.
+    /// Name of the chain; none if its file has none.
     pub name: Option<String>,
-    /// Ticks of the time-stamp counter per second: what cycles are.
+    /// Ticks of the time-stamp counter per second, the unit of cycles.
     pub tsc_hz: f64,
     /// Packets in a full batch.
     pub batch: usize,
@@ -180,14 +182,14 @@ pub struct Estimate {
     pub rates: Vec<Rate>,
     /// Budget of the file, ns.
     pub budget_ns: Option<f64>,
-    /// Whether the budget holds, for the payload that takes longest.
+    /// The verdict on the budget, for the slowest payload.
     pub holds: Option<Holds>,
-    /// Notes that a reader has to know about the figures.
+    /// Notes about the values.
     pub notes: Vec<String>,
 }
 
 impl Estimate {
-    /// The round trip that takes longest.
+    /// Returns the slowest round trip.
     pub fn slowest(&self) -> Option<&RoundTrip> {
         let trips = self.round_trips.iter();
         trips.max_by(|a, b| a.typical_ns.total_cmp(&b.typical_ns))
@@ -195,20 +197,20 @@ impl Estimate {
 }
 
 impl RoundTrip {
-    /// The part that takes most of it.
+    /// Returns its longest part.
     pub fn largest(&self) -> Option<&Part> {
         let parts = self.parts.iter();
         parts.max_by(|a, b| a.typical_ns.total_cmp(&b.typical_ns))
     }
 }
 
-/// Measures what can be measured here and sums it up.
+/// Measures as much as possible here and sums it up.
 ///
 /// # Errors
-/// For a chain that cannot be, and for what the machine lacks.
+/// The chain is invalid, or the machine lacks something.
 pub fn estimate(chain: &Chain, settings: &Settings) -> Result<Estimate, DeployError> {
     let cores = cores(chain)?;
-    // On a thread of its own, as that stays on its core.
+    // The thread is separate, because it is pinned to its core.
     let measure = || {
         let clock = Clock::calibrate(Duration::from_millis(20));
         estimate_on(chain, settings, &cores, &clock)
@@ -233,7 +235,7 @@ fn estimate_on(
     let sleeps_until_woken = parts.iter().any(|part| part.chain.wait == Wait::Interrupt);
     let wake = sleeps_until_woken.then(|| measure::wake_up(clock, settings.wake_ups));
     let wake = wake.transpose()?;
-    // Whoever is woken may be anywhere; what is measured from here on stays where the first worker would be.
+    // A woken thread may run anywhere; later measurements run on the first worker's core.
     if let Some(first) = cores.first() {
         taut_host::pin_current_thread(*first).map_err(|e| DeployError::Chain(e.to_string()))?;
     }
@@ -370,7 +372,7 @@ fn notes(functions: &[FunctionRow], parts: &[Segment], was_woken: bool) -> Vec<S
     notes
 }
 
-/// Wires as the placement has them, to nowhere.
+/// Returns the links of the placement, without creating them.
 fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
     let joint = |at: usize| match chain.placement {
         Placement::Threads => ["", ""].map(|_| format!("pair:plan{at}")),
@@ -388,14 +390,14 @@ fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
     })
 }
 
-/// What passes frames between interfaces in the kernel.
+/// Backend name of forwarding between interfaces in the kernel.
 const XDP: &str = "XDP";
 
-/// Costs of input and output, and where they come from.
+/// Costs of input and output, and their origin.
 struct Ios<'a> {
-    /// What was measured before.
+    /// Costs from an earlier measurement.
     bench: Option<&'a IoCosts>,
-    /// By backend, of those that were not.
+    /// Other costs, by backend.
     known: BTreeMap<&'static str, (Cost, Basis)>,
 }
 
@@ -438,7 +440,7 @@ impl<'a> Ios<'a> {
         found
     }
 
-    /// Notes on what was not measured now.
+    /// Returns notes on costs that were not measured in this run.
     fn notes(&self, parts: &[Segment]) -> Vec<String> {
         let of = |wanted: Basis| {
             let all = parts.iter().flat_map(|part| self.of(part));
@@ -460,8 +462,8 @@ impl<'a> Ios<'a> {
     }
 }
 
-/// Returns costs as they were measured before. Where nobody measured packets that come alone, they cost as much as one of many, which is
-/// too little.
+/// Returns costs from an earlier measurement. Without a measurement of single packets, they get the cost of a packet in a batch, which
+/// is too low.
 fn of_bench(costs: &PortCosts) -> Cost {
     let measured = |cycles: &Cycles| Measured {
         median: cycles.cycles,
@@ -496,13 +498,13 @@ fn constant(cycles: f64) -> Cost {
     }
 }
 
-/// Sums of all that is known of a chain at one payload.
+/// The known costs of a chain at one payload.
 struct Sums<'a> {
     parts: &'a [Segment],
     bases: &'a [Basis],
     costs: &'a [BothWays],
     ios: &'a Ios<'a>,
-    /// Handing a packet from one function of a worker to the next.
+    /// Cost of passing a packet from one function of a worker to the next.
     hand_over: Cost,
     wake: Option<(Measured, f64)>,
     hz: f64,
@@ -513,7 +515,7 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Returns each segment with the place of its first function in the file.
+    /// Returns each segment with the position of its first function in the file.
     fn numbered(&self) -> impl Iterator<Item = (&Segment, usize)> {
         let mut first = 0;
         self.parts.iter().map(move |part| {
@@ -527,8 +529,8 @@ impl Sums<'_> {
         if self.goes_back { 2.0 } else { 1.0 }
     }
 
-    /// Returns the cycles of a packet through a segment, the first function of which is number `first` of the file, by the chain model.
-    /// Accesses are part of what was measured of each function, in a row with the others.
+    /// Returns the cycles of a packet in a segment by the chain model; its first function is number `first` of the file. Memory
+    /// accesses are part of each function's measured cost, as the functions were measured together.
     fn cycles(
         &self,
         part: &Segment,
@@ -536,12 +538,12 @@ impl Sums<'_> {
         way: fn(&BothWays) -> &Cost,
         load: fn(&Cost) -> Option<Measured>,
     ) -> Result<ChainCycles, DeployError> {
-        // Where no packet came, nothing is known; a note says so.
+        // Without packets the cost is unknown; a note reports that.
         let known = |cost: &Cost| load(cost).map_or(Ok(Figure::ZERO), Measured::estimate);
         let ios = self.ios.of(part);
         let mut io_cycles = Figure::ZERO;
         for (_, cost, _) in &ios {
-            // Received on the one, sent on the other: half of each, or all of the only one.
+            // A packet is received on one and sent on the other: half of each cost, or all of a single one.
             io_cycles = io_cycles.plus(known(cost)?.times(1.0 / ios.len() as f64));
         }
         let functions = part.chain.functions.iter().zip(&self.costs[first..]);
@@ -616,7 +618,7 @@ impl Sums<'_> {
         })
     }
 
-    /// Returns what a packet waits for a worker that was resting, in each direction.
+    /// Returns the time that a packet waits for a sleeping worker, in each direction.
     fn wait(&self, part: &Segment) -> Option<Part> {
         if part.chain.place == Place::Kernel {
             return None;
@@ -640,13 +642,13 @@ impl Sums<'_> {
         })
     }
 
-    /// Returns the rates of the core that carries least, by the resource model.
+    /// Returns the rates of the busiest core, by the resource model.
     fn rate(&self) -> Result<Rate, DeployError> {
-        // Workers on one core add up; what runs in the kernel runs where packets come in.
+        // Workers on one core add up; programs in the kernel run where packets arrive.
         let mut by_core: BTreeMap<_, (Vec<&str>, Figure, Figure)> = BTreeMap::new();
         for (at, (part, first)) in self.numbered().enumerate() {
             let key = part.chain.core.ok_or(at);
-            // Each of several workers has its share of the packets.
+            // Each of several workers gets its fraction of the packets.
             let share = 1.0 / part.chain.workers as f64;
             let total = |way| self.cycles(part, first, way, |cost| cost.full);
             let forth = total(|cost| &cost.forth)?.total.times(share);
@@ -663,7 +665,7 @@ impl Sums<'_> {
         let core = Machine::new(1, self.hz)?;
         let packets = Packets::new((self.payload_bytes + AROUND_BYTES) as f64, 1.0)?;
         let carried = |cycles: Figure| -> Result<Figure, DeployError> {
-            // Whatever was measured, a packet takes a cycle.
+            // A packet takes at least one cycle, whatever was measured.
             let cycles = cycles.map(|cycles| cycles.max(1.0));
             let costs = Costs::per_packet(Figure::ZERO, cycles);
             Ok(core.carried(&costs, &packets, None)?.highest.estimate)
@@ -703,14 +705,14 @@ mod tests {
             payloads_bytes: vec![256],
             block: Duration::from_micros(200),
             wake_ups: 10,
-            // 2 x 25 km take a quarter of a millisecond ([Xia], Fig. 2).
+            // A distance of 2 x 25 km takes a quarter of a millisecond ([Xia], Fig. 2).
             distance_km: 25.0,
             io: None,
         };
         estimate(chain, &settings).unwrap()
     }
 
-    /// Makes an estimate with all of it known: 1000 cycles a function each way, at 1 GHz.
+    /// Makes an estimate with known costs: 1000 cycles per function and direction, at 1 GHz.
     fn known(head: &str, functions: &[&str], wake_ns: Option<f64>) -> (RoundTrip, Rate) {
         let chain = chain(head, functions);
         let parts = segments(&chain, &plan_wires(&chain).unwrap(), &[0, 1]).unwrap();
@@ -732,7 +734,7 @@ mod tests {
             bases: &vec![Basis::Measured; functions.len()],
             costs: &costs,
             ios: &ios,
-            // The published one of Snabb.
+            // The value is that published for Snabb.
             hand_over: constant(35.0),
             wake,
             hz: 1e9,
@@ -746,9 +748,9 @@ mod tests {
     const FORWARD: &str = "name = \"forward\"";
 
     #[test]
-    fn a_compact_chain_is_its_functions_one_io_and_the_hand_overs() {
+    fn a_compact_chain_costs_its_functions_transitions_and_one_io() {
         let (trip, rate) = known("", &[FORWARD; 3], None);
-        // Twice: three functions, input and output, two hand-overs.
+        // Each direction has three functions, input and output, and two steps between functions.
         assert_eq!(trip.typical_ns, 2.0 * (3000.0 + 100.0 + 70.0));
         assert_eq!(trip.longest_ns, trip.typical_ns);
         assert_eq!(rate.one_way_pps.round(), (1e9_f64 / 3170.0).round());
@@ -757,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn several_workers_have_as_many_times_the_rate_and_the_round_trip_of_one() {
+    fn two_workers_double_the_rate_and_leave_latency_unchanged() {
         let (alone, rate_alone) = known("", &[FORWARD; 3], None);
         let (trip, rate) = known("workers = 2", &[FORWARD; 3], None);
         assert_eq!(trip.typical_ns, alone.typical_ns);
@@ -766,11 +768,11 @@ mod tests {
     }
 
     #[test]
-    fn processes_have_an_io_and_a_wake_up_each_and_the_busiest_core_limits() {
+    fn processes_add_io_and_wakeups_and_the_busiest_core_limits() {
         let head = "placement = \"processes\"";
         let (trip, rate) = known(head, &[FORWARD; 3], Some(5000.0));
         let io = 2.0 * 3.0 * 100.0;
-        // The outer ones cannot be woken by `null`: they sleep 50 us at most.
+        // `null` cannot wake the outer ones: they sleep 50 us at most.
         let waits = 2.0 * (25_000.0 + 5_000.0 + 25_000.0);
         assert_eq!(trip.typical_ns, 6000.0 + io + waits);
         assert_eq!(
@@ -790,7 +792,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_known_cost_is_measured_and_its_budget_judged() {
+    fn a_measured_chain_is_compared_with_its_latency_budget() {
         let burn = "name = \"burn\"\ncycles = 600000";
         let tight = quick(&chain("budget = \"300us\"", &[FORWARD, burn]));
         let fibre = &tight.round_trips[0].parts[0];
@@ -802,7 +804,7 @@ mod tests {
         assert_eq!(tight.holds, Some(Holds::No));
         let slowest = tight.slowest().unwrap();
         assert_eq!(slowest.largest().unwrap().what, "function burn");
-        // Both ways.
+        // The minimum is that of both directions.
         let least_ns = 2.0 * 600_000.0 / tight.tsc_hz * 1e9;
         assert!(slowest.typical_ns > 0.95 * least_ns, "{slowest:?}");
         let loose = quick(&chain("budget = \"10s\"", &[FORWARD, burn]));
@@ -811,7 +813,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_in_the_kernel_is_said_to_be_measured_elsewhere() {
+    fn an_estimate_notes_that_kernel_functions_are_measured_elsewhere() {
         let estimate = quick(&chain("placement = \"namespaces\"", &[FORWARD]));
         let parts = &estimate.round_trips[0].parts;
         let basis = |what: &str| {
@@ -831,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_were_measured_before_cost_what_was_measured_and_say_when() {
+    fn port_costs_use_earlier_measurements_and_report_their_date() {
         let cycles = |cycles| Cycles {
             cycles,
             low: cycles,
@@ -886,7 +888,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_packet_reaches_is_said() {
+    fn an_estimate_notes_functions_that_no_packet_reaches() {
         let estimate = quick(&chain("", &["name = \"impair\"\nloss = 1.0", FORWARD]));
         assert!(
             estimate

@@ -1,26 +1,25 @@
-//! A chain of functions spread over threads, processes, namespaces or machines: what it is made of, and who keeps it
-//! up.
+//! A chain of functions spread over threads, processes, namespaces or machines: its segments and its supervisor.
 //!
 //! The types to know:
 //!
 //! - [`Segment`]: a part of the chain whose functions share a worker, as a chain file of its own.
-//! - [`Deployment`]: a chain that is up, and its supervisor.
-//! - [`Estimate`]: what a chain will cost before it is up.
+//! - [`Deployment`]: a running chain, and its supervisor.
+//! - [`Estimate`]: the cost of a chain before it runs.
 //!
-//! `taut chain up` has [`segments`] split the chain, a pure function, and [`Deployment::up`] make the wires (`ends.rs`)
-//! and start `taut forward` for each segment (`process.rs`). [`Deployment::keep_up`] then hears what the processes say,
-//! starts again what dies, and answers at the control socket, where [`ask`] and [`down`] are the other side. `taut
-//! chain plan` calls [`estimate()`]: [`classify()`] says where each function runs, `measure.rs` what it costs here, and
-//! the models of `taut_model` what that makes of rate and round trip. [`vm`] runs a chain in a virtual machine,
-//! [`manifest`] writes it down for Kubernetes and OpenStack.
+//! For `taut chain up`, [`segments`] splits the chain, a pure function. [`Deployment::up`] then creates the links
+//! (`ends.rs`) and starts `taut forward` for each segment (`process.rs`). [`Deployment::keep_up`] reads the messages of
+//! the processes, restarts those that die, and serves the control socket, to which [`ask`] and [`down`] connect.
+//! `taut chain plan` calls [`estimate()`]. [`classify()`] chooses the place of each function, `measure.rs` measures its
+//! cost here, and the models of `taut_model` derive rate and round trip. [`vm`] runs a chain in a virtual machine,
+//! [`manifest`] describes it for Kubernetes and OpenStack.
 //!
 //! Begin with `segment.rs`, then `deployment.rs`.
 //!
 //! # Processes
 //!
 //! Each segment is a chain file that `taut forward` runs, so a person can type everything that runs. The supervisor
-//! reads the JSON lines of the processes (`taut_engine::Report`), restarts a process that exits, counts the packets
-//! lost until then (`deployment/gap.rs`), and writes changed functions to the standard input of the processes
+//! reads the JSON lines of the processes (`taut_engine::Report`), restarts a process that exits, and counts the packets
+//! lost until then (`deployment/gap.rs`). It writes changed functions to the standard input of the processes
 //! (`deployment/update.rs`). A process ends when its standard input closes, so it does not outlive a killed supervisor.
 //! Names of namespaces and links contain the process number of the supervisor, and the next supervisor deletes stale
 //! ones. The name of a chain and the claim of a machine are locks in the user's run folder. A segment that has read its
@@ -41,10 +40,10 @@ mod deployment;
 mod ends;
 mod error;
 mod estimate;
+mod function_files;
 mod lines;
 pub mod manifest;
 mod measure;
-mod named;
 mod origin;
 mod process;
 pub mod run_folder;

@@ -1,11 +1,11 @@
-//! Lines of what a process prints: whatever it prints, they go on until it ends.
+//! Lines of a process's output: reading continues until the process ends, whatever it prints.
 
 use std::io::{BufRead, Read};
 
-/// Longest line, bytes; what is longer comes in several.
+/// Longest line, bytes; longer ones are split.
 const LONGEST: u64 = 16 << 20;
 
-/// Reads the next line, without what ends it; none at the end. Bytes that are no text are shown as such.
+/// Reads the next line, without its end; none at the end of the output. Invalid UTF-8 is replaced.
 pub(crate) fn next_line(reader: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     match reader.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_or_no_line_ends_nothing() {
+    fn invalid_utf8_and_long_lines_do_not_end_the_reader() {
         let mut said = b"one\r\n\xff\xfe plugin\n".to_vec();
         said.resize(said.len() + LONGEST as usize + 3, b'x');
         said.extend(b"\nlast");

@@ -1,5 +1,5 @@
-//! Measurement of what the functions of a chain, the ports of one process and a wake-up cost on this machine: measured
-//! in some milliseconds, in this process, with warm caches and nobody else on the core.
+//! Measures the cost of a chain's functions, of the ports of one process and of a wakeup on this machine. A measurement
+//! takes some milliseconds in this process, with warm caches and an otherwise idle core.
 
 use crate::DeployError;
 use serde::Serialize;
@@ -15,19 +15,19 @@ use taut_wire::UdpFlow;
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Blocks of rounds, of which the median is taken.
+/// Number of blocks, over which the median is computed.
 const BLOCKS: usize = 15;
 
 /// Bytes around a UDP payload: Ethernet, IPv4, UDP, frame check sequence.
 pub(crate) const AROUND_BYTES: usize = 14 + 20 + 8 + 4;
 
-/// Time for two ports of this process to find each other.
+/// Timeout for two ports of this process to connect.
 const LINK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Slots of the pool that the packets of a measurement come from.
+/// Number of buffers in the pool of a measurement.
 const SLOTS: u32 = 1024;
 
-/// A figure, as the median of some blocks.
+/// A measured value: the median of several blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
     /// Median of the blocks.
@@ -54,14 +54,14 @@ impl Measured {
         })
     }
 
-    /// Returns the figure as the models reckon with it: one that was not measured is taken as exact.
+    /// Returns the value for the models: a value without an interval counts as exact.
     ///
     /// # Errors
-    /// [`WrongValue`] for numbers that cannot be.
+    /// [`WrongValue`] for invalid numbers.
     pub(crate) fn estimate(self) -> Result<Estimate, WrongValue> {
         match self.n {
             0 => Estimate::given(self.median),
-            // A single block has an interval that covers nothing.
+            // The interval of a single block covers nothing.
             _ => Estimate::new(
                 self.median,
                 self.low,
@@ -75,7 +75,7 @@ impl Measured {
 /// Cycles of the time-stamp counter per packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Cost of a packet that comes alone. None where no packet came this far.
+    /// Cost of a single packet. It is none if no packet reached this function.
     pub alone: Option<Measured>,
     /// Cost of a packet in a full batch.
     pub full: Option<Measured>,
@@ -86,11 +86,11 @@ pub struct Cost {
 pub struct BothWays {
     /// Cost for packets from the first port.
     pub forth: Cost,
-    /// Cost for the answers to them.
+    /// Cost for the replies to them.
     pub back: Cost,
 }
 
-/// Time that a measurement of one size and one batch takes.
+/// Settings of a measurement: its time per size and batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) block: Duration,
@@ -98,15 +98,16 @@ pub(crate) struct Effort {
     pub(crate) batch: usize,
 }
 
-/// Functions that a hand-over is measured with: their distance from one function is what the interval is shared by.
+/// Number of functions in the measurement of passing packets on: the interval is divided by the difference to one
+/// function.
 const HANDING_OVER: usize = 9;
 
-/// Times that a batch passes such a chain between two looks at the counter.
+/// Passes of a batch through such a chain between two readings of the counter.
 const PASSES: u64 = 64;
 
-/// Measures what it costs to hand a packet from one function of a worker to the next, as the worker does it: what a chain of functions
-/// that do nothing gains in cycles with each of them. It contains the call of a function, which the function's own cost has as well, so
-/// it is an upper bound. (Gallenmüller 2021, section 5.2.2, second step.)
+/// Measures the cost of passing a packet from one function of a worker to the next, as the worker does it. The result is the additional
+/// cycles per function in a chain of functions that do nothing. It includes the call of a function, which is also part of the
+/// function's own cost, so it is an upper bound. (Gallenmüller 2021, section 5.2.2, second step.)
 pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployError> {
     let functions = |count: usize| {
         let forward = Stage {
@@ -137,7 +138,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
             while begun.elapsed() < effort.block {
                 gained.push(cycles(&mut more) - cycles(&mut one));
             }
-            // What interrupts one of them is no part of it.
+            // Interruptions of a block are not part of the cost.
             let gained = median(&gained).unwrap_or_default();
             (gained / (HANDING_OVER - 1) as f64).max(0.0)
         };
@@ -154,7 +155,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
     Ok(cost)
 }
 
-/// Settings by which a function reaches beyond its process, which a measurement must not.
+/// Settings by which a function has effects outside of its process, which a measurement must not have.
 const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
 
 fn kept_inside(stage: &Stage) -> Stage {
@@ -167,14 +168,14 @@ fn kept_inside(stage: &Stage) -> Stage {
     stage
 }
 
-/// Measures what each function of the chain costs for UDP packets of a payload, forth and back, as they come to it from
-/// the functions before.
+/// Measures the cost of each function of the chain for UDP packets of a payload, in both directions, as they arrive
+/// from the functions before.
 pub(crate) fn functions(
     chain: &Chain,
     payload_bytes: usize,
     effort: Effort,
 ) -> Result<Vec<BothWays>, DeployError> {
-    // With the frame check sequence, which the frame does not have.
+    // The size includes the frame check sequence, which the frame lacks.
     let frame = UdpFlow::default().frame(payload_bytes + AROUND_BYTES);
     let frame =
         frame.map_err(|e| DeployError::Chain(format!("payload of {payload_bytes} bytes: {e}")))?;
@@ -194,7 +195,7 @@ pub(crate) fn functions(
     let count = rounds.functions.len();
     let mut all = vec![BothWays::default(); count];
     for (is_full, size) in [(false, 1), (true, effort.batch)] {
-        // Caches, tables and branch prediction are as they will stay.
+        // After this, caches, tables and branch prediction are in a steady state.
         rounds.block(size, effort.block);
         let blocks: Vec<Block> = (0..BLOCKS)
             .map(|_| rounds.block(size, effort.block))
@@ -217,7 +218,7 @@ pub(crate) fn functions(
     Ok(all)
 }
 
-/// Ticks and packets of each function, by way.
+/// Ticks and packets of each function, by direction.
 struct Block {
     sums: [Vec<(u64, u64)>; 2],
 }
@@ -229,13 +230,13 @@ impl Block {
     }
 }
 
-/// A chain that is called without ports.
+/// A chain without ports.
 struct Rounds {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
-    /// Whether what comes out at the far end comes back.
+    /// True if packets that leave at the far end come back.
     answers: bool,
-    /// Cost of looking at the counter.
+    /// Cost of reading the counter.
     overhead_ticks: u64,
     frame: Vec<u8>,
     batch: Batch,
@@ -250,7 +251,7 @@ impl Rounds {
         };
         let begun = Instant::now();
         while begun.elapsed() < duration {
-            // As often as makes looking at the clock cheap.
+            // The repetition makes the cost of reading the clock small.
             for _ in 0..8 {
                 self.round(size, &mut block);
             }
@@ -303,13 +304,13 @@ impl Rounds {
     }
 }
 
-/// Packets that a program in the kernel is given at a time to be timed: each time takes the kernel some 10 ms beside.
+/// Number of repetitions of a packet in a timed run of a kernel program; each run has an overhead of some 10 ms.
 const KERNEL_REPEATS: u32 = 1000;
-/// Such packets for a program that lengthens them: it gets its own packet again.
+/// Number of repetitions for a program that lengthens packets, as it gets its own output again.
 const LENGTHENING_REPEATS: u32 = 16;
 
-/// Measures what a function costs in the kernel, where it can be tried without an interface; `hz` makes cycles of the
-/// kernel's nanoseconds.
+/// Measures the cost of a function in the kernel, if it can run without an interface; `hz` converts the kernel's
+/// nanoseconds to cycles.
 pub(crate) fn in_kernel(
     chain: &Chain,
     stage: &Stage,
@@ -317,7 +318,7 @@ pub(crate) fn in_kernel(
     hz: f64,
 ) -> Option<BothWays> {
     let single = Chain::new(chain.ports.clone(), vec![stage.clone()]);
-    // What the machine lacks (root, mostly) is no reason to have no estimate.
+    // An unmet requirement (usually root) must not prevent an estimate.
     let Ok(InKernel::Functions { functions, .. }) = single.in_kernel() else {
         return None;
     };
@@ -345,7 +346,7 @@ pub(crate) fn in_kernel(
             alone: measured,
             full: measured,
         };
-        // What is dropped has no answer.
+        // A dropped packet has no reply.
         let Some(passed) = passed else {
             break;
         };
@@ -355,7 +356,7 @@ pub(crate) fn in_kernel(
     Some(both)
 }
 
-/// Makes an IPv4 UDP frame the answer to itself; checksums stay right.
+/// Turns an IPv4 UDP frame into its reply; checksums stay valid.
 fn turn_around(frame: &mut [u8]) {
     let is_plain = frame.len() >= 42 && frame[12..15] == [0x08, 0x00, 0x45] && frame[23] == 17;
     if is_plain {
@@ -369,8 +370,8 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// Measures what receiving and sending a packet costs a worker with such ports, of the backends of which both ends can
-/// be in this process; none for others. Both ends on one core: what passes between two cores costs more.
+/// Measures the cost of receiving and sending a packet for a worker with such ports, for backends that allow both ends
+/// in this process; none for others. Both ends are on one core: passing packets between two cores costs more.
 pub(crate) fn io(
     backend: &str,
     payload_bytes: usize,
@@ -410,12 +411,12 @@ pub(crate) fn io(
     Ok(Some(cost))
 }
 
-/// Ends of a link: two ports that are joined.
+/// The ends of a link: two connected ports.
 struct Ends {
     ports: [Box<dyn Port>; 2],
-    /// Resources, one for each port, as two processes have.
+    /// Resources of each port, as in two processes.
     resources: [Resources; 2],
-    /// Directions in which packets pass.
+    /// Number of directions of packets.
     ways: usize,
 }
 
@@ -450,7 +451,7 @@ impl Ends {
         }))
     }
 
-    /// Ticks of sending on one port and receiving on the other, and how many packets came.
+    /// Returns the ticks of sending on one port and receiving on the other, and the number of packets that arrived.
     fn pass(&mut self, from: usize, size: usize, length: u16) -> (u64, u64) {
         let mut batch = Batch::new();
         self.resources[from].pool().fill(&mut batch, size, length);
@@ -463,8 +464,8 @@ impl Ends {
     }
 }
 
-/// Measures how long it takes from the moment that a sleeping thread is woken through a file until it runs, ns: median
-/// and, for the longest of them, the largest of `times`.
+/// Measures the time from waking a sleeping thread through a file until it runs, ns. Returns the median, and the
+/// largest of `times` as the longest.
 pub(crate) fn wake_up(clock: &Clock, times: usize) -> Result<(Measured, f64), DeployError> {
     let failed = |e: std::io::Error| DeployError::system("cannot measure a wake-up", e);
     let (mut asleep, mut waker) = std::io::pipe().map_err(failed)?;
@@ -478,7 +479,7 @@ pub(crate) fn wake_up(clock: &Clock, times: usize) -> Result<(Measured, f64), De
     });
     let mut woken = Vec::with_capacity(times);
     for _ in 0..times {
-        // Long enough for the other one to be asleep, and its core with it.
+        // The pause is long enough for the other thread, and its core, to fall asleep.
         std::thread::sleep(Duration::from_millis(1));
         woken.push(ticks());
         waker.write_all(&[0]).map_err(failed)?;
@@ -514,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_function_of_known_cost_costs_what_it_says() {
-        // A machine with other work to do takes the core away: one good attempt is enough.
+        // A busy machine may preempt the thread: one good attempt is enough.
         let mut attempts = (0..10).map(|_| {
             let all = measured(&["forward", "burn(cycles=5000)"]);
             let of = |cost: &Cost| [cost.alone.unwrap(), cost.full.unwrap()];
@@ -532,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_packet_comes_to_has_no_cost() {
+    fn a_function_that_no_packet_reaches_has_no_cost() {
         let all = measured(&["impair(loss=1.0)", "forward"]);
         assert!(all[0].forth.full.is_some());
         assert_eq!(
@@ -542,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_is_an_answer() {
+    fn replies_swap_addresses_and_ports_and_pass_functions_in_reverse() {
         let frame = UdpFlow::default().frame(100).unwrap();
         let mut answer = frame.clone();
         turn_around(&mut answer);
@@ -551,7 +552,7 @@ mod tests {
         assert_eq!(answer[34..36], frame[36..38]);
         turn_around(&mut answer);
         assert_eq!(answer, frame);
-        // Encrypted on the way out, decrypted on the way in: as long as it was.
+        // Packets are encrypted on the way out and decrypted on the way in, so their length is unchanged.
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("key");
         std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
@@ -568,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_in_the_kernel_are_timed_there_where_that_is_possible() {
+    fn kernel_functions_are_timed_in_the_kernel_where_possible() {
         let ports = ["null:", "null:"].map(|text| PortSpec::parse(text).unwrap());
         let xor = "xor(key=7)".parse().unwrap();
         let chain = Chain::new(ports.to_vec(), vec![xor]);

@@ -1,5 +1,5 @@
-//! Costs of input and output that were measured before, by `taut bench io`: how old they are, how quiet the machine was, and whether it
-//! was this one, in words.
+//! Describes earlier measurements of input and output costs by `taut bench io`: their age, the noise of the machine, and whether it was
+//! this machine.
 
 use std::time::{Duration, SystemTime};
 use taut_host::Machine;
@@ -8,14 +8,14 @@ use taut_results::{MOST_TAKEN, moment};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns when, where and how quietly costs were measured, as the end of a sentence.
+/// Returns time, machine and noise of a measurement, as the end of a sentence.
 pub fn origin(costs: &IoCosts) -> String {
     let here = Machine::read().cpu_model.map(|fact| fact.value);
     origin_at(costs, SystemTime::now(), here.as_deref())
 }
 
 fn origin_at(costs: &IoCosts, now: SystemTime, here: Option<&str>) -> String {
-    // A clock that was set back is no reason for an age below nothing.
+    // A clock that was set back must not give a negative age.
     let age = moment(&costs.measured).map(|then| now.duration_since(then).unwrap_or_default());
     let age = age.map(|age| age.as_secs() / DAY.as_secs());
     let age = match age {

@@ -1,4 +1,4 @@
-//! A process of a chain: one `taut forward`, listened to, and gone when its owner is.
+//! A process of a chain: one `taut forward`, which is monitored, and ends with its owner.
 
 use crate::DeployError;
 use crate::lines::next_line;
@@ -12,14 +12,14 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use taut_engine::Order;
 
-/// Word of one process, and which start of it says it.
+/// A message of one process, with the number of its start.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Number of the process in its chain.
     pub process: usize,
-    /// Number of times that the process had been started before.
+    /// Number of earlier starts of the process.
     pub start: u32,
-    /// Message of the process.
+    /// The message.
     pub what: Said,
 }
 
@@ -27,13 +27,13 @@ pub(crate) struct Word {
 pub(crate) enum Said {
     /// A line of its standard output: JSON.
     Event(String),
-    /// A line of its standard error: for people.
+    /// A line of its standard error, for people.
     Told(String),
-    /// Nothing more: the process ends.
+    /// The end of the process.
     Ended,
 }
 
-/// Command that starts a process.
+/// The command that starts a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
     /// Path of this program's own file.
@@ -42,9 +42,9 @@ pub(crate) struct Launch {
     pub namespace: Option<String>,
     /// Chain files of the process, one for each worker.
     pub files: Vec<PathBuf>,
-    /// The sockets of the cards of the virtual machine that it runs in; none without one.
+    /// The sockets of the NICs of its virtual machine; none without one.
     pub cards: Vec<PathBuf>,
-    /// File in which is kept what the process tells people.
+    /// Log file for the process's standard error.
     pub log: PathBuf,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it; what it says comes to `words`.
+    /// Starts it; its messages are sent to `words`.
     pub(crate) fn start<E: From<Word> + Send + 'static>(
         launch: &Launch,
         process: usize,
@@ -63,7 +63,7 @@ impl Process {
         words: &Sender<E>,
     ) -> Result<Self, DeployError> {
         let mut command = match &launch.namespace {
-            // `ip` becomes the program, so that the process number is its own.
+            // `ip` executes the program in its own process, so that the process number stays the same.
             Some(namespace) => {
                 let mut command = Command::new("ip");
                 command
@@ -87,7 +87,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A Ctrl-C at the terminal is for its owner.
+            // A Ctrl-C at the terminal is handled by its owner.
             .process_group(0);
         let failed = |e: std::io::Error| {
             DeployError::system(format!("cannot run {}", launch.program.display()), e)
@@ -123,7 +123,7 @@ impl Process {
             for line in lines(stdout) {
                 say(Said::Event(line));
             }
-            // Its last words come before its end.
+            // Its last messages precede its end.
             let _ = told.join();
             say(Said::Ended);
         });
@@ -133,7 +133,7 @@ impl Process {
         })
     }
 
-    /// The process number.
+    /// Returns the process number.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -145,22 +145,22 @@ impl Process {
         writeln!(input, "{line}").and_then(|()| input.flush())
     }
 
-    /// Tells it to end, by closing its standard input.
+    /// Requests its end by closing its standard input.
     pub(crate) fn tell_to_end(&mut self) {
         self.input = None;
     }
 
-    /// Ends it if it has not ended, and says how it did.
+    /// Ends it if it still runs, and returns its exit status.
     pub(crate) fn end(&mut self) -> Option<ExitStatus> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Some(status);
         }
-        // Nothing left in the group is the good case, not an error.
+        // An empty process group is the good case, not an error.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         self.child.wait().ok()
     }
 
-    /// Returns how the process ended, waiting for that: for one whose output has ended.
+    /// Waits for the end of a process with a closed output, and returns its exit status.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         self.child.wait().ok()
     }

@@ -1,5 +1,4 @@
-//! Folder in which a running chain keeps what others need to find it by: its state, its control socket, its segments'
-//! files.
+//! The folder of a running chain, in which others find it: its state, its control socket, its segments' files.
 
 use crate::DeployError;
 use std::fs::{self, File};
@@ -8,22 +7,22 @@ use std::path::{Path, PathBuf};
 use taut_host::private::{self, Lock, LockError};
 use taut_sys::Locked;
 
-/// Name of the file in which a supervisor that belongs to no terminal keeps what it has to say.
+/// Name of the log file of a supervisor without a terminal.
 const LOG: &str = "supervisor.log";
 
-/// The folder of one chain, held by whoever keeps the chain up. Dropping it removes it, unless it is to be left with the log.
+/// The folder of one chain, locked by its supervisor. Dropping it removes it, unless it must remain with the log.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     is_left: bool,
-    /// Lock, held for as long as the chain is up; the kernel lets go of it however the process ends.
+    /// The lock of a running chain; the kernel releases it however the process ends.
     _lock: Lock,
 }
 
-/// The folder of all chains of this user, made if it is not there.
+/// Returns the folder of all chains of this user, which is created if it does not exist.
 ///
 /// # Errors
-/// [`DeployError::System`], also where it is somebody else's.
+/// [`DeployError::System`], also if another user owns it.
 pub fn make_all_chains() -> Result<PathBuf, DeployError> {
     let failed = |e: io::Error| DeployError::system("cannot make the run folder", e);
     let path = private::run_folder().map_err(failed)?.join("chains");
@@ -31,10 +30,10 @@ pub fn make_all_chains() -> Result<PathBuf, DeployError> {
     Ok(path)
 }
 
-/// The folder of all chains of this user, where there is one: nobody else can have put a chain there.
+/// Returns the folder of all chains of this user, if it exists; no other user can have put a chain there.
 ///
 /// # Errors
-/// [`DeployError::System`] where it is somebody else's.
+/// [`DeployError::System`] if another user owns it.
 pub fn all_chains() -> Result<Option<PathBuf>, DeployError> {
     let above = private::run_folder_path();
     let path = above.join("chains");
@@ -52,10 +51,10 @@ fn cannot_use(path: &Path, e: io::Error) -> DeployError {
 }
 
 impl RunFolder {
-    /// The folder for a chain of that name; what a dead one left in it is removed.
+    /// Takes the folder for a chain of that name; the remains of a dead one are removed.
     ///
     /// # Errors
-    /// [`DeployError::NameTaken`] while a chain of that name is up; [`DeployError::System`].
+    /// [`DeployError::NameTaken`] while a chain of that name is running; [`DeployError::System`].
     pub fn take(name: &str) -> Result<Self, DeployError> {
         let path = make_all_chains()?.join(name);
         let lock = loop {
@@ -66,7 +65,7 @@ impl RunFolder {
                 Err(LockError::Held { .. }) => {
                     return Err(DeployError::NameTaken(name.to_string()));
                 }
-                // Whoever held it removes the folder.
+                // The previous holder has removed the folder.
                 Err(LockError::System(e)) if e.kind() == ErrorKind::NotFound => continue,
                 Err(LockError::System(e)) => return Err(cannot_use(&file, e)),
             };
@@ -87,7 +86,7 @@ impl RunFolder {
         })
     }
 
-    /// Says whether the folder stays, if there is a log in it, when this is dropped: for those who ask why the chain is gone.
+    /// Sets whether the folder remains after this is dropped, if it contains a log that explains the end of the chain.
     pub(crate) fn leave(&mut self, is_left: bool) {
         self.is_left = is_left;
     }
@@ -103,15 +102,15 @@ impl Drop for RunFolder {
         if self.is_left && self.path.join(LOG).exists() {
             return;
         }
-        // Nobody is left to tell; the next chain of this name takes what stays.
+        // There is no way to report an error; the next chain of this name removes the rest.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// The folder of the chain of that name, if somebody keeps it up.
+/// Returns the folder of the chain of that name, if it is running.
 ///
 /// # Errors
-/// Those of [`all_chains`].
+/// The errors are those of [`all_chains`].
 pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     let Some(path) = all_chains()?.map(|all| all.join(name)) else {
         return Ok(None);
@@ -120,37 +119,37 @@ pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     Ok(is_up.then_some(path))
 }
 
-/// Whether a chain of that name has a folder, also one whose supervisor is dead.
+/// Returns true if a chain of that name has a folder, even if its supervisor is dead.
 ///
 /// # Errors
-/// Those of [`all_chains`].
+/// The errors are those of [`all_chains`].
 pub(crate) fn is_left(name: &str) -> Result<bool, DeployError> {
     Ok(names()?.iter().any(|known| known == name))
 }
 
-/// Path of the log of the supervisor of the chain of that name, if it keeps one.
+/// Returns the path of the log of the chain's supervisor, if it has one.
 ///
 /// # Errors
-/// Those of [`all_chains`].
+/// The errors are those of [`all_chains`].
 pub fn log(name: &str) -> Result<Option<PathBuf>, DeployError> {
     let path = all_chains()?.map(|all| all.join(name).join(LOG));
     Ok(path.filter(|log| log.exists()))
 }
 
-/// Moves what the supervisor of a chain writes its words to into the chain's folder, as its log.
+/// Moves the file with the output of a chain's supervisor into the chain's folder, as its log.
 ///
 /// # Errors
-/// Where the folder is gone.
+/// The folder does not exist.
 pub fn keep_as_log(words: &Path, name: &str) -> Result<(), DeployError> {
     let log = make_all_chains()?.join(name).join(LOG);
     fs::rename(words, &log)
         .map_err(|e| DeployError::system(format!("cannot write {}", log.display()), e))
 }
 
-/// The names of all chains that have a folder, also of those whose supervisor is dead.
+/// Returns the names of all chains with a folder, including those with a dead supervisor.
 ///
 /// # Errors
-/// Those of [`all_chains`].
+/// The errors are those of [`all_chains`].
 pub fn names() -> Result<Vec<String>, DeployError> {
     let entries = all_chains()?.and_then(|all| fs::read_dir(all).ok());
     let mut names: Vec<_> = entries
@@ -158,7 +157,7 @@ pub fn names() -> Result<Vec<String>, DeployError> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        // Those with a dot are not chains' own.
+        // Names with a dot are not those of chains.
         .filter(|name| !name.starts_with('.'))
         .collect();
     names.sort();
@@ -171,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_left_with_its_log_by_a_supervisor_that_dies_and_not_by_one_that_ends() {
+    fn only_a_supervisor_that_dies_leaves_its_folder_and_log() {
         let name = format!("left-{}", std::process::id());
         for (is_left, has_log, stays) in [
             (true, true, true),
@@ -199,7 +198,7 @@ mod tests {
                 assert!(said.starts_with("no chain"), "{said}");
             }
         }
-        // The next one of that name takes what stays.
+        // The next chain of that name removes the rest.
         drop(RunFolder::take(&name).unwrap());
     }
 }

@@ -1,5 +1,5 @@
-//! Segments, which a chain is made of where its functions do not share a worker: in a row, each a chain of its own that
-//! `taut forward` can run, joined by wires.
+//! Segments of a chain that does not run in one worker: each is a chain of its own that `taut forward` can run, and
+//! links connect them.
 
 use crate::classify;
 use crate::error::DeployError;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
 use taut_port::PortSpec;
 
-/// Waiting policy of workers that share a core and have a port, or a function, for which nobody can wake them.
+/// Waiting policy of workers that share a core and have a port, or a function, without wakeups.
 const SHORT_SLEEP: Wait = Wait::Sleep {
     at_most: Duration::from_micros(50),
 };
@@ -16,9 +16,9 @@ const SHORT_SLEEP: Wait = Wait::Sleep {
 /// A part of a chain that one worker runs, or one pair of XDP programs.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Name: the segment's number in the row, from 1, and what it does: `2-xor`.
+    /// Name: the position of the segment, from 1, and its functions: `2-xor`.
     pub name: String,
-    /// Work of the segment, as a chain of its own. Port 0 is west, where the chain begins, port 1 east.
+    /// The segment as a chain of its own. Port 0 is west, where the chain begins, port 1 is east.
     pub chain: Chain,
 }
 
@@ -29,10 +29,10 @@ impl Segment {
     }
 }
 
-/// The functions of each segment of a chain, and where they run.
+/// Returns the functions of each segment of a chain, and their place.
 ///
 /// # Errors
-/// For a function that cannot be where the file wants it.
+/// A function cannot run in the place that the file sets.
 pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
     if chain.placement == Placement::Compact || chain.functions.is_empty() {
         return Ok(vec![(chain.functions.clone(), chain.place)]);
@@ -44,11 +44,11 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
     each.collect()
 }
 
-/// The segments of a chain, west first. `cores` are those that its workers may have, the first worker the first.
+/// Returns the segments of a chain, west first. `cores` are the cores of its workers, the first worker's first.
 ///
 /// # Errors
-/// [`DeployError`] for a function that cannot be where the file wants it, a port spec that is wrong, or wires that are those of
-/// a chain with more or fewer segments.
+/// [`DeployError`] if a function cannot run in the place that the file sets, a port spec is wrong, or the number of links does
+/// not match that of segments.
 pub fn segments(
     chain: &Chain,
     wires: &Wires,
@@ -66,7 +66,7 @@ pub fn segments(
         two_ends(wires.ends.len())?;
     }
     let workers = parts.iter().filter(|(_, place)| *place == Place::User);
-    // A worker that polls lets nobody else onto its core, and the machine has other things to do as well.
+    // A worker that polls blocks its core, and the machine has other tasks as well.
     let crowded = chain.placement != Placement::Compact && workers.count() >= cores.len().max(2);
     let mut next_core = cores.iter().cycle();
     let each = parts.into_iter().enumerate().map(|(at, (stages, place))| {
@@ -121,14 +121,14 @@ pub fn segments(
     each.collect()
 }
 
-/// A function as chain files have it.
+/// Returns a function in the format of chain files.
 pub(crate) fn function_table(stage: &Stage) -> toml::Table {
     let mut settings = stage.settings.clone();
     settings.insert("name".to_string(), stage.name.clone().into());
     settings
 }
 
-/// The text of a chain file that says the same.
+/// Returns the text of an equivalent chain file.
 pub(crate) fn chain_text(chain: &Chain) -> String {
     let mut table = toml::Table::new();
     let mut say = |key: &str, value: toml::Value| {
@@ -171,7 +171,7 @@ pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A chain of these functions, with `head` before them in its file.
+    /// Makes a chain of these functions, with `head` before them in its file.
     pub(crate) fn chain(head: &str, functions: &[&str]) -> Chain {
         let functions: String = functions
             .iter()
@@ -266,7 +266,7 @@ pub(crate) mod tests {
             let found = segments(&all, &wires(2), cores).unwrap();
             found.iter().map(|s| s.chain.wait).collect()
         };
-        // `null` cannot wake anybody, so the outer two sleep.
+        // `null` has no wakeups, so the outer two sleep.
         assert_eq!(waits(&[0, 1]), [SHORT_SLEEP, Wait::Interrupt, SHORT_SLEEP]);
         assert_eq!(waits(&[0, 1, 2, 3]), [Wait::Poll; 3]);
         let threads = chain("placement = \"threads\"", &[FORWARD, XOR, XOR]);
@@ -284,7 +284,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn functions_that_can_be_are_in_the_kernel_where_there_are_interfaces() {
+    fn functions_between_interfaces_run_in_the_kernel_where_possible() {
         let places = |head: &str, functions: &[&str]| -> Vec<Place> {
             let parts = split(&chain(head, functions)).unwrap();
             parts.into_iter().map(|(_, place)| place).collect()
@@ -316,7 +316,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_segment_does_is_a_chain_file_that_reads_back() {
+    fn a_segment_writes_a_chain_file_that_reads_back() {
         let all = chain(
             "placement = \"processes\"\nflush = \"full(32, 100us)\"\nburst = 64\nqueue = { packets = 9, drop = \"codel\" }",
             &[FORWARD, XOR],

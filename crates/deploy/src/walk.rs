@@ -1,5 +1,5 @@
-//! What a random access costs on this machine: the function `walk` through lists of many sizes, timed packet by packet in this process.
-//! (Gallenmüller 2021, sections 4.1.3 and 5.2.2.)
+//! Measures the cost of a random access on this machine: the function `walk` over lists of many sizes, timed packet by packet in this
+//! process. (Gallenmüller 2021, sections 4.1.3 and 5.2.2.)
 
 use crate::DeployError;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use taut_function::{Context, Function};
 use taut_measure::median;
 use taut_port::{Batch, PoolHandle, PortSpec};
 
-/// Steps of a packet: enough for looking at the counter to cost little beside them, also where a step is a few cycles.
+/// Steps per packet: enough to make the cost of reading the counter small, even where a step takes a few cycles.
 const STEPS: i64 = 256;
-/// A packet that takes so many times as long as most of its block was interrupted, and is no part of it.
+/// Factor above the block's typical time at which a packet counts as interrupted, and is ignored.
 const INTERRUPTED: f64 = 4.0;
-/// Packets of a block: of a list in memory some milliseconds.
+/// Packets per block: some milliseconds for a list in memory.
 const BLOCK_PACKETS: usize = 64;
-/// Blocks at least. More are measured as long as there is time.
+/// Smallest number of blocks. More are measured if there is time.
 const LEAST_BLOCKS: usize = 8;
-/// Steps that bring a list into the caches, as far as it will be there, before anything counts.
+/// Steps that load a list into the caches, as far as it fits, before the measurement.
 const WARM_UP_STEPS: u64 = 1 << 22;
 /// Bytes of a step: a cache line.
 const STEP_BYTES: u64 = 64;
@@ -26,19 +26,19 @@ const STEP_BYTES: u64 = 64;
 pub struct AccessCost {
     /// Size of the list, bytes.
     pub bytes: u64,
-    /// Cycles of the time-stamp counter per access, of the quietest block: interruptions and whoever else uses the caches and memory only
-    /// ever add.
+    /// Cycles of the time-stamp counter per access, in the fastest block: interruptions and other users of caches and memory only add
+    /// cycles.
     pub cycles: f64,
-    /// How much more the blocks took that a quarter of all stayed below, as a share of it.
+    /// Difference between the lower quartile of the blocks and the fastest one, as a fraction of the fastest.
     pub scatter: f64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: usize,
 }
 
-/// Measures lists of these sizes on a core, each for `each` and what it takes to get it ready. `stop` is asked between them.
+/// Measures lists of these sizes on a core, each for `each` plus the preparation. `stop` is checked between them.
 ///
 /// # Errors
-/// When a size is none that `walk` takes, or the machine has not got as much memory to spare.
+/// `walk` does not support a size, or the machine lacks the memory.
 pub fn access_costs(
     sizes: &[u64],
     core: usize,
@@ -52,12 +52,12 @@ pub fn access_costs(
             .map(|bytes| bench.measure(*bytes, each))
             .collect()
     };
-    // On a thread of its own, as that stays on its core.
+    // The thread is separate, because it is pinned to its core.
     std::thread::scope(|scope| scope.spawn(measure).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A packet, and what it takes to have `walk` see it.
+/// A packet, and the objects that `walk` needs to process it.
 struct Bench {
     ports: Vec<PortSpec>,
     batch: Batch,
@@ -90,7 +90,7 @@ impl Bench {
     }
 
     fn measure(&mut self, bytes: u64, each: Duration) -> Result<AccessCost, DeployError> {
-        // A packet that walks nowhere: the call, and looking at the counter.
+        // A packet without steps gives the cost of the call, and of reading the counter.
         let mut nowhere = self.walk(4096, 0)?;
         let mut walk = self.walk(bytes, STEPS)?;
         let lap = (2 * bytes / STEP_BYTES).min(WARM_UP_STEPS);
@@ -103,8 +103,8 @@ impl Bench {
             around = around.min(self.block(&mut nowhere));
             blocks.push(self.block(&mut walk));
         }
-        // The quietest of each by itself: of their differences the least would be that with the most disturbed packet that
-        // walked nowhere.
+        // The minimum is computed for each separately: the least difference would be that to the most disturbed packet
+        // without steps.
         for block in &mut blocks {
             *block = (*block - around).max(0.0) / STEPS as f64;
         }
@@ -118,7 +118,7 @@ impl Bench {
         })
     }
 
-    /// Mean of the cycles of a packet that was not interrupted.
+    /// Returns the mean cycles of the packets that were not interrupted.
     fn block(&mut self, functions: &mut [Box<dyn Function>]) -> f64 {
         let packets: Vec<f64> = (0..BLOCK_PACKETS).map(|_| self.pass(functions)).collect();
         let most = INTERRUPTED * median(&packets).unwrap_or_default();
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_in_a_cache_costs_some_cycles_and_one_in_memory_more() {
+    fn memory_accesses_cost_more_cycles_than_cache_accesses() {
         let core = taut_host::choose_cores().device;
         let sizes = [16 << 10, 64 << 20];
         let found = access_costs(&sizes, core, Duration::from_millis(5)).unwrap();

@@ -1,17 +1,17 @@
-//! Wires: the ports that a chain's segments have, at the chain's ends and at the joints between them.
+//! Links: the ports of a chain's segments, at the chain's ends and at the joints between segments.
 
 use crate::error::DeployError;
 
-/// The ports that a chain's segments have, as specs.
+/// The ports of a chain's segments, as specs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wires {
     /// The chain's own ends, in the order of its file.
     pub ends: Vec<String>,
-    /// Joints between each segment and the next: the port of the one, and that of the other.
+    /// Joints between each segment and the next: the ports on both sides.
     pub joints: Vec<[String; 2]>,
 }
 
-/// Checks that a chain over several workers has as many ports as it has ends.
+/// Checks that a chain over several workers has two ends.
 pub(crate) fn two_ends(ports: usize) -> Result<(), DeployError> {
     match ports {
         2 => Ok(()),

@@ -1,6 +1,6 @@
-//! Benchmark of one to all cores on one chain: packets per second of so many workers over those of one, over null
-//! ports; with functions that any worker may have, and with a translator, whose workers hand each other the packets
-//! that are theirs. Interleaved. `cargo bench -p taut-engine --bench cores`
+//! Benchmark of one chain on one to all cores over null ports: packets per second of `n` workers divided by those of
+//! one worker. One chain has functions that any worker can run, the other a `nat` whose workers hand packets off to
+//! their owners. Interleaved. `cargo bench -p taut-engine --bench cores`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Packets per tick of the time-stamp counter, of all workers together, while they had their cores.
+/// Returns the packets per cycle of all workers together, without the time of interruptions.
 fn rate(chain: &Chain, workers: usize, clock: &Clock) -> f64 {
     let mut chain = chain.clone();
     chain.workers = workers;

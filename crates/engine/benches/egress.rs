@@ -1,6 +1,6 @@
-//! Benchmark of what it costs that every packet says through which of four memif ports it leaves, uniformly at random,
-//! beside a worker over the same ports in pairs. Cycles per packet of the worker in rounds that had packets; the peer
-//! of all four is on another core. Interleaved. `cargo bench -p taut-engine --bench egress`
+//! Benchmark of the cost of a random egress port for every packet, one of four memif ports, compared with a worker that
+//! joins the same ports in pairs. It reports the worker's cycles per packet in iterations with packets. The peer of all
+//! four ports runs on another core. Interleaved. `cargo bench -p taut-engine --bench egress`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const DURATION: Duration = Duration::from_millis(150);
 const PORTS: usize = 4;
 const BURST: usize = 32;
 
-/// Reads through which port a packet is to leave, and sends it there if it does as it is told.
+/// Reads the egress port from each packet, and sends the packet there if `obeys` is set.
 struct Reads {
     obeys: bool,
 }
@@ -44,7 +44,7 @@ fn specs(folder: &std::path::Path, role: &str) -> Vec<PortSpec> {
         .collect()
 }
 
-/// Cycles per packet, and packets per second that came back.
+/// Returns the cycles per packet, and the packets per second that came back.
 fn cycles(obeys: bool, cores: [usize; 2], clock: &Clock) -> (f64, f64) {
     let folder = tempfile::tempdir().unwrap();
     let (stop, clock) = (Arc::new(AtomicBool::new(false)), *clock);

@@ -1,6 +1,6 @@
-//! Benchmark of what one more function costs: cycles per packet and hop of compact chains of 1 to 10 functions, by
-//! regression, and of a worker of its own behind memif beside what its ports cost alone. Interleaved. `cargo bench -p
-//! taut-engine`
+//! Benchmark of the cost of one more function. It measures the cycles per packet and hop of compact chains of 1 to 10
+//! functions, by regression. It also compares a worker of its own behind memif with the cost of its ports alone.
+//! Interleaved. `cargo bench -p taut-engine`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ fn main() {
             32,
         ),
     ];
-    // By kind and repetition, the cycles per packet of each length.
+    // The cycles per packet of each length, by kind and repetition.
     let mut measured: Vec<Vec<Vec<f64>>> = vec![Vec::new(); kinds.len()];
     let mut seed = fastrand::Rng::with_seed(1);
     for _ in 0..REPETITIONS {
@@ -115,7 +115,7 @@ fn main() {
     );
 }
 
-/// Least squares over 1, 2, ...
+/// Returns the slope of the least-squares line through `values` over 1, 2, ...
 fn slope(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let middle = (n + 1.0) / 2.0;
@@ -138,7 +138,8 @@ fn chain(functions: Vec<&str>, ports: &[String; 2], burst: usize, core: usize) -
     chain
 }
 
-/// Returns what a worker did until it was stopped; `meanwhile` runs beside it, once its links are there.
+/// Returns the counters of a worker that runs until it is stopped. `meanwhile` runs at the same time, once the links
+/// are up.
 fn run(chain: Chain, clock: &Clock, meanwhile: impl FnOnce(&AtomicBool)) -> CountersView {
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
@@ -168,11 +169,11 @@ fn compact(functions: Vec<&str>, burst: usize, core: usize, clock: &Clock) -> f6
     let done = run(chain(functions, &ports, burst, core), clock, |_| {
         std::thread::sleep(DURATION)
     });
-    // Every round has packets; those in which the core was taken away are left out.
+    // Every iteration has packets; interrupted iterations do not count.
     (done.total_ticks - done.interrupted_ticks) as f64 / done.tx_packets as f64
 }
 
-/// Busy cycles per packet under more than it can carry.
+/// Returns the busy cycles per packet of a worker under overload.
 fn memif(functions: Vec<&str>, cores: &taut_host::CorePlan, clock: &Clock) -> f64 {
     let folder = tempfile::tempdir().unwrap();
     let ports = |role: &str| {

@@ -1,7 +1,7 @@
-//! What functions of users cost beside the same in taut: a MAC swap built in, in a shared library in C, and in Lua,
-//! in turns. Once in a worker over a port that copies each frame from a template and forgets what is sent, so that
-//! nothing hides the function; once over memif, with a peer on another core. `cargo bench -p taut-engine --bench
-//! own_functions`
+//! Benchmark of users' functions compared with the same function in taut: a MAC swap built in, in a shared library in
+//! C, and in Lua, interleaved. The first run has a worker over a port that copies each frame from a template and
+//! discards sent packets, so the function's cost stands out. The second run uses memif, with a peer on another core.
+//! `cargo bench -p taut-engine --bench own_functions`
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -16,13 +16,13 @@ use taut_port::{Batch, Link, PoolHandle, Port, PortCounters, PortSpec, Resources
 use taut_sys::Clock;
 use taut_wire::UdpFlow;
 
-/// Many short ones, as this decides about differences of a few percent on machines that others use as well.
+/// Many short repetitions, because the differences are a few percent and the machine may be shared.
 const REPETITIONS: usize = 30;
 const DURATION: Duration = Duration::from_millis(100);
 const REPETITIONS_OVER_MEMIF: usize = 30;
 const DURATION_OVER_MEMIF: Duration = Duration::from_millis(150);
 
-/// Brings as many frames as are asked for.
+/// A port that receives as many frames as requested.
 struct Frames {
     pool: PoolHandle,
     template: Vec<u8>,
@@ -55,7 +55,7 @@ impl Port for Frames {
     }
 }
 
-/// What is compared: a name, and a function with the file that it takes.
+/// One variant under comparison: its name, and its function with the file that the function loads.
 struct Contender {
     name: &'static str,
     function: &'static str,
@@ -81,8 +81,8 @@ impl Contender {
         Worker::new(vec![port], vec![self.function()], Flush::default(), clock)
     }
 
-    /// Packets a second and core over memif: by what a packet takes in the worker's rounds that had some, as a peer
-    /// that is kept from its core is not to count.
+    /// Returns the packets per second and core over memif. They are computed from the cycles per packet in iterations
+    /// with packets, to exclude times when the peer is preempted.
     fn over_memif(&self, [device, peer]: [usize; 2], clock: &Clock) -> Option<f64> {
         let folder = tempfile::tempdir().unwrap();
         let specs = |role: &str| {
@@ -125,7 +125,7 @@ impl Contender {
             stop.store(true, Ordering::Relaxed);
             let done = worker.join().unwrap();
             let busy = done.busy_ticks - done.interrupted_ticks.min(done.busy_ticks);
-            // A worker that others kept from its core all the time has measured nothing.
+            // A worker that was preempted all the time has measured nothing.
             (busy > 0 && done.rx_packets > 0)
                 .then(|| clock.hz * done.rx_packets as f64 / busy as f64)
         })
@@ -178,7 +178,7 @@ fn main() {
     show(&contenders, &rates);
 }
 
-/// What `measure` gives of each contender, in an order that changes.
+/// Returns the results of `measure` for each variant, run in a random order in each repetition.
 fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> Option<f64>) -> [Vec<f64>; 3] {
     let mut rates = [const { Vec::new() }; 3];
     let mut seed = fastrand::Rng::with_seed(1);
@@ -220,7 +220,7 @@ fn show(contenders: &[Contender; 3], rates: &[Vec<f64>; 3]) {
     }
 }
 
-/// Packets a second that a worker passes on now.
+/// Returns the rate at which a worker forwards packets now.
 fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
     let counters = worker.counters();
     let stop = Arc::new(AtomicBool::new(false));
@@ -231,7 +231,7 @@ fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
             stop.store(true, Ordering::Relaxed);
         })
     };
-    // Ports count on, the worker begins anew.
+    // The counters of ports continue, those of the worker restart.
     let before = counters.read().tx_packets;
     worker.run(&stop);
     stopper.join().unwrap();

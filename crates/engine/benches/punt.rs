@@ -1,5 +1,5 @@
-//! Benchmark of what it costs to hand packets to the slow path: a worker over null ports whose first function punts a
-//! share of them, beside one that punts nothing; and three ways of having packets drop out of a batch (Gallenmüller
+//! Benchmark of the cost of punting: a worker over null ports whose first function punts a fraction of the packets,
+//! compared with one that punts nothing. It also measures three ways of removing packets from a batch (Gallenmüller
 //! 2021, section 5.3.1), which that work names and did not measure. Interleaved. `cargo bench -p taut-engine --bench
 //! punt`
 #![allow(clippy::unwrap_used)]
@@ -17,11 +17,11 @@ use taut_sys::{Clock, ticks};
 const SHARES: [u32; 5] = [0, 1, 10, 50, 100];
 const REPETITIONS: usize = 25;
 const DURATION: Duration = Duration::from_millis(50);
-/// Functions behind the one that punts.
+/// The number of functions after the one that punts.
 const BEHIND: usize = 4;
 const BURST: usize = 32;
 
-/// Punts packets evenly: so many of a hundred.
+/// Punts a given number of every hundred packets, evenly spread.
 struct Punts {
     percent: u32,
     sum: u32,
@@ -59,7 +59,7 @@ impl Function for Punts {
     }
 }
 
-/// Looks at a packet, and is done with it.
+/// A handler that reads a packet and finishes it.
 struct Takes;
 
 impl Handler for Takes {
@@ -69,7 +69,7 @@ impl Handler for Takes {
     }
 }
 
-/// Changes the header of each packet that it is to look at.
+/// Changes the header of each packet that it processes.
 struct Touches {
     skips_marked: bool,
 }
@@ -96,7 +96,7 @@ impl Function for Touches {
     }
 }
 
-/// Packets per second through a worker, handed on or punted.
+/// Returns the packets per second through a worker, forwarded or punted.
 fn worker(percent: Option<u32>, slow: bool, core: usize, clock: &Clock) -> (f64, CountersView) {
     let (stop, clock) = (Arc::new(AtomicBool::new(false)), *clock);
     let stopped = Arc::clone(&stop);
@@ -128,18 +128,18 @@ fn worker(percent: Option<u32>, slow: bool, core: usize, clock: &Clock) -> (f64,
     (done.rx_packets as f64 / cycles, done)
 }
 
-/// Removal of packets from a batch: how they drop out of it.
+/// A way of removing packets from a batch.
 #[derive(Clone, Copy)]
 enum Removal {
-    /// Marked in place, passed over by the functions behind, taken out once at the end: what a worker does.
+    /// Packets are marked in place, skipped by later functions, and removed once at the end, as in a worker.
     DropOut,
-    /// Packets are taken out at once, and the rest moved together.
+    /// Packets are removed at once, and the rest is compacted.
     Rebatch,
-    /// Marked in place; the functions behind do their work on all.
+    /// Packets are marked in place, but later functions still process all packets.
     FlagOnly,
 }
 
-/// Cycles per packet, without a worker around it; `slow` stands for the ring to the slow path.
+/// Returns the cycles per packet without a worker; `slow` takes the place of the ring to the slow path.
 fn cycles(way: Removal, percent: u32, pool: &PoolHandle, slow: &mut Vec<u8>) -> f64 {
     const BATCHES: usize = 20_000;
     let mut punts = Punts::new(percent, false);
@@ -175,7 +175,7 @@ fn main() {
         "a worker over null ports, {BEHIND} functions that change headers behind one that punts, {REPETITIONS} interleaved \
          repetitions of {DURATION:?}: packets per cycle over those of a worker without it"
     );
-    // With a slow path, and without one, so that punted packets are dropped.
+    // Measured with a slow path, and without one, where punted packets are dropped.
     let mut base = Vec::new();
     let mut rates = vec![[Vec::new(), Vec::new()]; SHARES.len()];
     let mut missed = vec![Vec::new(); SHARES.len()];

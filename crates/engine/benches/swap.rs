@@ -1,6 +1,6 @@
-//! Benchmark of what a worker notices of a table of a million entries that is swapped under traffic: the longest time
-//! from one batch to the next within a millisecond of the swap, beside that of milliseconds in which the same was made
-//! and thrown away, in turn. `cargo bench -p taut-engine --bench swap`
+//! Benchmark of the effect on a worker of swapping a table of a million entries under traffic. It reports the longest
+//! time between two batches within a millisecond of the swap. The comparison is with milliseconds in which the same
+//! table was built and discarded. Interleaved. `cargo bench -p taut-engine --bench swap`
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -15,20 +15,20 @@ use taut_sys::{Clock, ticks};
 
 const ENTRIES: usize = 1_000_000;
 const SWAPS: usize = 1000;
-/// Time around a swap that belongs to it.
+/// The time around a swap that counts as part of it.
 const WINDOW: Duration = Duration::from_millis(1);
-/// Time that a control side may take.
+/// The timeout for the control plane.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bound of a pause's 99th percentile.
+/// The limit of the 99th percentile of a pause, us.
 const MOST_US: f64 = 100.0;
 
-/// Looks each packet up, at places all over the table.
+/// Looks up an address from all over the table for each packet.
 struct LooksUp {
     table: InUse<Vec<u64>>,
     random: fastrand::Rng,
     last: u64,
     longest: Arc<AtomicU64>,
-    /// Sum of the numbers of the tables that the batches went by.
+    /// The sum of the numbers of the tables that the batches used.
     seen: Arc<AtomicU64>,
 }
 

@@ -1,4 +1,4 @@
-//! A forwarder: what enters one port leaves through the other, with MAC addresses swapped, for as long as standard input is open.
+//! A forwarder between two ports that swaps MAC addresses and runs until standard input closes.
 //! `cargo run -p taut-engine --example forwarder -- af_packet:eth1 af_packet:eth2`
 
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! The chain file: which ports, which functions, which flush policy, how to wait. TOML; one worker per file.
+//! Chain files in TOML: ports, functions, flush policy and waiting policy. Each file describes one worker.
 //!
 //! ```toml
 //! flush = "idle(32)"
@@ -23,71 +23,72 @@ use taut_host::affinity::AffinityError;
 use taut_port::{PortError, PortSpec, backends};
 use taut_settings::{SettingsFileError, duration, place_in, suggestion};
 
-/// Packets taken from a port at a time: DPDK's burst of 32, above which a packet's wait for its batch shows.
+/// The default number of packets that one receive call takes: 32, DPDK's burst. With larger bursts the wait for the
+/// batch becomes visible in the latency.
 pub const DEFAULT_BURST: usize = 32;
 
-/// The largest burst; beyond a batch's 64 packets it takes several batches.
+/// The largest burst. A burst above 64 packets takes several batches.
 pub const MOST_BURST: usize = 256;
 
-/// Chain: what a worker is to do, checked.
+/// A checked description of a worker's ports, functions and policies.
 #[derive(Debug, Clone)]
 pub struct Chain {
     /// One port, or pairs of ports.
     pub ports: Vec<PortSpec>,
-    /// Names of the ports, in their order, where the file has some.
+    /// Names of the ports, in their order, if the file gives names.
     pub port_names: Vec<String>,
     /// Functions that every packet passes: in order from the first port of a pair, in reverse from the second.
     pub functions: Vec<Stage>,
     /// Flush policy: when packets are sent.
     pub flush: Flush,
-    /// Queues for packets that wait for ports without room; none drops such packets.
+    /// Queues for packets at full ports. Without queues, such packets are dropped.
     pub queue: Option<Queueing>,
-    /// Waiting policy: what is done while no packets come.
+    /// Waiting policy: what the worker does while no packets arrive.
     pub wait: Wait,
-    /// Packets taken from a port at a time at most, 1 to [`MOST_BURST`].
+    /// Maximum number of packets that one receive call takes from a port, 1 to [`MOST_BURST`].
     pub burst: usize,
     /// The core to run on; None leaves it to the scheduler.
     pub core: Option<usize>,
     /// Number of workers that run the chain, each with its part of the ports.
     pub workers: usize,
-    /// Cores of several workers; none leaves them to whoever runs the chain. Those beyond the number of workers are for
-    /// workers that join later.
+    /// Cores of several workers. If empty, the program that runs the chain chooses the cores. Cores beyond the number
+    /// of workers are for workers that join later.
     pub cores: Vec<usize>,
-    /// Place where packets are forwarded.
+    /// Place where packets are forwarded: user space or kernel.
     pub place: Place,
-    /// Name of a chain of several workers; without one, that of its file.
+    /// Name of a chain of several workers. The default is the name of its file.
     pub name: Option<String>,
-    /// Budget: how long a packet may take to the far end and back, through all functions.
+    /// Latency budget: the maximum round-trip time of a packet to the far end and back, through all functions.
     pub budget: Option<Duration>,
-    /// Workers that the functions are spread over.
+    /// Distribution of the functions over workers.
     pub placement: Placement,
 }
 
-/// Spread of a chain's functions: which of them share a worker, and what lies between workers.
+/// The placement of a chain's functions: which functions share a worker, and how workers are joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// All functions are in one worker: batches pass from one to the next in place.
     #[default]
     Compact,
-    /// A worker thread each, in one process, joined by `pair` ports.
+    /// Each function runs in a worker thread of one process; `pair` ports join the threads.
     Threads,
-    /// A process each, joined by memif.
+    /// Each function runs in a process; memif joins the processes.
     Processes,
-    /// A network namespace each, joined by veth wires; functions in the kernel or in user space.
+    /// Each function runs in a network namespace, in the kernel or in user space; veth pairs join the namespaces.
     Namespaces,
-    /// A virtual machine each, joined by vhost-user.
+    /// Each function runs in a virtual machine; vhost-user joins the machines.
     Vm,
 }
 
-/// Place where packets are forwarded.
+/// The place where packets are forwarded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// A worker of this program forwards them.
     #[default]
     User,
-    /// XDP programs in the kernel forward them, which know neither flush policy nor worker.
+    /// XDP programs in the kernel forward them. Those have neither flush policy nor worker.
     Kernel,
 }
 
@@ -96,7 +97,7 @@ pub enum Place {
 pub struct Stage {
     /// The function's name.
     pub name: String,
-    /// Place where the function is to run in a chain of several workers; without it, where its class belongs.
+    /// Place where the function runs in a chain of several workers. The default depends on the class of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// Settings of the function.
@@ -105,10 +106,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Checks that there is such a function with such settings, for a worker.
+    /// Checks that the function exists and accepts its settings, for a worker.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The error says what is wrong, and what would be right.
     pub fn check(&self) -> Result<(), ChainError> {
         let built = taut_function::build(&self.name, self.settings.clone());
         built.map(drop).map_err(|e| ChainError::Function {
@@ -117,12 +118,12 @@ impl Stage {
         })
     }
 
-    /// Makes the function, to be asked about itself only; none if its settings are wrong.
+    /// Makes the function only to query its properties; None if its settings are wrong.
     fn made(&self) -> Option<Box<dyn Function>> {
         taut_function::build(&self.name, self.settings.clone()).ok()
     }
 
-    /// The key of its settings that names ports, and what it says.
+    /// Returns the settings key that names ports, and its value.
     fn ports(&self) -> Option<(&'static str, &toml::Value)> {
         let functions = taut_function::functions().iter();
         let key = functions
@@ -131,7 +132,7 @@ impl Stage {
         Some((key, self.settings.get(key)?))
     }
 
-    /// Checks that all ports that the function's settings name are among the chain's.
+    /// Checks that the chain has all ports that the function's settings name.
     fn check_ports(&self, ports: usize) -> Result<(), String> {
         let is_beyond = |it: &toml::Value| it.as_integer().is_some_and(|it| it >= ports as i64);
         match self.ports() {
@@ -147,7 +148,7 @@ impl Stage {
         }
     }
 
-    /// Puts the numbers of ports in the place of their names.
+    /// Replaces the names of ports by their numbers.
     fn number_ports(&mut self, names: &[String]) -> Result<(), String> {
         let Some((key, given)) = self.ports() else {
             return Ok(());
@@ -176,7 +177,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes it, ready to run on the calling thread's core.
+    /// Makes the function, ready to run on the calling thread's core.
     fn build(&self, shared: &Shared, making: &Making<'_>) -> Result<Box<dyn Function>, ChainError> {
         let wrong = |e: SettingsError| ChainError::Function {
             function: self.name.clone(),
@@ -196,7 +197,7 @@ impl Stage {
     }
 }
 
-/// Returns the values that stand in a list, or the one that stands by itself.
+/// Returns the elements of a list, or a single value as a list of one.
 fn all_of(value: &toml::Value) -> &[toml::Value] {
     match value {
         toml::Value::Array(list) => list,
@@ -204,8 +205,9 @@ fn all_of(value: &toml::Value) -> &[toml::Value] {
     }
 }
 
-/// The functions of these stages, ready to run on the calling thread's core. By stage, `shared` is what the functions of several
-/// workers share; but for those whose place `kept` has, which are there already.
+/// Makes the functions of these stages, ready to run on the calling thread's core. `shared` has, by stage, the state
+/// that the functions of several workers share. Stages with an entry in `kept` are skipped, because their functions
+/// exist already.
 pub(crate) fn build(
     stages: &[Stage],
     kept: &[bool],
@@ -221,22 +223,22 @@ pub(crate) fn build(
     each.collect()
 }
 
-/// Context in which functions are made for a worker.
+/// The context in which functions are made for a worker.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Making<'a> {
     /// Number of the worker in its chain.
     pub(crate) member: Member,
     /// State that the functions of all workers share, by stage.
     pub(crate) shared: &'a [Shared],
-    /// By port, whether it stamps packets when they arrive; empty where nobody knows.
+    /// For each port, true if it stamps packets on arrival; empty if unknown.
     pub(crate) stamped: &'a [bool],
-    /// Watcher who wants to be told what takes seconds, and may want the functions no more.
+    /// Watcher that receives the progress of slow work, and can cancel it.
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 
-/// Reads `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function
-/// on the command line. A value is a number, `true`, `false`, a list of values such as `[1]`, or else text; quotes around it
-/// are not part of it.
+/// Parses `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function on the
+/// command line. A value is a number, `true`, `false`, a list of values such as `[1]`, or else text; quotes around text
+/// are removed.
 impl FromStr for Stage {
     type Err = ChainError;
 
@@ -272,7 +274,7 @@ impl FromStr for Stage {
     }
 }
 
-/// Splits a text at commas that are in no list; nothing where there is nothing.
+/// Splits a text at the commas outside lists; an empty text has no parts.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let each = text.split(move |c| {
@@ -307,16 +309,16 @@ fn value_of(text: &str) -> Result<toml::Value, String> {
     })
 }
 
-/// Reason why a chain cannot be used.
+/// The reason why a chain cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// The file cannot be read, or says something that cannot be.
+    /// The file cannot be read, or its content is invalid.
     #[error(transparent)]
     File(#[from] SettingsFileError),
     /// A function cannot be made.
     #[error("function \"{function}\": {reason}")]
     Function {
-        /// Name of the function, or what was given for it.
+        /// Name of the function, or the text given as its name.
         function: String,
         /// Reason: what is wrong, and what would be right.
         reason: String,
@@ -356,10 +358,10 @@ struct File {
     functions: Vec<toml::Spanned<Stage>>,
 }
 
-/// What is wrong in a chain file: the place in its text, and why.
+/// An error in a chain file: the position in its text, and the reason.
 type Wrong = (usize, String);
 
-/// Returns the value that a text of the file stands for; the default where it is not there.
+/// Returns the parsed value of a text in the file, or the default if the text is missing.
 fn parsed<T: Default + FromStr<Err: Display>>(
     text: &Option<toml::Spanned<String>>,
 ) -> Result<T, Wrong> {
@@ -382,7 +384,7 @@ impl File {
         parsed.collect()
     }
 
-    /// Returns when packets are sent, what is done while none come, and how many are taken from a port at a time.
+    /// Returns the flush policy, the waiting policy and the burst.
     fn policies(&self) -> Result<(Flush, Wait, usize), Wrong> {
         let (flush, wait) = (parsed(&self.flush)?, parsed(&self.wait)?);
         let burst = match &self.burst {
@@ -394,7 +396,7 @@ impl File {
         Ok((flush, wait, burst))
     }
 
-    /// Returns how long a packet may take, if the file says so.
+    /// Returns the latency budget, if the file sets one.
     fn budget(&self) -> Result<Option<Duration>, Wrong> {
         let budget = self.budget.as_ref().map(|budget| {
             let text = budget.get_ref();
@@ -406,7 +408,8 @@ impl File {
         budget.transpose()
     }
 
-    /// Checks each function with its settings, in which the names of ports become their numbers; `text` is that of the file.
+    /// Checks each function and its settings, and replaces the names of ports by their numbers; `text` is the text of
+    /// the file.
     fn check_functions(&mut self, text: &str, ports: usize) -> Result<(), Wrong> {
         for (number, stage) in self.functions.iter_mut().enumerate() {
             let at = stage.span().start;
@@ -432,7 +435,7 @@ impl File {
         Ok(())
     }
 
-    /// Returns where the file says something that a chain in the kernel cannot have, if it does.
+    /// Returns the position of a setting that a chain in the kernel cannot have, if the file has one.
     fn not_in_kernel(&self) -> Option<usize> {
         let flush = self.flush.as_ref().map(toml::Spanned::span);
         let queue = self.queue.as_ref().map(toml::Spanned::span);
@@ -452,7 +455,7 @@ impl File {
     }
 }
 
-/// The specs of the ports, in the order of the file, and their names, where they have some.
+/// The specs of the ports, in the order of the file, and their names if they have any.
 #[derive(Default)]
 struct Ports {
     specs: Vec<toml::Spanned<String>>,
@@ -483,7 +486,7 @@ impl<'de> Deserialize<'de> for Ports {
                 while let Some(entry) = table.next_entry()? {
                     entries.push(entry);
                 }
-                // Tables come in the order of their keys.
+                // The TOML parser yields tables in the order of their keys.
                 entries.sort_by_key(|(_, spec)| spec.span().start);
                 let (names, specs) = entries.into_iter().unzip();
                 Ok(Ports { specs, names })
@@ -494,21 +497,21 @@ impl<'de> Deserialize<'de> for Ports {
     }
 }
 
-/// Ports of a worker: as many as a packet can be sent to.
+/// The maximum number of ports of a worker, limited by the port number of a packet.
 const MOST_PORTS: usize = 255;
 
-/// Workers of a chain.
+/// The maximum number of workers of a chain.
 const MOST_WORKERS: usize = 64;
 
-/// Packets that may wait in all queues of a chain: half a gigabyte.
+/// The maximum number of packets in all queues of a chain: half a gigabyte.
 const MOST_WAITING: usize = 262_144;
 
-/// Settings that a chain in the kernel cannot have.
+/// The error text for settings that a chain in the kernel cannot have.
 pub const NOT_IN_KERNEL: &str = "the kernel has neither flush policy, queues, waiting policy, burst, workers nor core to choose: \
                                  leave out flush, queue, wait, burst, workers, core and cores, or place = \"kernel\"";
 
 impl Chain {
-    /// A chain of one worker, with the defaults of a file that says no more.
+    /// Returns a chain of one worker with the defaults of a chain file.
     pub fn new(ports: Vec<PortSpec>, functions: Vec<Stage>) -> Self {
         Self {
             ports,
@@ -531,16 +534,16 @@ impl Chain {
     /// Reads a chain file.
     ///
     /// # Errors
-    /// With file, line, what is wrong and what would be right.
+    /// The error names the file and line, and says what is wrong and what would be right.
     pub fn load(path: &Path) -> Result<Self, ChainError> {
         let text = SettingsFileError::read(path)?;
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Reads the text of a chain file called `name`.
+    /// Parses the text of a chain file called `name`.
     ///
     /// # Errors
-    /// As [`Chain::load`].
+    /// See [`Chain::load`].
     pub fn parse(text: &str, name: &str) -> Result<Self, ChainError> {
         let wrong =
             |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
@@ -594,16 +597,16 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Checks what a file or a command line put together.
+    /// Checks a chain that came from a file or a command line.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The error says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         self.check_workers()?;
         self.check_rest()
     }
 
-    /// Checks that there is memory for what may wait.
+    /// Checks that the queues fit into memory.
     fn check_queue(&self) -> Result<(), String> {
         let Some(queue) = &self.queue else {
             return Ok(());
@@ -618,7 +621,7 @@ impl Chain {
         }
     }
 
-    /// Checks everything that has nothing to do with how many workers there are.
+    /// Checks everything that does not depend on the number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let made: Vec<_> = self.functions.iter().map(Stage::made).collect();
         let mut functions = made.iter().flatten();
@@ -657,7 +660,7 @@ impl Chain {
         }
     }
 
-    /// Checks that as many workers as the chain says can run it.
+    /// Checks that the chain can run with its number of workers.
     fn check_workers(&self) -> Result<(), String> {
         let workers = self.workers;
         if !(1..=MOST_WORKERS).contains(&workers) {
@@ -723,7 +726,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Names of its ports as people know them: those of the file, else what the ports are about, such as an interface.
+    /// Returns the names of the ports for display: those of the file, or the target of the port, such as an interface.
     pub(crate) fn names_of_ports(&self) -> PortNames {
         let names = self.ports.iter().enumerate().map(|(number, spec)| {
             let given = self.port_names.get(number).cloned();
@@ -735,7 +738,7 @@ impl Chain {
         PortNames(names.collect())
     }
 
-    /// Whether it has cores for more workers than it begins with.
+    /// Returns true if it has cores for more workers than it starts with.
     pub fn has_room(&self) -> bool {
         self.cores.len() > self.workers
     }
@@ -770,8 +773,8 @@ impl Chain {
         })
     }
 
-    /// Checks that everything that can bring packets can wake the worker, where it is to sleep until it is woken;
-    /// `asleep` is a function that cannot.
+    /// Checks that every source of packets can wake the worker if the waiting policy needs wakeups; `asleep` is a
+    /// function that cannot.
     fn check_wait(&self, asleep: Option<&Stage>) -> Result<(), String> {
         if self.wait != Wait::Interrupt {
             return Ok(());
@@ -796,8 +799,8 @@ impl Chain {
     /// Makes the functions, ready to run on the calling thread's core.
     ///
     /// # Errors
-    /// When a name or a setting is wrong (files have been checked for that already), or the machine
-    /// lacks what a function needs.
+    /// A name or a setting is wrong (files are checked for that when they are read), or the machine lacks what a
+    /// function needs.
     pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
         self.build_functions_for(&Making::default())
     }
@@ -838,7 +841,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_chain_of_several_workers_is_to_be_is_read() {
+    fn a_chain_file_sets_name_budget_and_placement() {
         let chain = Chain::parse(
             "name = \"edge\"\nbudget = \"350us\"\nplacement = \"namespaces\"\nports = [\"null:\", \"null:\"]\n\
              [[function]]\nname = \"forward\"\nplace = \"kernel\"\n[[function]]\nname = \"xor\"\nkey = 7\n",
@@ -860,7 +863,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_beyond_the_workers_are_for_those_that_join_where_they_can() {
+    fn spare_cores_admit_later_workers_where_ports_and_functions_allow() {
         let read = |workers: usize, port: &str, function: &str| {
             let text = format!(
                 "workers = {workers}\ncores = [0, 1]\nports = [\"{port}\", \"null:\"]\n[[function]]\n{function}\n"
@@ -902,7 +905,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_with_names_are_in_the_order_of_the_file_and_functions_may_name_them() {
+    fn named_ports_stay_in_file_order_and_functions_name_them() {
         let text = |named: &str| {
             format!(
                 "ports = {{ wan = \"null:source=8\", lan = \"null:\" }}\n[[function]]\nname = \"nat\"\n\
@@ -944,7 +947,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_on_the_command_line_reads_with_and_without_settings() {
+    fn a_function_argument_is_parsed_with_and_without_settings() {
         let stage: Stage = "mac-swap".parse().unwrap();
         assert_eq!((stage.name.as_str(), stage.settings.len()), ("mac-swap", 0));
         let stage: Stage = "walk( steps=10, bytes = 32 kB )".parse().unwrap();
@@ -968,7 +971,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_function_on_the_command_line_says_what_would_be_right() {
+    fn an_invalid_function_argument_is_refused_with_a_remedy() {
         for (text, part) in [
             ("", "such as burn(cycles=100)"),
             ("burn(cycles=1", "such as burn(cycles=100)"),
@@ -987,7 +990,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_called_by_their_names_else_by_what_they_are_about() {
+    fn ports_are_named_by_their_key_or_by_their_target() {
         let names = |text: &str| Chain::parse(text, "x.toml").unwrap().names_of_ports().0;
         let named = names("ports = { wan = \"null:source=8\", lan = \"null:\" }");
         assert_eq!(*named, ["wan", "lan"]);
@@ -1009,7 +1012,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_a_chain_has_not_are_refused_whichever_function_names_them() {
+    fn functions_that_name_missing_ports_are_refused() {
         let key = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(key.path(), "0123456789abcdef".repeat(2)).unwrap();
         let aes = format!("key_file = \"{}\"\nencrypt", key.path().display());
@@ -1043,7 +1046,7 @@ mod tests {
             let wrong = named(7, "4").unwrap_err();
             assert!(wrong.contains("this chain has ports 0 to 3"), "{wrong}");
         }
-        // Put together otherwise than from a file.
+        // A chain that does not come from a file.
         let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml").unwrap();
         chain.functions = vec!["balance(port=0, hops=x)".parse().unwrap()];
         assert_eq!(chain.check(), Ok(()), "found where it is made");

@@ -1,17 +1,17 @@
-//! CoDel: keeps a queue from standing, by dropping packets at its front more and more often while they wait too long (RFC 8289,
-//! section 5).
+//! CoDel: bounds the standing queue by dropping packets at its front at an increasing rate while they wait too long
+//! (RFC 8289, section 5).
 
-/// State of CoDel for one queue. All times are ticks of [`taut_sys::ticks`].
+/// The state of CoDel for one queue. All times are cycles of [`taut_sys::ticks`].
 #[derive(Debug)]
 pub(crate) struct Codel {
     target: u64,
     interval: u64,
-    /// Time at which packets will have waited too long for an interval; none while they do not.
+    /// Time at which packets will have been above the target for an interval; None while they are below it.
     above_until: Option<u64>,
     is_dropping: bool,
     /// Time at which the next packet is dropped.
     drop_next: u64,
-    /// Packets dropped since it began to drop, and how many of them there were when it did so last.
+    /// Packets dropped in this dropping state, and the same number for the previous dropping state.
     count: u64,
     last_count: u64,
 }
@@ -29,8 +29,8 @@ impl Codel {
         }
     }
 
-    /// Decides whether the packet at the front, which has waited so long, is to be dropped. `is_little` says that no
-    /// more than one large packet's bytes wait.
+    /// Decides whether to drop the packet at the front, which has waited for `waited` cycles. `is_little` means that
+    /// the queue has no more bytes than one large packet.
     pub(crate) fn drops(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
         let too_long = self.waits_too_long(waited, now, is_little);
         if self.is_dropping {
@@ -44,7 +44,7 @@ impl Codel {
         }
         if too_long {
             self.is_dropping = true;
-            // If it was dropping a short time ago, at about the rate that was enough then.
+            // It dropped packets a short time ago, so it continues at about the rate that was sufficient then.
             let since = self.count - self.last_count;
             let is_recent = now.saturating_sub(self.drop_next) < 16 * self.interval;
             self.count = if since > 1 && is_recent { since } else { 1 };
@@ -54,7 +54,7 @@ impl Codel {
         too_long
     }
 
-    /// Whether packets have waited too long for a whole interval.
+    /// Returns true if packets have waited too long for a whole interval.
     fn waits_too_long(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
         if waited < self.target || is_little {
             self.above_until = None;
@@ -63,7 +63,7 @@ impl Codel {
         now >= *self.above_until.get_or_insert(now + self.interval)
     }
 
-    /// The interval shrinks with the square root of how many were dropped.
+    /// Returns the time of the next drop: the interval shrinks with the square root of the number of dropped packets.
     fn next_after(&self, now: u64) -> u64 {
         now + (self.interval as f64 / (self.count as f64).sqrt()) as u64
     }
@@ -76,8 +76,8 @@ mod tests {
 
     const MS: u64 = 1_000;
 
-    /// Packets come every `every` us and leave one every 100 us, for some time; how many were dropped, and how long those waited
-    /// that left in the second half.
+    /// Simulates packets that arrive every `every` us and leave every 100 us. Returns how many were dropped, and the
+    /// waiting times of those that left in the second half.
     fn run(every: u64, codel: bool) -> (usize, Vec<u64>) {
         let mut state = Codel::new(5 * MS, 100 * MS);
         let (mut queue, mut dropped, mut waits) = (VecDeque::new(), 0, Vec::new());
@@ -109,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_is_brought_back_to_its_target() {
-        // One in a hundred is too many.
+    fn a_standing_queue_is_reduced_to_its_target() {
+        // A load of 1% more than the capacity.
         let (none, long) = run(99, false);
         assert_eq!(none, 0);
         assert!(long.iter().all(|wait| *wait > 80 * MS));
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_burst_passes_and_the_last_packet_is_never_dropped() {
         let mut state = Codel::new(5 * MS, 100 * MS);
-        // Above the target, but for less than an interval.
+        // The waiting time is above the target, but for less than an interval.
         assert!((0..99).all(|ms| !state.drops(50 * MS, ms * MS, false)));
         assert!(!state.drops(MS, 99 * MS, false));
         assert!((100..199).all(|ms| !state.drops(50 * MS, ms * MS, false)));

@@ -1,4 +1,4 @@
-//! Counters of what a worker has done, published by it now and then and read by anybody.
+//! Counters of a worker, published from time to time and readable from any thread.
 
 use crate::{QueueCounters, Stage};
 use serde::{Deserialize, Serialize};
@@ -9,18 +9,18 @@ use taut_port::PortCounters;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// A worker's counters; the worker stores, others load.
+        /// A worker's counters: the worker stores them, other threads load them.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
-            /// Counters of each port; made when they are published first.
+            /// Counters of each port; allocated at the first publication.
             ports: OnceLock<Box<[[AtomicU64; 10]]>>,
-            /// Counters by port and queue, where there are queues.
+            /// Counters by port and queue, if there are queues.
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
-            /// What functions count for others.
+            /// Counters of the functions that other threads can read.
             functions: OfFunctions,
-            /// What became of packets in functions.
+            /// Counts of packets by outcome in the functions.
             outcomes: Mutex<Outcomes>,
         }
 
@@ -30,19 +30,19 @@ macro_rules! counters {
         pub struct CountersView { $($(#[$doc])* pub $name: u64),* }
 
         impl Counters {
-            /// The counters as they were published last.
+            /// Returns the counters as last published.
             pub fn read(&self) -> CountersView {
                 CountersView { $($name: self.$name.load(Ordering::Relaxed)),* }
             }
 
-            /// Returns the counters of each port, in the order of the chain, as they were published last.
+            /// Returns the counters of each port, in the order of the chain, as last published.
             pub fn ports(&self) -> Vec<PortCounters> {
                 let read = |it: &[AtomicU64; 10]| it.each_ref().map(|n| n.load(Ordering::Relaxed));
                 let ports = self.ports.get().into_iter().flatten();
                 ports.map(|it| PortCounters::of(read(it))).collect()
             }
 
-            /// Publishes those of port `number` of so many.
+            /// Publishes the counters of port `number` of `of` ports.
             pub(crate) fn publish_port(&self, number: usize, of: usize, counted: &PortCounters) {
                 let none = || (0..of).map(|_| Default::default()).collect();
                 if let Some(port) = self.ports.get_or_init(none).get(number) {
@@ -52,8 +52,8 @@ macro_rules! counters {
                 }
             }
 
-            /// Returns the counters of the queues of each port, the highest priority last, as they were published last;
-            /// none without queues.
+            /// Returns the counters of the queues of each port as last published, the highest priority last. Without
+            /// queues, the list is empty.
             pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
                 let read = |it: &[AtomicU64; 5]| {
                     QueueCounters::of(it.each_ref().map(|n| n.load(Ordering::Relaxed)))
@@ -62,13 +62,13 @@ macro_rules! counters {
                 ports.map(|queues| queues.iter().map(read).collect()).collect()
             }
 
-            /// Makes room for those of so many queues at each of so many ports.
+            /// Allocates the counters of `queues` queues at each of `ports` ports.
             pub(crate) fn have_queues(&self, ports: usize, queues: usize) {
                 let of_port = |_| (0..queues).map(|_| Default::default()).collect();
                 self.queues.get_or_init(|| (0..ports).map(of_port).collect());
             }
 
-            /// Publishes those of a queue of a port.
+            /// Publishes the counters of a queue of a port.
             pub(crate) fn publish_queue(&self, port: usize, queue: usize, counted: &QueueCounters) {
                 let of_port = self.queues.get().and_then(|ports| ports.get(port));
                 for (count, now) in of_port
@@ -81,33 +81,33 @@ macro_rules! counters {
                 }
             }
 
-            /// Returns what its functions count for others; whoever has it keeps it there.
+            /// Returns the counters that its functions share with other threads; a clone keeps them alive.
             pub fn functions(&self) -> Vec<Arc<dyn Counted>> {
                 let functions = self.functions.0.lock().unwrap_or_else(PoisonError::into_inner);
                 functions.iter().filter_map(Weak::upgrade).collect()
             }
 
-            /// Publishes what the functions count that it has from now on.
+            /// Sets the shared counters of its current functions.
             pub(crate) fn have_functions(&self, counted: impl Iterator<Item = Arc<dyn Counted>>) {
                 let counted = counted.map(|it| Arc::downgrade(&it)).collect();
                 *self.functions.0.lock().unwrap_or_else(PoisonError::into_inner) = counted;
             }
 
-            /// Returns what became of packets in its functions, as it was published last.
+            /// Returns the counts of packets by outcome in its functions, as last published.
             pub fn outcomes(&self) -> Vec<Count> {
                 self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).counts()
             }
 
-            /// Says what the functions are called that it has from now on.
+            /// Sets the names of its current functions.
             pub(crate) fn have_names(&self, stages: &[Stage]) {
                 let names = stages.iter().map(|stage| stage.name.clone()).collect();
                 *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) =
                     Outcomes { names, each: Vec::new() };
             }
 
-            /// Publishes what became of packets in the functions so far.
+            /// Publishes the counts of packets by outcome in its functions.
             pub(crate) fn publish_outcomes(&self, functions: &[Box<dyn Function>]) {
-                // Whoever reads is quick, and is not waited for: they are published again soon.
+                // A reader holds the lock only briefly; instead of waiting, the worker publishes again soon.
                 if let Ok(mut outcomes) = self.outcomes.try_lock() {
                     outcomes.take(functions);
                 }
@@ -120,7 +120,7 @@ macro_rules! counters {
         }
 
         impl CountersView {
-            /// Returns the counter of that name; none if there is no such one.
+            /// Returns the counter of that name; None if there is no such counter.
             pub fn of_name(&self, name: &str) -> Option<u64> {
                 $(if name == stringify!($name) {
                     return Some(self.$name);
@@ -153,7 +153,7 @@ macro_rules! counters {
     };
 }
 
-/// What the functions of a worker count; goes with the functions.
+/// The counters of a worker's functions. They live as long as the functions.
 #[derive(Default)]
 struct OfFunctions(Mutex<Vec<Weak<dyn Counted>>>);
 
@@ -163,12 +163,12 @@ impl std::fmt::Debug for OfFunctions {
     }
 }
 
-/// What became of packets in the functions of a worker, since each began.
+/// Packets by outcome in the functions of a worker, since each function started.
 #[derive(Debug, Default)]
 struct Outcomes {
-    /// Names of the functions, in the order of the chain; none where nobody has said.
+    /// Names of the functions, in the order of the chain; empty if they were not set.
     names: Vec<String>,
-    /// Number of the function, the outcome, whether packets went no further, and how many.
+    /// Number of the function, outcome, true for a drop, and count.
     each: Vec<(usize, &'static str, bool, u64)>,
 }
 
@@ -194,7 +194,7 @@ impl Outcomes {
     }
 }
 
-/// The count of an outcome of a function.
+/// Returns the count of an outcome of a function.
 pub(crate) fn outcome(function: &str, name: &str, is_drop: bool, count: u64) -> Count {
     Count {
         function: function.to_string(),
@@ -205,7 +205,7 @@ pub(crate) fn outcome(function: &str, name: &str, is_drop: bool, count: u64) -> 
     }
 }
 
-/// Adds counts to others: to those of the same thing, or as new ones.
+/// Adds counts to `sums`: to the entry with the same function and name, or as a new entry.
 pub(crate) fn add_counts(sums: &mut Vec<Count>, counts: impl IntoIterator<Item = Count>) {
     for count in counts {
         let same = |it: &&mut Count| {
@@ -223,95 +223,95 @@ counters! {
     rx_packets,
     /// Bytes received.
     rx_bytes,
-    /// Packets handed over.
+    /// Packets sent.
     tx_packets,
-    /// Bytes handed over.
+    /// Bytes sent.
     tx_bytes,
-    /// Dropped by a function.
+    /// Packets dropped by a function.
     dropped_by_function,
-    /// Handed to the slow path.
+    /// Packets punted to the slow path.
     punted,
-    /// Ticks from when packets were received until the slow path came to them, the sum of all.
+    /// Cycles from the receipt of a punted packet until the slow path handles it, summed over all packets.
     punted_wait_ticks,
-    /// Packets made by the slow path, and taken from it to be sent.
+    /// Packets of the slow path that the worker took to send.
     from_slow_path,
-    /// Handed to another worker of the chain, whose they are.
+    /// Packets handed off to another worker of the chain, their owner.
     handed_over,
-    /// Dropped because the worker whose they are had no room for them.
+    /// Packets dropped because the ring to their owner was full.
     dropped_handoff,
-    /// Dropped because the slow path had no room for it, or there is none.
+    /// Packets dropped because the ring to the slow path was full, or because there is no slow path.
     dropped_punted,
-    /// Dropped because a function sent it to a port that there is not.
+    /// Packets dropped because a function chose an egress port that does not exist.
     dropped_no_port,
-    /// Copies that were not made, for want of memory.
+    /// Copies not made, because the pool was empty.
     dropped_no_copy,
-    /// Dropped because the outgoing ring was full.
+    /// Packets dropped because the transmit ring was full.
     dropped_tx_full,
-    /// Dropped because the queue for the outgoing ring was full.
+    /// Packets dropped because the queue for the transmit ring was full.
     dropped_queue_full,
-    /// Dropped by CoDel, as packets waited too long for the outgoing ring.
+    /// Packets dropped by CoDel, because packets waited too long for the transmit ring.
     dropped_codel,
-    /// Arrived, but the receive ring was full.
+    /// Packets that arrived when the receive ring was full.
     dropped_rx_overrun,
-    /// Arrived with an impossible description.
+    /// Packets that arrived with an invalid descriptor.
     dropped_malformed,
     /// Packets too long for a buffer or the outgoing link.
     dropped_too_long,
-    /// Refused by the kernel or the peer.
+    /// Packets refused by the kernel or the peer.
     dropped_tx_failed,
-    /// Bursts received: turns of a port that brought packets.
+    /// Bursts received: receive calls that returned packets.
     batches,
-    /// Rounds of the loop.
+    /// Iterations of the loop.
     rounds,
-    /// Ticks spent in rounds that had packets.
+    /// Cycles spent in iterations with packets.
     busy_ticks,
-    /// Ticks since the start.
+    /// Cycles since the start.
     total_ticks,
-    /// Sleeps between rounds.
+    /// Sleeps between iterations.
     sleeps,
-    /// Ticks spent in them.
+    /// Cycles spent in sleeps.
     asleep_ticks,
-    /// Rounds in which the core was taken away: see [`taut_sys::RoundWatch`].
+    /// Interrupted iterations: see [`taut_sys::RoundWatch`].
     interruptions,
-    /// Ticks spent in them.
+    /// Cycles spent in interrupted iterations.
     interrupted_ticks,
-    /// Of the ticks in rounds that had packets, those that were taken away: what interrupted ones took beyond what as many
-    /// packets take on average.
+    /// The part of `busy_ticks` that interruptions took: the time of interrupted iterations beyond the average for the
+    /// same number of packets.
     taken_busy_ticks,
 }
 
 impl CountersView {
-    /// Packets per burst received.
+    /// Returns the mean number of packets per received burst.
     pub fn average_batch(&self) -> f64 {
         self.rx_packets as f64 / (self.batches.max(1)) as f64
     }
 
-    /// Share of time spent on packets, 0 to 1.
+    /// Returns the fraction of time spent on packets, 0 to 1.
     pub fn busy(&self) -> f64 {
         self.busy_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
-    /// Ticks spent on packets, without those in which somebody else had the core.
+    /// Returns the cycles spent on packets, without those of interruptions.
     pub fn own_busy_ticks(&self) -> u64 {
         self.busy_ticks.saturating_sub(self.taken_busy_ticks)
     }
 
-    /// Share of time asleep, 0 to 1.
+    /// Returns the fraction of time asleep, 0 to 1.
     pub fn asleep(&self) -> f64 {
         self.asleep_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
-    /// Share of time in which the core was taken away, 0 to 1.
+    /// Returns the fraction of time in interruptions, 0 to 1.
     pub fn interrupted(&self) -> f64 {
         self.interrupted_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
-    /// Dropped for any reason.
+    /// Returns the number of packets dropped for any reason.
     pub fn dropped(&self) -> u64 {
         self.dropped_causes().iter().map(|(_, n)| n).sum()
     }
 
-    /// Returns every cause of loss by name, and its count.
+    /// Returns the name and count of every cause of loss.
     pub fn dropped_causes(&self) -> [(&'static str, u64); 12] {
         [
             ("function", self.dropped_by_function),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_packets_is_told_by_function_and_outcome() {
+    fn packet_counts_are_reported_per_function_and_result() {
         let functions: Vec<Box<dyn Function>> = vec![Box::new(Telling), Box::new(Telling)];
         let counters = Counters::default();
         counters.publish_outcomes(&functions);
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(told[2], outcome("second", "passed", false, 3));
         add_counts(&mut told, counters.outcomes());
         assert_eq!((told.len(), told[3].count), (4, 4));
-        // Other functions begin at nothing.
+        // New functions start at zero.
         counters.have_names(&stages[..1]);
         assert!(counters.outcomes().is_empty());
     }

@@ -1,5 +1,5 @@
-//! Flush policies: when a worker sends what it holds to the outgoing port. (Stylianopoulos et al., DEBS 2020, section
-//! 3.)
+//! Flush policies: when a worker sends its transmit buffer to the egress port. (Stylianopoulos et al., DEBS 2020,
+//! section 3.)
 
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -7,34 +7,34 @@ use std::time::Duration;
 use taut_port::BATCH_CAPACITY;
 use taut_settings::duration;
 
-/// Flush policy: when held packets are sent.
+/// A flush policy: when buffered packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Flush {
-    /// `full(n, drain)`: when `n` are held; a timer sends whatever is held every `drain`, as DPDK's
-    /// l2fwd does (n = 32, drain = 100 µs).
+    /// `full(n, drain)`: when the buffer has `n` packets, and every `drain` whatever it has. DPDK's l2fwd does the same
+    /// (n = 32, drain = 100 µs).
     Full {
-        /// Packets that fill the buffer.
+        /// Number of packets that fill the buffer.
         n: usize,
         /// Period of the drain timer.
         drain: Duration,
     },
-    /// `each`: every packet by itself, at once (DPDK's l2fwd with a buffer of 1).
+    /// `each`: every packet separately, at once (DPDK's l2fwd with a buffer of 1).
     Each,
-    /// `every(t)`: whatever is held, every `t`; earlier only when no more fit in a batch.
+    /// `every(t)`: all buffered packets every `t`, or earlier if a batch is full.
     Every {
         /// Period of the flush timer.
         period: Duration,
     },
-    /// `idle(n)`: as soon as the receive queue ran dry or `n` are held: the latency of `each` while
-    /// packets come one at a time, the throughput of `full(n)` when they queue up.
+    /// `idle(n)`: as soon as the receive queue is empty or the buffer has `n` packets. It has the latency of `each`
+    /// while packets arrive one at a time, and the throughput of `full(n)` when they queue up.
     Idle {
-        /// Packets sent together at most.
+        /// Maximum number of packets sent together.
         n: usize,
     },
 }
 
-/// Reason why a flush policy cannot be read.
+/// The reason why a flush policy cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("flush \"{text}\": {reason}")]
 pub struct FlushError {
@@ -90,7 +90,7 @@ impl FromStr for Flush {
     }
 }
 
-/// A time as it is read.
+/// Formats a time as the parser reads it.
 pub(crate) fn short(t: Duration) -> String {
     let ns = t.as_nanos() as f64;
     match ns {

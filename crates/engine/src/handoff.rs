@@ -1,5 +1,5 @@
-//! Packets that came to one worker of a chain and belong to another: a pair of rings ([`Lane`]) between every two of them, so that
-//! what a function knows is one worker's, however ports spread packets.
+//! Handoff of packets from the worker that received them to their owner, through a pair of rings ([`Lane`]) between
+//! every two workers. Therefore the state of a flow belongs to one worker, however ports spread packets.
 
 use crate::CountersView;
 use crate::slow::Made;
@@ -9,18 +9,18 @@ use taut_port::pair::Lane;
 use taut_port::{BATCH_CAPACITY, Batch, PortError};
 use taut_sys::Alarm;
 
-/// Packets that may wait between two workers, in each direction.
+/// The capacity of the ring between two workers, in each direction, packets.
 const SLOTS: u32 = 512;
 
-/// Bit of a note that says that the packet has met functions already, and where it goes on.
+/// The bit of a note that marks a packet of the slow path, which continues after the function that sent it.
 const IS_MADE: u64 = 1 << 48;
 
-/// Place at which packets of another worker go on.
+/// The point in the chain at which a packet of another worker continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
-    /// The first function: they came in through the port of that number.
+    /// The packet entered through the port of that number and starts at the first function.
     Port(usize),
-    /// Functions behind one whose slow path has let them go.
+    /// The packet comes from a slow path and continues after the function there.
     SlowPath(Made),
 }
 
@@ -40,31 +40,31 @@ impl From {
     }
 }
 
-/// Teams of this process, the lanes of each of which have names of their own.
+/// The number of teams in this process so far; it makes the names of their lanes unique.
 static TEAMS: AtomicU64 = AtomicU64::new(0);
 
-/// Workers of one chain.
+/// The unique name of the workers of one chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeamName(u64);
 
 impl TeamName {
-    /// Makes a name that there was not before.
+    /// Returns a name that is unique in this process.
     pub(crate) fn new() -> Self {
         Self(TEAMS.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// A worker's ends of the lanes to all others.
+/// A worker's ends of the lanes to all other workers.
 pub(crate) struct Handoff {
-    /// Lanes by worker; none to the worker itself.
+    /// Lanes by worker; None for the worker itself.
     lanes: Vec<Option<Lane>>,
-    /// The worker that is listened to first: the next one each time.
+    /// The worker whose lane is read first; it advances with each call.
     first: usize,
     arrived: Batch,
 }
 
 impl Handoff {
-    /// Opens the lanes of a worker; called on its thread. Packets cross once the other worker has done the same.
+    /// Opens the lanes of a worker on its own thread. Packets pass once the other worker has done the same.
     pub(crate) fn open(TeamName(team): TeamName, member: Member) -> Result<Self, PortError> {
         let Member { number, of } = member;
         let lane = |other: usize| {
@@ -81,8 +81,8 @@ impl Handoff {
         })
     }
 
-    /// Sends those packets of a batch away whose home is another worker, as `function` says, and marks them as dropped; there they go
-    /// on at `from`. Those that it has no room for are counted and gone.
+    /// Sends the packets of a batch that belong to other workers, as `function` decides, and marks them as dropped. At
+    /// their owner they continue at `from`. Packets for a full ring are counted and lost.
     pub(crate) fn send(
         &mut self,
         function: &dyn Function,
@@ -95,7 +95,7 @@ impl Handoff {
         function.homes(batch, context, &mut homes);
         let Some(from) = from.bits() else { return };
         for (index, home) in homes.iter().take(batch.len()).enumerate() {
-            // None to itself, and none of that number where any will do.
+            // There is no lane to the worker itself, nor for the number that means any worker.
             let Some(Some(lane)) = self.lanes.get_mut(usize::from(*home)) else {
                 continue;
             };
@@ -111,14 +111,14 @@ impl Handoff {
         }
     }
 
-    /// Whether another worker has sent something.
+    /// Returns true if another worker has sent packets.
     #[inline(always)]
     pub(crate) fn has_come(&mut self) -> bool {
         self.lanes.iter_mut().flatten().any(|lane| !lane.is_empty())
     }
 
-    /// Hands what others have sent to `each`, in batches of packets that go on at the same place; each is to be empty again when
-    /// that returns. A batch from every worker at most.
+    /// Passes the packets of other workers to `each`, in batches of packets that continue at the same point. `each`
+    /// must return the batch empty. At most one batch is read from every worker.
     pub(crate) fn receive(&mut self, batch: &mut Batch, mut each: impl FnMut(From, &mut Batch)) {
         let count = self.lanes.len();
         for turn in 0..count {
@@ -134,7 +134,7 @@ impl Handoff {
                 self.arrived.move_up_to(many, batch);
                 done += many;
                 each(From::of(from), batch);
-                // Whatever was not taken has nowhere to go.
+                // The caller left packets, and there is nowhere to send them.
                 batch.clear();
             }
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use taut_port::PoolHandle;
 
-    /// The first byte of a packet says whose it is.
+    /// The first byte of a packet is the number of its owner.
     struct ByFirstByte;
 
     impl Function for ByFirstByte {
@@ -178,7 +178,7 @@ mod tests {
             .collect()
     }
 
-    /// Returns what a worker is handed: port and second byte of each packet.
+    /// Returns port and second byte of each packet that the worker received by handoff.
     fn taken(worker: &mut Handoff) -> Vec<(usize, u8)> {
         let (mut batch, mut all) = (Batch::limited(16), Vec::new());
         while worker.has_come() {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_reach_their_worker_in_order_with_their_port_and_others_stay() {
+    fn handoff_preserves_packet_order_and_ingress_port() {
         let mut team = team(3);
         let pool = PoolHandle::new(256, false).unwrap();
         let mut own = CountersView::default();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_has_no_room_for_is_counted_as_is_what_one_that_has_ended_would_get() {
+    fn packets_to_a_full_or_ended_worker_count_as_dropped() {
         let mut team = team(2);
         let pool = PoolHandle::new(64, false).unwrap();
         let mut own = CountersView::default();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_path_has_let_go_says_to_its_worker_where_it_goes_on() {
+    fn handoff_preserves_where_a_released_packet_continues() {
         let mut team = team(2);
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = Batch::new();

@@ -1,4 +1,5 @@
-//! A worker between two rounds of which the first found nothing: whether it sleeps, for how long, and what wakes it.
+//! The time between two iterations after one without packets: whether the worker sleeps, for how long, and what wakes
+//! it.
 
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
@@ -9,15 +10,15 @@ use taut_function::Function;
 use taut_port::Port;
 use taut_sys::{Alarm, Clock};
 
-/// A [`Wait`] policy in ticks, and where the worker stands in it.
+/// A [`Wait`] policy in cycles, and the worker's progress in it.
 pub(crate) struct Idle {
     policy: Policy,
     clock: Clock,
     time: Time,
     before_sleep_ticks: u64,
-    /// Time at which the worker last had packets, or was last woken.
+    /// Time at which the worker last had packets or last woke up.
     looks_since_ticks: u64,
-    /// Sleeps taken, and ticks spent in them.
+    /// Number of sleeps, and cycles spent asleep.
     pub(crate) sleeps: u64,
     pub(crate) asleep_ticks: u64,
 }
@@ -31,7 +32,7 @@ enum Policy {
     },
     Interrupt {
         alarm: Alarm,
-        /// Ports and functions are armed, and the round after that has not been seen yet.
+        /// Ports and functions are armed, and the iteration after that has not ended yet.
         armed: bool,
     },
 }
@@ -66,20 +67,22 @@ impl Idle {
         }
     }
 
-    /// Begins on the worker's thread, before its first round.
+    /// Prepares the worker's thread before its first iteration.
     pub(crate) fn begin(&mut self) {
         if !matches!(self.policy, Policy::Poll) {
-            // Whoever else runs on the core would otherwise finish a turn of milliseconds before a packet.
+            // Otherwise another task on the core would finish a time slice of milliseconds before the worker gets a
+            // packet.
             taut_sys::request_short_slices();
         }
         if matches!(self.policy, Policy::Sleep { .. }) {
-            // The kernel would let sleeps run 50 us longer. Where it cannot be told, they are, and are counted as late.
+            // By default the kernel lets sleeps run 50 us longer. If this call fails, they do, and the excess is learnt
+            // as lateness.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         }
     }
 
-    /// Rests after a round that ended at `now_ticks`, if it is time to. Returns when the next round begins: any later
-    /// than `now_ticks`, and the worker had given the core away on purpose.
+    /// Rests after an iteration that ended at `now_ticks`, if it is time to. Returns the start of the next iteration;
+    /// if that is later than `now_ticks`, the worker has rested on purpose.
     #[inline(always)]
     pub(crate) fn after_round(
         &mut self,
@@ -148,7 +151,7 @@ impl Idle {
                         self.looks_since_ticks = now_ticks;
                         self.disarm(ports, functions, lanes);
                     }
-                    // What has come before the ports were armed is found by one more look.
+                    // One more iteration finds the packets that arrived before the ports were armed.
                     return now_ticks;
                 }
                 let flush = until_flush.map(|t| nanoseconds(&self.clock, t));
@@ -181,7 +184,7 @@ impl Idle {
     }
 }
 
-/// Ticks until the first outbox has to let go of what it holds; none if they hold nothing.
+/// Returns the cycles until the first transmit buffer has to be flushed; None if all are empty.
 fn until_flush(now_ticks: u64, outboxes: &[Outbox]) -> Option<u64> {
     let waits = outboxes
         .iter()
@@ -193,17 +196,18 @@ fn nanoseconds(clock: &Clock, ticks: u64) -> Duration {
     Duration::from_nanos(clock.to_ns(ticks) as u64)
 }
 
-/// Looks between two sleeps on a machine that wakes up too late: at first, and at most. Each such sleep may take a millisecond.
+/// The initial and the maximum number of iterations between two sleeps on a machine that wakes up too late. Each such
+/// sleep may take a millisecond.
 const LOOKS_BEFORE_NEXT_TRY: (u32, u32) = (512, 1 << 15);
 
-/// Estimate of how much longer sleeps take than they were asked to: followed up fast and down slowly, so that few take
-/// longer.
+/// An estimate of how much longer sleeps take than requested. It rises fast and falls slowly, so that few sleeps exceed
+/// it.
 #[derive(Debug)]
 struct Lateness {
     ticks: u64,
-    /// Looks until a sleep is tried again, where it is too late for any.
+    /// Iterations until a sleep is tried again, if the machine wakes up too late for any sleep.
     looks_left: u32,
-    /// How many they were the last time; twice as many each time that it is in vain.
+    /// The previous number of these iterations; it doubles each time a sleep is late again.
     looks_before: u32,
 }
 
@@ -218,8 +222,8 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Returns what to ask for so that the sleep takes `at_most_ticks` (the policy's) and `left_ticks` (until a flush
-    /// is due); none if the machine wakes up too late for that.
+    /// Returns the sleep to request so that it ends within `at_most_ticks` (the policy's) and `left_ticks` (until a
+    /// flush is due). None if the machine wakes up too late for that.
     fn time_to_ask_for(&mut self, at_most_ticks: u64, left_ticks: u64) -> Option<u64> {
         let shortest = at_most_ticks / 16;
         let enough = |ticks: &u64| *ticks > shortest;
@@ -237,7 +241,7 @@ impl Lateness {
     }
 
     fn learn(&mut self, late_ticks: u64, at_most_ticks: u64) {
-        // One very late sleep says little of the next.
+        // A single outlier says little about the next sleep.
         let late_ticks = late_ticks.min(at_most_ticks);
         if late_ticks > self.ticks {
             self.ticks += (late_ticks - self.ticks).div_ceil(2);
@@ -253,7 +257,8 @@ mod tests {
     use super::*;
     use crate::time::made_up;
 
-    /// Sleeps that end so late and packets drawn by chance: how often it slept, and the longest that each packet waited.
+    /// Simulates sleeps that end late by `late`, and random packet arrivals. Returns the number of sleeps, and the
+    /// waiting time of each packet, sorted.
     fn waits(at_most: Duration, late: Duration) -> (u64, Vec<u64>) {
         let time = made_up::time();
         made_up::wake_late(late);
@@ -263,7 +268,7 @@ mod tests {
         let mut next = (time.now)() + due.next().unwrap_or_default();
         let mut waits = Vec::new();
         while waits.len() < 1_000 {
-            // A round takes a microsecond.
+            // An iteration takes a microsecond.
             made_up::pass(Duration::from_micros(1));
             let now = (time.now)();
             let has_come = now >= next;
@@ -283,7 +288,7 @@ mod tests {
         for late in [Duration::ZERO, Duration::from_micros(60)] {
             let (sleeps, waits) = waits(most, late);
             assert!(sleeps > 1_000, "{sleeps}");
-            // The first ones teach it how late it wakes up.
+            // The first sleeps teach it the lateness.
             let longest = waits[waits.len() - 3];
             assert!(longest <= most.as_nanos() as u64, "{longest}");
             assert!(
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_wakes_up_too_late_is_hardly_slept_on() {
+    fn a_worker_hardly_sleeps_when_wakeups_are_late() {
         let (sleeps, waits) = waits(Duration::from_micros(50), Duration::from_millis(1));
         let late = waits.iter().filter(|wait| **wait > 50_000).count();
         assert!(late < waits.len() / 10, "{late} of {}", waits.len());
@@ -309,7 +314,7 @@ mod tests {
             let Some(asked) = late.time_to_ask_for(50_000, u64::MAX) else {
                 continue;
             };
-            // As measured on a virtual machine: 15 to 35 us, and now and then ten times that.
+            // Measured on a virtual machine: 15 to 35 us, and occasionally ten times that.
             let by = seed.u64(15_000..35_000) * if seed.u8(..) == 0 { 10 } else { 1 };
             late.learn(by, 50_000);
             if sleep > 1_000 {
@@ -322,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_wakes_up_too_late_is_not_slept_on_and_asked_again() {
+    fn a_worker_retries_sleeping_rarely_after_late_wakeups() {
         let mut late = Lateness::default();
         let mut asked = Vec::new();
         for round in 0..100_000 {
@@ -331,7 +336,7 @@ mod tests {
                 late.learn(40_000, 10_000);
             }
         }
-        // Some sleeps to learn it, then one in hundreds of rounds.
+        // It sleeps a few times to learn the lateness, then once in hundreds of iterations.
         assert!((3..1_000).contains(&asked.len()), "{}", asked.len());
         assert!(asked.last() > Some(&90_000), "never asked again");
     }

@@ -1,4 +1,4 @@
-//! A chain in the kernel: which XDP programs take the place of its worker, and what they counted.
+//! A chain in the kernel: the XDP programs that replace its worker, and their counters.
 
 use crate::chain::Stage;
 use crate::counters::{add_counts, outcome};
@@ -12,30 +12,30 @@ use taut_xdp::forward::{HeaderChange, KernelProgram};
 use taut_xdp::functions::{KernelFunction, KernelFunctions, KernelStage};
 use taut_xdp::upcall::UpcallPrograms;
 
-/// Form of a chain in the kernel. Lists have one entry for each port, for the frames that leave through it.
+/// The form of a chain in the kernel. Lists have one entry per port, for the frames that leave through that port.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
     reason = "one per forwarder, and it stays where it is made"
 )]
 pub enum InKernel {
-    /// A change of addresses at most.
+    /// Only a change of addresses, or nothing.
     Headers(Vec<HeaderChange>),
-    /// Programs of a function's own, then a change of addresses.
+    /// The programs of one function, followed by a change of addresses.
     Upcall(Upcall, Vec<HeaderChange>),
-    /// Functions in order.
+    /// Several functions in order.
     Functions {
-        /// The functions, as the kernel has them.
+        /// The functions in their form for the kernel.
         functions: Box<KernelFunctions>,
         /// Names of the functions' counts, by number of the function.
         outcomes: Vec<Vec<&'static str>>,
     },
 }
 
-/// Programs that hand up what they do not decide, to a worker that has the same functions ([`crate::UpcallWorker`]).
+/// Programs that pass undecided frames up to a worker with the same functions ([`crate::UpcallWorker`]).
 #[derive(Debug, Clone)]
 pub struct Upcall {
-    /// Name of the function whose programs they are.
+    /// Name of the function that the programs belong to.
     pub(crate) function: String,
     pub(crate) programs: Arc<dyn UpcallPrograms>,
     /// State that functions share with their programs, by number of the function.
@@ -43,7 +43,7 @@ pub struct Upcall {
 }
 
 impl InKernel {
-    /// Returns the program for those who attach it to interfaces.
+    /// Returns the program to attach to interfaces.
     pub fn program(&self) -> KernelProgram<'_> {
         match self {
             Self::Headers(changes) => KernelProgram::Headers(changes),
@@ -52,8 +52,8 @@ impl InKernel {
         }
     }
 
-    /// Goes on with functions of `before`: by number of the function here, the number there of the one that it is. To be said
-    /// before the first program is loaded.
+    /// Continues with the state of functions of `before`: `kept` has, by function number here, its number there. Call
+    /// it before the first program is loaded.
     pub(crate) fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         if let (Self::Functions { functions, .. }, Self::Functions { functions: old, .. }) =
             (self, before)
@@ -62,7 +62,7 @@ impl InKernel {
         }
     }
 
-    /// Returns what needs a worker beside the programs, if they hand frames up.
+    /// Returns the part that needs a worker in addition to the programs, if they pass frames up.
     pub fn upcall(&self) -> Option<&Upcall> {
         match self {
             Self::Upcall(upcall, _) => Some(upcall),
@@ -70,8 +70,8 @@ impl InKernel {
         }
     }
 
-    /// Returns what became of packets in functions that tell causes apart, in the order of the chain; where programs
-    /// hand frames up, the worker beside them knows it.
+    /// Returns the counts of functions that count outcomes by cause, in the order of the chain. If programs pass frames
+    /// up, the worker has the counts instead.
     pub fn outcomes(&self) -> Outcomes {
         let Self::Functions {
             functions,
@@ -86,7 +86,7 @@ impl InKernel {
             .collect()
     }
 
-    /// Returns the same by function, for others to read; `stages` are what the functions were made of.
+    /// Returns the same counts by function, with names for display; `stages` are the stages of the functions.
     pub(crate) fn counts(&self, stages: &[Stage]) -> Vec<Count> {
         let Self::Functions {
             functions,
@@ -106,10 +106,11 @@ impl InKernel {
 }
 
 impl Chain {
-    /// Returns what takes the place of the chain's worker in the kernel.
+    /// Returns the programs that replace the chain's worker in the kernel.
     ///
     /// # Errors
-    /// When a function or its settings cannot be in the kernel, or not beside the others; for what the machine lacks.
+    /// A function or its settings are not possible in the kernel, or not together with the others, or the machine lacks
+    /// something.
     pub fn in_kernel(&self) -> Result<InKernel, ChainError> {
         let upcall = self.upcall()?;
         let ports = 0..self.ports.len();
@@ -146,7 +147,7 @@ impl Chain {
         }
     }
 
-    /// Returns the functions that frames pass which leave through a port.
+    /// Returns the functions for frames that leave through a port.
     fn kernel_stages(&self, port: usize) -> Result<Vec<KernelStage>, ChainError> {
         let mut stages: Vec<_> = self.functions.iter().enumerate().collect();
         let from = Pairs::of(self.ports.len()).partner(port);
@@ -178,7 +179,7 @@ impl Chain {
         self.functions.iter().map(names).collect()
     }
 
-    /// Makes the programs that hand frames up, if a function of the chain has such ones.
+    /// Makes the programs that pass frames up, if a function of the chain has any.
     fn upcall(&self) -> Result<Option<Upcall>, ChainError> {
         let mut found = None;
         let shared = shared_by(&self.functions, &self.names_of_ports());
@@ -204,7 +205,7 @@ impl Chain {
     }
 }
 
-/// The change so far and that of one function more; none if it does something else.
+/// Combines a change with the change of one more function; None if that function does something else.
 fn then(sum: HeaderChange, stage: &KernelStage) -> Option<HeaderChange> {
     match stage.function {
         KernelFunction::Headers(change) => Some(sum.then(change)),
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(
             changes[0],
             HeaderChange {
-                // Rewritten, then swapped: the way back meets the last function first.
+                // In the reverse direction, frames pass the last function first: rewrite, then swap.
                 destination: Address::Fixed([2, 0, 0, 0, 0, 1]),
                 ..HeaderChange::SWAP
             }
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_keep_their_number_and_come_in_reverse_on_the_way_back() {
+    fn the_reverse_direction_reverses_functions_and_preserves_their_numbers() {
         let chain = chain(
             "[[function]]\nname = \"forward\"\n[[function]]\nname = \"ats\"\n\
              [[function]]\nname = \"balance\"\nport = 1\nhops = [\"02:00:00:00:00:01\"]\n",

@@ -1,5 +1,5 @@
-//! Lanes through which a worker exchanges packets beside its ports: to its slow path, and to other workers of the same
-//! chain.
+//! The rings through which a worker exchanges packets other than its ports: with its slow path, and with other workers
+//! of the chain.
 
 use crate::handoff::Handoff;
 use crate::slow::SlowPath;
@@ -7,25 +7,25 @@ use taut_sys::Alarm;
 
 #[derive(Default)]
 pub(crate) struct Lanes {
-    /// Slow path, which gets punted packets; none where no function wants any.
+    /// Slow path, which receives punted packets; None if no function punts.
     pub(crate) slow: Option<SlowPath>,
-    /// Lanes to the other workers; none where there are none.
+    /// Lanes to the other workers; None if the worker is the only one.
     pub(crate) handoff: Option<Handoff>,
 }
 
 impl Lanes {
-    /// Returns whether there are any.
+    /// Returns true if there are any lanes.
     pub(crate) fn are_any(&self) -> bool {
         self.slow.is_some() || self.handoff.is_some()
     }
 
-    /// Arms `alarm` as [`taut_port::Port::arm`] does.
+    /// Arms `alarm` for these lanes; see [`taut_port::Port::arm`].
     pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let slow = self.slow.as_mut().is_none_or(|slow| slow.arm(alarm));
         slow && self.handoff.as_mut().is_none_or(|to| to.arm(alarm))
     }
 
-    /// Disarms as [`taut_port::Port::disarm`] does.
+    /// Disarms these lanes; see [`taut_port::Port::disarm`].
     pub(crate) fn disarm(&mut self) {
         self.slow.iter_mut().for_each(SlowPath::disarm);
         self.handoff.iter_mut().for_each(Handoff::disarm);

@@ -1,19 +1,20 @@
 //! The worker loop: receive, functions, send; flush and waiting policies, chain files, counters.
 //!
-//! The types to know:
+//! The main types:
 //!
-//! - [`Chain`]: a chain file as data: ports, functions, policies, how many workers.
-//! - [`Worker`]: one thread's loop over its ports and functions. It owns them, and all it counts.
-//! - [`Team`]: the workers of a chain, on threads of their own, and the [`Exchange`] by which others read counters and
-//!   change functions.
+//! - [`Chain`]: a chain file as data: ports, functions, policies, number of workers.
+//! - [`Worker`]: one thread's loop over its ports and functions. It owns them, and its counters.
+//! - [`Team`]: the workers of a chain, on threads of their own, and the [`Exchange`] through which other threads read
+//!   counters and change functions.
 //!
-//! `taut forward` parses a [`Chain`] and starts a [`Team`]; on each thread that opens the ports, makes the functions
-//! and runs a [`Worker`]. A round receives a burst, has each function see it, takes out what they have marked, and
-//! gives the rest to an outbox, which sends by the [`Flush`] policy. After rounds without packets the [`Wait`] policy
-//! says what is done. What functions punt goes to a thread beside (`slow.rs`), what is another worker's by a lane to
-//! that one (`handoff.rs`). [`InKernel`] and [`UpcallWorker`] run chains whose functions are XDP programs.
+//! `taut forward` parses a [`Chain`] and starts a [`Team`]. Each thread opens its ports, makes the functions and runs a
+//! [`Worker`]. An iteration receives a burst, passes it to each function, and removes the packets that functions have
+//! marked. The rest goes to a transmit buffer, which sends by the [`Flush`] policy. After iterations without packets,
+//! the [`Wait`] policy applies. Punted packets go to a separate thread (`slow.rs`), and packets of another worker
+//! through a ring to that worker (`handoff.rs`). [`InKernel`] and [`UpcallWorker`] run chains whose functions are XDP
+//! programs.
 //!
-//! A forwarder in 30 lines: `examples/forwarder.rs`. What it runs is a chain, here from the text of a file:
+//! `examples/forwarder.rs` is a forwarder in 30 lines. It runs a chain, here parsed from text:
 //!
 //! ```
 //! use taut_engine::{Chain, Flush};
@@ -25,7 +26,7 @@
 //! # Ok::<(), taut_engine::ChainError>(())
 //! ```
 //!
-//! Begin with `worker.rs`, where `run` and `round` are the loop; then `outbox.rs`, then `team.rs`.
+//! Start reading at `worker.rs`, where `run` and `round` are the loop; then `outbox.rs`, then `team.rs`.
 //!
 //! # Egress
 //!
@@ -34,10 +35,10 @@
 //! last, of the packet as it leaves, in the pool that the ports share. Every packet ends in a port or in a counter,
 //! which also holds for a port that does not exist and for a copy without memory.
 //!
-//! A packet for a full port is dropped, or queued if the chain file says so (`queues.rs`): up to eight queues per port
-//! by strict priority, limited in packets and bytes, with CoDel on request. A function sets the priority; otherwise the
-//! headers give it, and they are parsed only if the port is full. A queued packet is copied into memory of the queue,
-//! so that it occupies no slot of an ingress ring.
+//! A packet for a full port is dropped, or queued if the chain file says so (`queues.rs`). A port has up to eight
+//! queues by strict priority, limited in packets and bytes, with CoDel on request. A function sets the priority;
+//! otherwise the headers give it, and they are parsed only if the port is full. A queued packet is copied into memory
+//! of the queue, so that it occupies no slot of an ingress ring.
 //!
 //! # Slow path
 //!
@@ -55,11 +56,11 @@
 //! # Several workers
 //!
 //! Workers of one chain share nothing that a packet needs. The shared part of a port (a listening socket, a tap
-//! interface, the division of its queues) is made first; then each worker opens its own part on its own thread, with
-//! its own pool. If packets have owners (`Function::homes`), the worker asks the function once per batch for the owners
-//! and sends packets of other workers through a ring between the two, before any function sees them (`handoff.rs`). So
-//! the state of a flow has one owner and needs no lock, whichever queue a NIC chooses, and the packets of a flow stay
-//! in order. A handoff costs a copy, and the headers are parsed twice.
+//! interface, the division of its queues) is made first. Then each worker opens its own part on its own thread, with
+//! its own pool. If packets have owners (`Function::homes`), the worker asks the function once per batch for the
+//! owners. It sends packets of other workers through a ring between the two, before any function sees them
+//! (`handoff.rs`). Therefore the state of a flow has one owner and needs no lock, whichever queue a NIC chooses, and the
+//! packets of a flow stay in order. A handoff costs a copy, and the headers are parsed twice.
 //!
 //! # Changes while packets flow
 //!
@@ -71,7 +72,7 @@
 //! In the kernel a changed chain is a new program in the place of the old one, by an update of the `bpf_link`
 //! (`programs.rs`). Both programs share the map of egress interfaces and that of the counters. The counts by cause of
 //! the old program are read after an RCU grace period. A function such as `gtpu` or `route` has a worker in addition to
-//! its programs: [`UpcallWorker`] runs the same functions on the frames that the programs pass up, so that rare cases
+//! its programs. [`UpcallWorker`] runs the same functions on the frames that the programs pass up, so that rare cases
 //! are implemented once.
 
 #![forbid(unsafe_code)]
@@ -83,7 +84,7 @@ mod flush;
 mod handoff;
 mod idle;
 mod in_kernel;
-mod interrupted;
+mod interruptions;
 mod lanes;
 mod outbox;
 mod outcomes;
@@ -94,7 +95,7 @@ mod report;
 mod slow;
 mod team;
 mod time;
-mod timed;
+mod timing;
 mod upcall;
 mod update;
 mod wait;
@@ -113,7 +114,7 @@ pub use queues::QueueCounters;
 pub use report::{AtPort, Event, Order, Report, Second, Shares, Started, Summary};
 pub use taut_function::{Count, CountKind};
 pub use team::{AtEnd, Ended, Exchange, JoinError, Start, Team, Tell, TellLink};
-pub use timed::{functions_ticks, look_ticks, ports_ticks};
+pub use timing::{functions_ticks, look_ticks, ports_ticks};
 pub use upcall::UpcallWorker;
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};

@@ -1,23 +1,23 @@
-//! Outbox: what a worker holds for one outgoing port, and when it lets go of it.
+//! The transmit buffer of one egress port, which sends packets by a flush policy.
 
 use crate::queues::Queues;
 use crate::{Flush, QueueCounters};
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, Port};
 use taut_sys::Clock;
 
-/// A [`Flush`] policy in ticks, and the packets it holds back. What the port has no room for when they are let go is dropped and
-/// counted, or waits in queues where there are some.
+/// A [`Flush`] policy in cycles, and the packets in its transmit buffer. Packets that the port refuses at a flush are
+/// dropped and counted, or queued if there are queues.
 pub(crate) struct Outbox {
     held: Batch,
-    /// Let go by the policy, but refused by the port; only used by the patient calls.
+    /// Flushed by the policy but refused by the port; only used if `patient`.
     refused: Batch,
     policy: Policy,
-    /// Time at which a timed policy last sent.
+    /// Time of the last flush of a timed policy.
     last_flush_ticks: u64,
-    /// Dropped as the port had no room.
+    /// Number of packets dropped because the port was full.
     full: u64,
     queues: Option<Box<Queues>>,
-    /// Priorities that the held packets were given.
+    /// Priorities that functions gave to the buffered packets.
     priorities: [u8; BATCH_CAPACITY],
 }
 
@@ -30,7 +30,7 @@ enum Policy {
 }
 
 impl Outbox {
-    /// Returns an outbox that holds nothing; timed policies count from `now_ticks` on.
+    /// Returns an empty transmit buffer; timed policies count from `now_ticks`.
     pub(crate) fn new(flush: Flush, clock: &Clock, now_ticks: u64) -> Self {
         let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let policy = match flush {
@@ -55,24 +55,24 @@ impl Outbox {
         }
     }
 
-    /// Puts waiting packets into these queues from now on.
+    /// Sets queues for packets that the port refuses.
     pub(crate) fn set_queues(&mut self, queues: Queues) {
         self.queues = Some(Box::new(queues));
     }
 
-    /// Packets that were dropped as the port had no room for them, and nowhere else to wait.
+    /// Returns the number of packets dropped because the port was full and there are no queues.
     pub(crate) fn full(&self) -> u64 {
         self.full
     }
 
-    /// The counters of its queues; the last one is of the highest priority.
+    /// Returns the counters of its queues; the last one has the highest priority.
     pub(crate) fn queue_counters(&self) -> impl Iterator<Item = QueueCounters> {
         self.queues.iter().flat_map(|queues| queues.counters())
     }
 
-    /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
-    /// receive queue is empty now. If `patient`, nobody need
-    /// lose any, and what the port has no room for stays here: only to be called when [`Outbox::catch_up`] says that nothing does.
+    /// Accepts the packets of a receive call, and sends as the policy says. `ran_dry` means that the receive queue is
+    /// empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case call it
+    /// only after [`Outbox::catch_up`] returned true.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,
@@ -85,7 +85,7 @@ impl Outbox {
             return self.accept_patiently(arrived, ran_dry, port);
         }
         match self.policy {
-            // The usual case holds nothing, so the whole batch goes to the port as it is.
+            // Usually the buffer is empty, so the whole batch goes to the port directly.
             Policy::Idle { n } if self.held.is_empty() && (ran_dry || arrived.len() >= n) => {
                 if self.queues.is_some() {
                     return self.queue(arrived, port);
@@ -107,7 +107,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what is held.
+    /// Sends the buffered packets.
     #[inline(always)]
     fn send_held(&mut self, port: &mut dyn Port) {
         match &mut self.queues {
@@ -119,7 +119,7 @@ impl Outbox {
         }
     }
 
-    /// Sends packets as far as there is room; the others wait.
+    /// Sends packets until the port is full, and queues the others.
     #[inline(never)]
     fn queue(&mut self, arrived: &mut Batch, port: &mut dyn Port) {
         if let Some(queues) = &mut self.queues {
@@ -127,7 +127,7 @@ impl Outbox {
         }
     }
 
-    /// Returns how many packets are held at most: as soon as there are so many, they are sent.
+    /// Returns the number of buffered packets at which they are sent.
     #[inline(always)]
     fn most(&self) -> usize {
         match self.policy {
@@ -137,7 +137,7 @@ impl Outbox {
         }
     }
 
-    /// Takes one packet of a batch of which others go elsewhere, or wait at a priority of their own.
+    /// Accepts one packet of a batch whose packets have different egress ports or priorities.
     #[inline(always)]
     pub(crate) fn push(&mut self, packet: Packet, priority: u8, port: &mut dyn Port) {
         if self.queues.is_some() {
@@ -149,7 +149,8 @@ impl Outbox {
         }
     }
 
-    /// Ends a batch after its last packet: sends what the policy does not hold any longer, if the queue has run dry.
+    /// Ends a batch after its last packet: if the receive queue is empty, sends the packets that the policy no longer
+    /// delays.
     #[inline(always)]
     pub(crate) fn end_of_batch(&mut self, ran_dry: bool, port: &mut dyn Port) {
         if ran_dry && matches!(self.policy, Policy::Idle { .. }) {
@@ -165,7 +166,7 @@ impl Outbox {
                 self.try_held(port);
             }
         }
-        // Both together have room for a batch and what was held before.
+        // Both buffers together have space for a batch and the packets buffered before.
         arrived.move_up_to(BATCH_CAPACITY, &mut self.refused);
         arrived.move_up_to(BATCH_CAPACITY, &mut self.held);
         if ran_dry && matches!(self.policy, Policy::Idle { .. }) && self.refused.is_empty() {
@@ -173,25 +174,25 @@ impl Outbox {
         }
     }
 
-    /// Offers the port what it refused; true if it has taken all, so that more may come.
+    /// Offers the refused packets to the port again. Returns true if none is left, so that more may arrive.
     pub(crate) fn catch_up(&mut self, port: &mut dyn Port) -> bool {
         if self.refused.is_empty() {
             return true;
         }
         port.tx(&mut self.refused);
         if self.refused.is_empty() {
-            // These came later and may be more than the policy would hold.
+            // These packets arrived later, and can be more than the policy would buffer.
             std::mem::swap(&mut self.refused, &mut self.held);
         }
         self.refused.is_empty()
     }
 
-    /// True if nothing waits here.
+    /// Returns true if no packet waits here.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.refused.is_empty() && !self.queues_hold()
     }
 
-    /// True if packets wait in its queues.
+    /// Returns true if packets wait in its queues.
     #[inline(always)]
     fn queues_hold(&self) -> bool {
         self.queues
@@ -199,7 +200,7 @@ impl Outbox {
             .is_some_and(|queues| !queues.is_empty())
     }
 
-    /// Ticks until something that waits here has to be seen to; none if nothing does.
+    /// Returns the cycles until the next action for the waiting packets; None if none waits.
     pub(crate) fn due_in(&self, now_ticks: u64) -> Option<u64> {
         if self.is_empty() {
             return None;
@@ -219,13 +220,14 @@ impl Outbox {
         }
     }
 
-    /// Sends what is held; what the port has no room for is refused.
+    /// Sends the buffered packets; those that the port does not take become refused packets.
     fn try_held(&mut self, port: &mut dyn Port) {
         port.tx(&mut self.held);
         std::mem::swap(&mut self.refused, &mut self.held);
     }
 
-    /// Sends what the timer lets go, or a queue that has run dry, and what waits for room; called once a round.
+    /// Sends queued packets, and the buffer if its timer expired or the receive queue is empty. Called once per
+    /// iteration.
     #[inline(always)]
     pub(crate) fn tick(
         &mut self,
@@ -249,7 +251,7 @@ impl Outbox {
         }
     }
 
-    /// Whether what is held has to go now.
+    /// Returns true if the buffered packets must be sent now.
     #[inline(always)]
     fn is_due(&mut self, now_ticks: u64, ran_dry: bool) -> bool {
         let period = match self.policy {
@@ -270,12 +272,12 @@ impl Outbox {
         true
     }
 
-    /// Whether its timer let something go in the round that began then.
+    /// Returns true if its timer sent packets in the iteration that started at `round_start_ticks`.
     pub(crate) fn timer_fired_in(&self, round_start_ticks: u64) -> bool {
         self.last_flush_ticks == round_start_ticks
     }
 
-    /// Sends whatever is held; what there is no room for is dropped.
+    /// Sends all buffered packets, and drops those that the port refuses.
     pub(crate) fn flush(&mut self, port: &mut dyn Port) {
         self.full += send(&mut self.refused, port);
         self.send_held(port);
@@ -285,7 +287,7 @@ impl Outbox {
         }
     }
 
-    /// Fills the buffer and sends it each time `n` are in it.
+    /// Buffers packets, and sends the buffer each time it has `n` packets.
     #[inline(always)]
     fn hold(&mut self, arrived: &mut Batch, n: usize, port: &mut dyn Port) {
         while !arrived.is_empty() {
@@ -297,7 +299,7 @@ impl Outbox {
     }
 }
 
-/// Sends a batch; what the port has no room for is dropped. Returns how many those are.
+/// Sends a batch and drops the packets that the port refuses. Returns their number.
 #[inline(always)]
 fn send(batch: &mut Batch, port: &mut dyn Port) -> u64 {
     if batch.is_empty() {
@@ -316,7 +318,7 @@ mod tests {
     use crate::time::made_up::CLOCK;
     use taut_port::{Link, PoolHandle, PortCounters};
 
-    /// Notes how many packets it is handed at a time.
+    /// A port that logs the number of packets of each send.
     struct Sink(Vec<usize>);
 
     impl Port for Sink {
@@ -342,7 +344,7 @@ mod tests {
         }
     }
 
-    /// An outbox, and rounds of a microsecond, one after the other.
+    /// A transmit buffer in iterations of one microsecond each.
     struct Bench {
         outbox: Outbox,
         port: Sink,
@@ -360,7 +362,7 @@ mod tests {
             }
         }
 
-        /// Returns what is sent in a round that brings so many packets.
+        /// Returns the sizes of the sends in an iteration that receives `packets` packets.
         fn round(&mut self, packets: usize) -> Vec<usize> {
             self.now_ticks += 1_000;
             let mut batch = Batch::new();
@@ -375,21 +377,22 @@ mod tests {
             std::mem::take(&mut self.port.0)
         }
 
-        /// Returns the round, of so many without a packet, in which something is sent first, and how many packets.
+        /// Runs `rounds` iterations without packets. Returns the first iteration that sends, and the number of packets
+        /// sent.
         fn first_sent(&mut self, rounds: usize) -> Option<(usize, usize)> {
             (1..=rounds).find_map(|round| Some((round, *self.round(0).first()?)))
         }
     }
 
     #[test]
-    fn a_full_buffer_is_sent_at_once_and_the_rest_by_the_drain_timer() {
+    fn full_buffers_flush_at_once_and_timers_drain_the_rest() {
         let mut bench = Bench::new("full(32, 100us)");
         assert_eq!(bench.round(32), [32]);
         assert_eq!((bench.round(20), bench.round(20)), (vec![], vec![32]));
         assert_eq!(bench.outbox.due_in(bench.now_ticks), Some(97_000));
         assert_eq!(bench.first_sent(200), Some((97, 8)));
         assert_eq!(bench.outbox.due_in(bench.now_ticks), None);
-        // The timer goes on by itself, whatever was sent when the buffer was full.
+        // The timer does not restart when the buffer is sent because it is full.
         assert_eq!(
             (bench.round(1), bench.first_sent(200)),
             (vec![], Some((99, 1)))
@@ -397,18 +400,18 @@ mod tests {
     }
 
     #[test]
-    fn a_period_sends_what_there_is_each_time_it_is_over() {
+    fn flush_every_sends_all_buffered_packets_once_per_period() {
         let mut bench = Bench::new("every(50us)");
         assert_eq!((bench.round(3), bench.round(4)), (vec![], vec![]));
         assert_eq!(bench.first_sent(200), Some((48, 7)));
         assert_eq!(bench.first_sent(200), None);
         assert!(bench.outbox.timer_fired_in(bench.now_ticks));
-        // More than a batch does not wait.
+        // A packet beyond a full batch does not wait.
         assert_eq!((bench.round(32), bench.round(32)), (vec![], vec![64]));
     }
 
     #[test]
-    fn without_a_buffer_each_packet_goes_by_itself_and_idle_waits_for_an_empty_queue_only() {
+    fn flush_each_sends_single_packets_and_idle_awaits_empty_queues() {
         let mut bench = Bench::new("each");
         assert_eq!(bench.round(3), [1, 1, 1]);
         let mut bench = Bench::new("idle(64)");

@@ -1,9 +1,9 @@
 //! The outcomes of packets in functions, summed by cause.
 
-/// Counts of what became of packets, by cause.
+/// Counts of packets by cause.
 pub type Outcomes = Vec<(&'static str, u64)>;
 
-/// Adds to sums by cause.
+/// Adds counts to the sums of the same cause.
 pub(crate) fn add_outcomes(
     sums: &mut Outcomes,
     outcomes: impl IntoIterator<Item = (&'static str, u64)>,

@@ -1,4 +1,4 @@
-//! A chain in the kernel while it runs: its programs, and others that are put in their place.
+//! A running chain in the kernel: its programs, and their replacement.
 
 use crate::outcomes::{Outcomes, add_outcomes};
 use crate::update::{Replaced, kept};
@@ -7,22 +7,22 @@ use taut_function::Count;
 use taut_port::{Link, PortCounters, in_kernel};
 use taut_xdp::forward::{KernelCounters, KernelForwarder};
 
-/// The programs of a chain. Dropping it takes them off the interfaces.
+/// The programs of a running chain. Dropping it detaches them from the interfaces.
 #[derive(Debug)]
 pub struct Programs {
     chain: Chain,
-    // Programs go before what they work with.
+    // The programs are dropped before the maps they use.
     forwarder: KernelForwarder,
     in_kernel: InKernel,
-    /// Counts of what became of packets in functions that have left.
+    /// Counts of packets by cause in functions that were replaced.
     past_outcomes: Outcomes,
 }
 
 impl Programs {
-    /// Attaches what takes the place of the chain's worker to its ports' interfaces.
+    /// Attaches the programs that replace the chain's worker to the interfaces of its ports.
     ///
     /// # Errors
-    /// [`in_kernel::entrances`] and [`KernelForwarder::start`].
+    /// See [`in_kernel::entrances`] and [`KernelForwarder::start`].
     pub fn start(chain: &Chain, programs: InKernel) -> Result<Self, ChainError> {
         let entrances = in_kernel::entrances(&chain.ports)?;
         Ok(Self {
@@ -33,11 +33,12 @@ impl Programs {
         })
     }
 
-    /// Goes on with other functions, in all directions or in none. A frame meets the old ones or the new ones, and none is
-    /// lost; counts go on. A function whose settings stay the same is the same, with all that it knows.
+    /// Replaces the functions, in all directions or in none. Each frame passes the old functions or the new ones, and
+    /// none is lost. Counters continue. A function with unchanged settings keeps its state.
     ///
     /// # Errors
-    /// When a function cannot be in the kernel; for one whose programs hand frames up, before or after. Nothing is changed then.
+    /// A function is not possible in the kernel, or the old or new chain has a function whose programs pass frames up.
+    /// Nothing changes then.
     pub fn replace(&mut self, functions: Vec<Stage>) -> Result<Replaced, ChainError> {
         let mut next = self.chain.clone();
         next.functions = functions;
@@ -65,17 +66,17 @@ impl Programs {
         })
     }
 
-    /// Returns what has passed so far.
+    /// Returns the counters of all frames so far.
     pub fn counters(&self) -> KernelCounters {
         self.forwarder.counters()
     }
 
-    /// Returns what became of packets in functions that tell causes apart, since each began.
+    /// Returns the counts by cause of each function, since that function started.
     pub fn functions(&self) -> Vec<Count> {
         self.in_kernel.counts(&self.chain.functions)
     }
 
-    /// Returns what has passed each port so far: [`KernelForwarder::interfaces`].
+    /// Returns the counters of each port so far: [`KernelForwarder::interfaces`].
     pub fn ports(&self) -> Vec<PortCounters> {
         let passed = self.forwarder.interfaces().into_iter();
         passed
@@ -89,18 +90,18 @@ impl Programs {
             .collect()
     }
 
-    /// State of each interface: [`KernelForwarder::links`].
+    /// Returns the link state of each interface: [`KernelForwarder::links`].
     pub fn links(&mut self) -> Vec<Link> {
         self.forwarder.links().into_iter().map(Link::from).collect()
     }
 
-    /// Describes what became of each direction, for people to read.
+    /// Describes for display how each direction is forwarded.
     pub fn details(&self) -> Vec<String> {
         self.forwarder.details()
     }
 
-    /// Takes the programs off the interfaces: what has passed in all, and what became of packets in functions that tell
-    /// causes apart, one sum for each cause.
+    /// Detaches the programs from the interfaces. Returns the total counters, and the sum of each cause over all
+    /// functions.
     pub fn end(self) -> (KernelCounters, Outcomes) {
         let counters = self.forwarder.end();
         let mut outcomes = Outcomes::new();

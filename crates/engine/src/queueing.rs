@@ -1,5 +1,4 @@
-//! Settings of queues for packets that wait for a port without room: how many wait, in how many queues, and what is
-//! dropped.
+//! Settings of the queues for packets at a full port: number of packets, number of queues and drop policy.
 
 use crate::flush::short;
 use serde::{Deserialize, Serialize};
@@ -8,40 +7,40 @@ use std::str::FromStr;
 use std::time::Duration;
 use taut_settings::{Size, duration};
 
-/// Packets of one queue.
+/// The maximum number of packets in one queue.
 const MOST_PACKETS: usize = 65_536;
-/// Queues of a port.
+/// The maximum number of queues per port.
 const MOST_PRIORITIES: usize = 8;
-/// The shortest frame without check sequence.
+/// The length of the shortest frame, without frame check sequence.
 const SHORTEST_FRAME_BYTES: u64 = 60;
 
-/// The queues of every port that packets leave through. In chain files a number of packets, or a table.
+/// The queues of each egress port. A chain file has a number of packets, or a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Queueing {
-    /// Packets that wait in a queue at most.
+    /// Maximum number of packets in one queue.
     pub packets: usize,
-    /// Bytes of their frames at most, without check sequences.
+    /// Maximum number of bytes of their frames, without frame check sequences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Queues of each port; a packet of a higher one leaves before all of lower ones.
+    /// Number of queues per port. A packet of a higher priority leaves before all packets of lower ones.
     pub priorities: usize,
     /// Drop policy of each queue.
     pub drop: DropPolicy,
 }
 
-/// Drop policy of a queue: which packets are dropped.
+/// The drop policy of a queue: which packets it drops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum DropPolicy {
-    /// Packets that come when the queue is full.
+    /// Drops packets that arrive when the queue is full.
     #[default]
     Tail,
-    /// Packets at its front as well, more and more often, as long as they wait too long: CoDel (RFC 8289).
+    /// CoDel (RFC 8289): also drops packets at the front, at an increasing rate, as long as packets wait too long.
     Codel {
-        /// Time that packets may wait.
+        /// Acceptable waiting time of packets.
         target: Duration,
-        /// Time for which they may wait longer before one is dropped.
+        /// Time for which packets may wait longer before one is dropped.
         interval: Duration,
     },
 }
@@ -132,7 +131,7 @@ impl FromStr for DropPolicy {
         };
         match text.trim() {
             "tail" => Ok(Self::Tail),
-            // As RFC 8289 has them (sections 4.3, 4.4).
+            // The defaults of RFC 8289 (sections 4.3, 4.4).
             "codel" => Ok(Self::Codel {
                 target: Duration::from_millis(5),
                 interval: Duration::from_millis(100),
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_read_as_a_number_or_a_table_and_as_they_are_written() {
+    fn queue_settings_parse_as_number_or_table_and_read_back() {
         let tail = Queueing {
             packets: 64,
             bytes: None,
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_says_what_can() {
+    fn invalid_queue_settings_are_refused_with_the_valid_range() {
         for (text, part) in [
             ("queue = 0", "want 1 to 65536"),
             ("queue = 70000", "want 1 to 65536"),

@@ -1,4 +1,4 @@
-//! Packets that wait for a port without room, by priority.
+//! Queues for packets at a full port, by priority.
 
 use crate::Queueing;
 use crate::codel::Codel;
@@ -9,23 +9,23 @@ use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, PoolHandle, Port, PortError};
 use taut_sys::Clock;
 
-/// Packets that are offered to the port at a time.
+/// The number of packets offered to the port at a time.
 const AT_A_TIME: usize = 32;
-/// Length that RFC 8289 calls the largest packet's: as long as no more waits, nothing waits too long.
+/// The length of the largest packet as RFC 8289 uses it: with no more bytes in the queue, no packet waits too long.
 const LARGE_PACKET_BYTES: u64 = 1514;
 
-/// Counts of what became of packets in a queue.
+/// Counts of packets in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueCounters {
-    /// Packets that had to wait.
+    /// Packets that were queued.
     pub queued: u64,
-    /// Packets that were dropped as the queue was full.
+    /// Packets dropped because the queue was full.
     pub dropped_full: u64,
-    /// Packets that CoDel has dropped.
+    /// Packets dropped by CoDel.
     pub dropped_codel: u64,
-    /// Packets that wait now.
+    /// Packets in the queue now.
     pub waiting_packets: u64,
-    /// Bytes that wait now.
+    /// Bytes in the queue now.
     pub waiting_bytes: u64,
 }
 
@@ -71,15 +71,15 @@ impl std::ops::Add for QueueCounters {
     }
 }
 
-/// The queues of one port. What waits is copied, so that it holds up no ring that packets come from.
+/// The queues of one port. A queued packet is copied, so that it occupies no slot of an ingress ring.
 pub(crate) struct Queues {
-    /// The last one is of the highest priority.
+    /// The queues by priority; the last one has the highest priority.
     queues: Vec<Queue>,
-    /// Packets in all of them.
+    /// Number of packets in all queues.
     waiting: usize,
     pool: PoolHandle,
     time: Time,
-    /// Packets on offer to the port, and since when each has waited.
+    /// Packets being offered to the port, and the time at which each was queued.
     out: Batch,
     since: [u64; BATCH_CAPACITY],
 }
@@ -100,7 +100,7 @@ struct Waiting {
 
 impl Queues {
     /// # Errors
-    /// When the machine has no memory for them.
+    /// The machine has no memory for the queues.
     pub(crate) fn new(queueing: &Queueing, clock: &Clock, time: Time) -> Result<Self, PortError> {
         let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let queue = || Queue {
@@ -133,7 +133,7 @@ impl Queues {
         self.waiting == 0
     }
 
-    /// The counters of each queue; the last one is of the highest priority.
+    /// Returns the counters of each queue; the last one has the highest priority.
     pub(crate) fn counters(&self) -> impl Iterator<Item = QueueCounters> {
         self.queues.iter().map(|queue| QueueCounters {
             waiting_packets: queue.waiting.len() as u64,
@@ -142,8 +142,8 @@ impl Queues {
         })
     }
 
-    /// Sends a batch as far as the port has room and nothing waits; the rest of it waits, each packet in the queue of the
-    /// priority that it was given, or else of the one that its headers say.
+    /// Sends a batch as far as the port takes it and no older packet waits. Queues the rest by priority: the given one,
+    /// or else the one in the packet's headers.
     pub(crate) fn offer(
         &mut self,
         batch: &mut Batch,
@@ -169,7 +169,7 @@ impl Queues {
         }
     }
 
-    /// Drops what waits, as nobody will take it any more.
+    /// Drops all queued packets, because the port will not take them any more.
     pub(crate) fn drop_all(&mut self) {
         for queue in &mut self.queues {
             queue.counts.dropped_full += queue.waiting.len() as u64;
@@ -188,7 +188,7 @@ impl Queues {
         let (queue, bytes) = (&mut self.queues[at], packet.len() as u64);
         let has_room =
             queue.waiting.len() < queue.most_packets && queue.bytes + bytes <= queue.most_bytes;
-        // One that is longer than a slot has no place to wait either.
+        // A packet longer than a slot cannot be queued either.
         let copy = has_room
             .then(|| self.pool.take(packet.len() as u16))
             .flatten();
@@ -206,7 +206,7 @@ impl Queues {
         self.waiting += 1;
     }
 
-    /// Sends what waits as far as the port has room, the highest priority first.
+    /// Sends queued packets as far as the port takes them, the highest priority first.
     #[inline(never)]
     pub(crate) fn drain(&mut self, port: &mut dyn Port) {
         let now = (self.time.now)();
@@ -227,9 +227,9 @@ impl Queues {
 }
 
 impl Queue {
-    /// Moves packets from the front to `out`, but for those that CoDel drops.
+    /// Moves packets from the front to `out`, without those that CoDel drops.
     fn take(&mut self, now: u64, out: &mut Batch, since: &mut [u64; BATCH_CAPACITY]) {
-        // What is taken now has not left yet.
+        // Packets taken in this loop still count as queued.
         let is_little = self.bytes <= LARGE_PACKET_BYTES;
         while out.room() > 0
             && let Some(front) = self.waiting.pop_front()
@@ -247,7 +247,7 @@ impl Queue {
         }
     }
 
-    /// Puts those back that the port had no room for, which have waited since then.
+    /// Puts packets that the port refused back to the front, with the times at which they were queued.
     fn put_back(&mut self, out: &mut Batch, since: &[u64]) {
         let count = out.len();
         let mut since = since.iter();
@@ -258,12 +258,13 @@ impl Queue {
                 since: since.next().copied().unwrap_or_default(),
             });
         });
-        // Behind the others now, where there was room for them: to the front with all of them.
+        // They were appended at the end where there was space, so rotate them to the front.
         self.waiting.rotate_right(count);
     }
 }
 
-/// The priority that a frame says it has, 0 to 7: by its VLAN tag (IEEE 802.1Q), or the class selector of its DSCP (RFC 2474).
+/// Returns the priority in the headers of a frame, 0 to 7: its VLAN tag (IEEE 802.1Q), or the class selector of its
+/// DSCP (RFC 2474).
 fn priority_of(frame: &[u8]) -> u8 {
     match frame.get(12..16) {
         Some([0x81, 0x00, tag, _] | [0x88, 0xa8, tag, _]) => tag >> 5,
@@ -281,7 +282,7 @@ mod tests {
     use std::time::Duration;
     use taut_port::{Link, PortCounters};
 
-    /// Takes as many packets as it has room for, and keeps their first bytes.
+    /// A port that takes at most `room` packets, and logs their first bytes.
     struct Narrow {
         room: usize,
         taken: Vec<u8>,
@@ -346,7 +347,7 @@ mod tests {
             assert_eq!(self.pool.outstanding(), 0, "what waits is copied");
         }
 
-        /// Returns what leaves when there is room for so many.
+        /// Returns the packets that leave when the port has space for `room` packets.
         fn leaves(&mut self, room: usize) -> Vec<u8> {
             self.port.room = room;
             self.queues.drain(&mut self.port);
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_port_has_no_room_for_waits_in_order_and_what_is_too_much_is_dropped() {
+    fn packets_for_a_full_port_queue_and_excess_is_dropped() {
         let mut bench = Bench::new("queue = 4");
         bench.port.room = 2;
         bench.offer(&[1, 2, 3, 4, 5].map(|number| (number, 0)), None);
@@ -371,7 +372,7 @@ mod tests {
         };
         assert_eq!((counted.queued, counted.dropped_full), (4, 2));
         assert_eq!((counted.waiting_packets, counted.waiting_bytes), (1, 100));
-        // What comes now does not overtake.
+        // New packets do not overtake queued ones.
         bench.port.room = 1;
         bench.offer(&[(9, 0)], None);
         assert_eq!(bench.leaves(9), [6, 9]);
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_leaves_first_and_has_a_queue_of_its_own() {
+    fn the_highest_priority_leaves_first_from_its_own_queue() {
         let mut bench = Bench::new("queue = { packets = 2, priorities = 2 }");
         // DSCP 46 is class 5, DSCP 10 class 1.
         bench.offer(&[(1, 0), (2, 10), (3, 0), (4, 46), (5, 46), (6, 46)], None);

@@ -1,4 +1,4 @@
-//! Lines of JSON that `taut forward --json` prints and that `--control` has it read. Who prints and who reads share
+//! Lines of JSON that `taut forward --json` prints, and lines that it reads with `--control`. Writers and readers share
 //! these types.
 
 use crate::{CountersView, Place, QueueCounters, Stage};
@@ -7,33 +7,33 @@ use std::collections::BTreeMap;
 use taut_function::Count;
 use taut_port::PortCounters;
 
-/// A line of standard output.
+/// One line of standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Event that the line tells.
+    /// Event that the line reports.
     #[serde(flatten)]
     pub event: Event,
-    /// Number of the chain file that it is about; none where there is one, the first.
+    /// Number of the chain file that the line is about. Without it, the line is about the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<usize>,
 }
 
-/// Event in the life of a chain.
+/// An event in the life of a chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// Packets can pass.
+    /// The chain forwards packets.
     Started(Started),
-    /// A port's link has gone up, or down for that reason.
+    /// The link of a port has gone up or down.
     Link {
         /// Spec of the port, as the chain has it.
         port: String,
         /// Reason why the link is down; none if it is up.
         down: Option<String>,
     },
-    /// A second is over.
+    /// One second has passed.
     Second(Second),
-    /// Somebody has asked for the counters.
+    /// The reply to a request for counters.
     Counters {
         /// Counters since the start.
         counters: CountersView,
@@ -49,17 +49,17 @@ pub enum Event {
         /// Time in which the worker did not look at its ports, us.
         pause_us: f64,
     },
-    /// A worker has joined those that run.
+    /// A worker has joined the running ones.
     Joined {
-        /// Its core.
+        /// Core of the worker.
         core: usize,
     },
-    /// An order is not carried out.
+    /// An order was rejected.
     Refused {
-        /// Reason.
+        /// Reason for the rejection.
         reason: String,
     },
-    /// All files have been read and passed on; the ports stay open until standard input closes.
+    /// All files have been read and their packets sent; the ports stay open until standard input closes.
     Done {
         /// Counters since the start.
         counters: CountersView,
@@ -71,7 +71,7 @@ pub enum Event {
 }
 
 impl From<Event> for Report {
-    /// About the only chain file.
+    /// Makes a report about the only chain file.
     fn from(event: Event) -> Self {
         Self {
             event,
@@ -80,13 +80,13 @@ impl From<Event> for Report {
     }
 }
 
-/// Way in which packets are forwarded.
+/// How a chain forwards packets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// Place where packets are forwarded, if not by a worker.
+    /// Place where packets are forwarded, if not in a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Descriptions of what became of each direction in the kernel, for people.
+    /// Descriptions for display of how the kernel forwards each direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directions: Vec<String>,
     /// The flush policy.
@@ -95,10 +95,10 @@ pub struct Started {
     /// The waiting policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// The core of a single worker, if it has one of its own.
+    /// The core of a single worker, if one is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<usize>,
-    /// Number of workers, where there are several.
+    /// Number of workers, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
     /// Cores of several workers.
@@ -113,32 +113,32 @@ pub struct Second {
     pub second: u32,
     /// Counters of this second.
     pub counters: CountersView,
-    /// Shares of the second that workers spent on work, asleep and interrupted.
+    /// Fractions of the second that workers were busy, asleep and interrupted.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// Counters of each of several workers.
+    /// Counters of each worker, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
-    /// Counts of functions that tell while they run, since the start.
+    /// Counts of the functions that report while they run, since the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Count>,
 }
 
-/// Shares of their time (0 to 1) that workers spent in different ways.
+/// Fractions of the workers' time, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Packets per burst received.
+    /// Mean number of packets per received burst.
     pub average_batch: f64,
-    /// Share spent on packets.
+    /// Fraction spent on packets.
     pub busy: f64,
-    /// Share spent asleep.
+    /// Fraction spent asleep.
     pub asleep: f64,
-    /// Share in which the core was taken away.
+    /// Fraction spent in interruptions.
     pub interrupted: f64,
 }
 
 impl Shares {
-    /// Computes the shares from these counters.
+    /// Computes the fractions from these counters.
     pub fn of(counters: &CountersView) -> Self {
         Self {
             average_batch: counters.average_batch(),
@@ -158,28 +158,28 @@ pub struct Summary {
     pub counters: CountersView,
     /// Packets dropped for any reason.
     pub dropped: u64,
-    /// Shares of the time that workers spent on work, asleep and interrupted.
+    /// Fractions of the time that workers were busy, asleep and interrupted.
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// Counts of what became of packets in functions that tell, by cause.
+    /// Counts of packets by cause, summed over the functions that count causes.
     #[serde(default)]
     pub outcomes: BTreeMap<String, u64>,
-    /// The same by function, since each began.
+    /// The same counts by function, since each function started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Count>,
-    /// Ticks of the worker per packet sent, while it had some.
+    /// Cycles of the worker per sent packet, in iterations with packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ticks_per_packet: Option<f64>,
-    /// Ticks per second.
+    /// Cycles per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_hz: Option<f64>,
     /// Counts at the ports, in the order of the chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<AtPort>,
-    /// Counters of each of several workers.
+    /// Counters of each worker, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
-    /// Names of threads beside the workers that died.
+    /// Names of other threads that died.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub died: Vec<String>,
 }
@@ -189,7 +189,7 @@ pub struct Summary {
 pub struct AtPort {
     /// Spec of the port, as the chain has it.
     pub port: String,
-    /// Counters of what passed.
+    /// Counters of its packets.
     #[serde(flatten)]
     pub counters: PortCounters,
     /// Counters of the port's queues, the highest priority last; none without queues.
@@ -197,18 +197,18 @@ pub struct AtPort {
     pub queues: Vec<QueueCounters>,
 }
 
-/// A line of standard input: the functions to have from now on, as in a chain file, or one worker more; without either, that
-/// counters are wanted.
+/// One line of standard input: new functions, as in a chain file, or a request for one more worker. A line with neither
+/// requests the counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// Number of the chain file, where there are several.
+    /// Number of the chain file, if there are several.
     #[serde(default)]
     pub worker: usize,
-    /// Functions to have from now on; without them, counters are wanted.
+    /// New functions; without them, the counters are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<Stage>>,
-    /// Whether one worker more is to join.
+    /// True if one more worker shall join.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub add_worker: bool,
 }

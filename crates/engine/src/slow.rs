@@ -1,5 +1,5 @@
-//! The slow path of a worker: a thread that does with punted packets what takes time, and sends what comes of it through the
-//! worker's ports. Worker and thread are joined by a pair of rings ([`Lane`]), so that neither ever waits for the other.
+//! The slow path of a worker: a thread that handles punted packets and sends its replies through the worker's ports. A
+//! pair of rings ([`Lane`]) joins worker and thread, so that neither waits for the other.
 
 use crate::CountersView;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,35 +11,36 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, PortError, Punt};
 use taut_sys::{Alarm, spawn_background, ticks};
 
-/// Packets that may wait in each direction.
+/// The capacity of the ring in each direction, packets.
 const SLOTS: u32 = 1024;
 
-/// Number of looks of the thread after its last packet, before it asks to be woken. To wake it costs the worker a
-/// system call, which is at most one in this time.
+/// The number of polls after the thread's last packet before it asks to be woken. A wakeup costs the worker a system
+/// call, which happens at most once in this time.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// Longest sleep of the thread: until it hears of new handlers.
+/// The longest sleep of the thread, after which it checks for new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Binary digits of a tick's number that a note leaves out, and those that it has: times up to a second, to some ten microseconds.
+/// The number of low bits of a cycle count that a note omits, and the number that it stores. A note has times up to a
+/// second, with a resolution of some ten microseconds.
 const AT_OMITTED: u32 = 16;
 const AT_DIGITS: u32 = 16;
-/// Binary digits of a cause.
+/// The number of bits of a cause.
 const CAUSE_DIGITS: u32 = 20;
-/// Stand-in for the port that a frame came in through which a function has made itself.
+/// The ingress port of a frame that a function has made itself.
 const MADE: u8 = u8::MAX;
 
-/// Note that goes with a frame into the slow path.
+/// The note that accompanies a frame into the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Note {
-    /// Number of the port that it came in through.
+    /// Number of the ingress port.
     port: u8,
     /// Reason why the worker did not forward the frame.
     cause: Punt,
     /// Number of the function that punted it.
     function: u8,
-    /// Time at which the worker got the frame, as [`at`] gives it.
+    /// Time at which the worker received the frame, as [`at`] encodes it.
     at: u32,
 }
 
@@ -51,7 +52,7 @@ impl Note {
             | u64::from(self.at) << (16 + CAUSE_DIGITS)
     }
 
-    /// Ticks since then.
+    /// Returns the cycles since that time.
     fn age(self, now_ticks: u64) -> u64 {
         let age = at(now_ticks).wrapping_sub(self.at) & ((1 << AT_DIGITS) - 1);
         u64::from(age) << AT_OMITTED
@@ -67,16 +68,16 @@ impl Note {
     }
 }
 
-/// Note that goes with a frame back to the worker: its way, and the function that has made it or let it go.
+/// The note that accompanies a frame back to the worker: its path, and the function that made or released it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) way: Passage,
-    /// The worker's number for the function.
+    /// The worker's number of the function.
     pub(crate) function: u8,
 }
 
 impl Made {
-    /// The note as a number of 41 bits; none where a port has no number.
+    /// Encodes the note in 41 bits; None if a port number does not fit.
     pub(crate) fn bits(self) -> Option<u64> {
         let port = |port: usize| u8::try_from(port).ok().filter(|port| *port != MADE);
         let from = self.way.from_port.map_or(Some(MADE), port)?;
@@ -107,27 +108,27 @@ fn at(ticks: u64) -> u32 {
     (ticks >> AT_OMITTED) as u32 & ((1 << AT_DIGITS) - 1)
 }
 
-/// Lanes of this process, each of which has a name of its own.
+/// The number of lanes in this process so far; it makes their names unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
-/// Handlers with the worker's numbers for their functions.
+/// Handlers with the worker's numbers of their functions.
 type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
-/// The worker's end. Dropping it ends the thread, once that has done what it has.
+/// The worker's end of the slow path. Dropping it ends the thread after the thread has handled its packets.
 pub(crate) struct SlowPath {
-    /// Closed before the thread is waited for.
+    /// The lane is closed before the thread is joined.
     lane: Option<Lane>,
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
-    /// Frames that were taken from the lane, and how many of those are with the worker already.
+    /// Frames received from the lane, and how many of them the worker has taken.
     arrived: Batch,
     taken: usize,
 }
 
 impl SlowPath {
-    /// Adds these handlers, with the worker's numbers for their functions, to the slow path; starts one if there is none. Nothing
-    /// is changed where there are no handlers.
+    /// Adds handlers, with the worker's numbers of their functions, to the slow path; starts it if necessary. Without
+    /// handlers nothing changes.
     pub(crate) fn provide(
         slow: &mut Option<Self>,
         handlers: impl Iterator<Item = (u8, Box<dyn Handler>)>,
@@ -135,7 +136,7 @@ impl SlowPath {
         let handlers: Handlers = handlers.collect();
         match slow {
             _ if handlers.is_empty() => {}
-            // The thread ends with this end only.
+            // The receiver exists as long as this end, so sending cannot fail.
             Some(slow) => drop(slow.register.send(handlers)),
             None => *slow = Some(Self::start(handlers)?),
         }
@@ -172,7 +173,7 @@ impl SlowPath {
         })
     }
 
-    /// Hands packets over that came in through a port; those that there is no room for are dropped.
+    /// Passes packets of one ingress port to the slow path; drops those that do not fit into the ring.
     pub(crate) fn punt(
         &mut self,
         from: usize,
@@ -199,18 +200,18 @@ impl SlowPath {
         punted.clear();
     }
 
-    /// Time that all packets together had been in this process when the thread came to them.
+    /// Returns the summed time from receipt of all packets until the thread handled them, in cycles.
     pub(crate) fn waited_ticks(&self) -> u64 {
         self.waited_ticks.load(Ordering::Relaxed)
     }
 
-    /// Whether the thread has made something.
+    /// Returns true if the thread has sent a frame.
     #[inline(always)]
     pub(crate) fn has_made(&mut self) -> bool {
         self.lane.as_mut().is_some_and(|lane| !lane.is_empty())
     }
 
-    /// Takes what the thread has made from the lane, a batch at most; returns how many frames that are.
+    /// Receives up to a batch of frames from the thread; returns their number.
     pub(crate) fn receive(&mut self) -> usize {
         let Some(lane) = &mut self.lane else { return 0 };
         self.arrived.clear();
@@ -218,7 +219,7 @@ impl SlowPath {
         lane.receive(&mut self.arrived)
     }
 
-    /// Moves the next frames of those that were taken into an empty batch: those that go the same way, up to its room.
+    /// Moves the next received frames with the same note into an empty batch, up to its capacity.
     pub(crate) fn next_made(&mut self, batch: &mut Batch) -> Option<Made> {
         let lane = self.lane.as_ref()?;
         let many = self.arrived.len().min(batch.room());
@@ -232,12 +233,12 @@ impl SlowPath {
         Some(Made::of(first))
     }
 
-    /// Arms `alarm` as [`taut_port::Port::arm`] does.
+    /// Arms `alarm`; see [`taut_port::Port::arm`].
     pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.lane.as_mut().is_none_or(|lane| lane.arm(alarm))
     }
 
-    /// Disarms as [`taut_port::Port::disarm`] does.
+    /// Disarms; see [`taut_port::Port::disarm`].
     pub(crate) fn disarm(&mut self) {
         if let Some(lane) = &mut self.lane {
             lane.disarm();
@@ -260,7 +261,7 @@ fn send(lane: &mut Lane, function: u8, way: Passage, frame: &[u8]) -> bool {
     note.is_some_and(|note| lane.push(frame, note))
 }
 
-/// The thread: until the worker's end is closed and all it sent is done.
+/// Runs the thread until the worker's end is closed and all its packets are handled.
 fn run(
     mut lane: Lane,
     mut handlers: Handlers,
@@ -282,7 +283,8 @@ fn run(
                 from_port: usize::from(note.port),
                 cause: note.cause,
             };
-            // The handler of the function that punted it first, and then the others: a function may punt what is for another one.
+            // The handler of the function that punted the packet is first, because a function may also punt for another
+            // one.
             for is_own in [true, false] {
                 let mut asked = handlers
                     .iter_mut()
@@ -333,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_fits_and_says_all_and_how_old_it_is() {
+    fn a_punt_note_preserves_cause_and_age_in_52_bits() {
         let causes = [
             Punt::Neighbour,
             Punt::Local,
@@ -356,7 +358,7 @@ mod tests {
                     function: 255,
                     at: at(now_ticks),
                 };
-                // What a lane's note has room for.
+                // The number of bits that a lane's note can store.
                 assert!(note.bits() < 1 << 52);
                 assert_eq!(Note::of(note.bits()), note);
                 for waited in [0, 1 << 14, 3_000_000_000] {
@@ -367,7 +369,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_frame_that_was_made_comes_back_with_its_whole_way() {
+    fn the_passage_of_an_emitted_frame_encodes_and_decodes_unchanged() {
         let between = Passage::between(253, 254);
         let long = Passage {
             mtu: Some(u16::MAX),

@@ -1,4 +1,4 @@
-//! The workers of a chain: threads, each pinned to its core, with its part of every port and functions of its own.
+//! The workers of a chain: pinned threads, each with its part of every port and its own functions.
 
 use crate::chain::Making;
 use crate::counters::add_counts;
@@ -18,25 +18,25 @@ use taut_function::{Count, Member, PortNames, Shared, Watcher};
 use taut_port::{Joinable, Link, Part, PortCounters, PortError, Resources};
 use taut_sys::{Clock, DeathWatch, InterruptionLog, at_death};
 
-/// Callback for messages to people. It gets one line at a time.
+/// The callback for messages to the user. It gets one line at a time.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Callback for link changes. It gets a port, as the chain has it, and its new link state.
+/// The callback for link changes. It gets a port, as the chain has it, and its new link state.
 pub type TellLink = Arc<dyn Fn(&str, &Link) + Send + Sync>;
 
-/// Callback for the end of a worker, called on its thread; the worker's ports are open until it returns.
+/// The callback for the end of a worker, called on its thread. The worker's ports are open until it returns.
 pub type AtEnd = Arc<dyn Fn(&End) + Send + Sync>;
 
-/// Resources that starting workers takes beside their chain.
+/// The parameters for starting workers, other than their chain.
 #[derive(Clone)]
 pub struct Start {
-    /// The clock of all of them.
+    /// Clock of all workers.
     pub clock: Clock,
     /// Flag that ends the workers.
     pub stop: Arc<AtomicBool>,
-    /// Ends the making of functions that take seconds.
+    /// Flag that cancels the preparation of functions that take seconds.
     pub given_up: &'static AtomicBool,
-    /// Callback for what ports make of their specs, for what takes seconds, and for workers that die.
+    /// Callback for messages about opened ports, slow preparation, and workers that die.
     pub tell: Tell,
     /// Callback for links that go up and down.
     pub tell_link: TellLink,
@@ -46,42 +46,41 @@ pub struct Start {
 
 type Thread = JoinHandle<(End, Outcomes)>;
 
-/// Ways to a worker that runs.
+/// Handles of a running worker.
 #[derive(Clone)]
 struct Running {
     counters: Arc<Counters>,
     updates: Arc<Updates>,
 }
 
-/// Workers of one chain that run.
+/// The running workers of one chain.
 pub struct Team {
     exchange: Arc<Exchange>,
-    /// Stops the workers when a thread beside them dies: what it did for their packets nobody does any more.
+    /// Stops the workers when an auxiliary thread dies, because their packets depend on it.
     _deaths: DeathWatch,
 }
 
-/// Access, for any thread, to workers that run: gives them other functions, has another one join them, and reads what they
-/// have counted.
+/// Access from any thread to running workers: replaces their functions, adds a worker, and reads their counters.
 pub struct Exchange {
-    /// In order of their numbers; none ever leaves.
+    /// Workers in the order of their numbers; workers are never removed.
     running: RwLock<Vec<Running>>,
-    /// Held while functions are replaced, and while a worker joins.
+    /// Locked while functions are replaced, and while a worker joins.
     present: Mutex<Present>,
     port_names: PortNames,
 }
 
-/// State of a team that changes while it runs.
+/// The state of a team that changes while it runs.
 struct Present {
-    /// Functions that all workers have.
+    /// Current functions of all workers.
     functions: Vec<Stage>,
-    /// State that the functions of all workers share, by stage; kept where more workers can join.
+    /// State that the functions of all workers share, by stage; stored if more workers can join.
     shared: Vec<Shared>,
-    /// Needs of workers that join; none where there can be no more.
+    /// Resources for workers that join; None if no more can join.
     more: Option<More>,
     threads: Vec<Thread>,
 }
 
-/// Needs of workers that join others while those run.
+/// Resources for workers that join running ones.
 struct More {
     ports: Vec<Joinable>,
     chain: Chain,
@@ -91,10 +90,10 @@ struct More {
     links: Arc<Links>,
 }
 
-/// Reason why no worker joins.
+/// The reason why a worker cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The chain has no core left for one, or its workers have ended.
+    /// The chain has no free core, or its workers have ended.
     #[error("{0}")]
     Unavailable(String),
     /// The worker cannot start.
@@ -102,14 +101,14 @@ pub enum JoinError {
     Refused(#[from] ChainError),
 }
 
-/// End of a worker; none if its thread died.
+/// The end of a worker; None if its thread died.
 pub type Ended = Option<End>;
 
 impl Team {
-    /// Starts the workers that the chain says; all are ready when this returns. Their threads are called `name`.
+    /// Starts the workers of the chain; all are ready when this returns. Their threads are called `name`.
     ///
     /// # Errors
-    /// Of the first one that cannot be; none runs then.
+    /// Returns the error of the first worker that cannot start; none runs then.
     pub fn start(
         chain: &Chain,
         name: &str,
@@ -152,7 +151,7 @@ impl Team {
             match work.start(name) {
                 Ok(started) => ready.push(started),
                 Err(e) => {
-                    // Those before it hear that nobody lets them begin, and close their ports.
+                    // The workers started before it see their channel closed, and close their ports.
                     for (_, thread, begin) in ready {
                         drop(begin);
                         let _ = thread.join();
@@ -163,7 +162,7 @@ impl Team {
         }
         let (mut running, mut threads) = (Vec::new(), Vec::new());
         for (worker, thread, begin) in ready {
-            // It waits for this.
+            // The thread waits for this message.
             let _ = begin.send(());
             running.push(worker);
             threads.push(thread);
@@ -198,12 +197,12 @@ impl Team {
         Arc::clone(&self.exchange)
     }
 
-    /// Waits for all of them to end: how each did, and what became of packets in their functions, together.
+    /// Waits for all workers to end. Returns the end of each, and the summed counts of packets by cause.
     pub fn join(self) -> (Vec<Ended>, Outcomes) {
         let (mut ends, mut sums) = (Vec::new(), Outcomes::new());
         let threads = {
             let mut present = self.exchange.present();
-            // Nobody joins any more, and what the functions share goes with them.
+            // No worker joins any more, and the shared state is dropped here.
             (present.more, present.shared) = (None, Vec::new());
             std::mem::take(&mut present.threads)
         };
@@ -220,17 +219,17 @@ impl Team {
 }
 
 impl Exchange {
-    /// Returns what each worker has counted.
+    /// Returns the counters of each worker.
     pub fn each(&self) -> Vec<CountersView> {
         self.running().iter().map(|it| it.counters.read()).collect()
     }
 
-    /// Returns what all of them have counted.
+    /// Returns the summed counters of all workers.
     pub fn sum(&self) -> CountersView {
         self.running().iter().map(|it| it.counters.read()).sum()
     }
 
-    /// Returns what all of them have counted at each port.
+    /// Returns the summed counters of all workers at each port.
     pub fn ports(&self) -> Vec<PortCounters> {
         let mut sums: Vec<PortCounters> = Vec::new();
         for each in self.running() {
@@ -243,18 +242,18 @@ impl Exchange {
         sums
     }
 
-    /// Returns what their functions count for others, all of them together.
+    /// Returns the summed counts that the functions of all workers share.
     pub fn functions(&self) -> Vec<Count> {
         let mut counted = Vec::new();
         for function in self.running().iter().flat_map(|it| it.counters.functions()) {
-            // Those of several workers may count together.
+            // Functions of several workers may share one counter.
             if !counted.iter().any(|it| Arc::ptr_eq(it, &function)) {
                 counted.push(function);
             }
         }
         let mut sums: Vec<Count> = Vec::new();
         add_counts(&mut sums, counted.iter().flat_map(|it| it.counts()));
-        // Functions that count for others tell their outcomes themselves.
+        // Functions with shared counters report their outcomes themselves.
         let told: BTreeSet<String> = sums.iter().map(|it| it.function.clone()).collect();
         let mut outcomes = Vec::new();
         for worker in self.running() {
@@ -268,7 +267,7 @@ impl Exchange {
         sums
     }
 
-    /// Returns what all of them have counted of the queues of each port, the highest priority last.
+    /// Returns the summed counters of the queues of each port, the highest priority last.
     pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
         let mut sums: Vec<Vec<QueueCounters>> = Vec::new();
         for each in self.running() {
@@ -284,11 +283,11 @@ impl Exchange {
         sums
     }
 
-    /// Replaces functions as [`Updates::replace`] does, one worker after the other; returns the longest pause of one.
-    /// Workers that have died are passed over.
+    /// Replaces functions as [`Updates::replace`] does, one worker after the other. Returns the longest pause of a
+    /// worker. Workers that have died are skipped.
     ///
     /// # Errors
-    /// As there; those that had the new functions already have the old ones again then.
+    /// See [`Updates::replace`]; workers that had the new functions already get the old ones back.
     pub fn replace(&self, stages: &[Stage]) -> Result<Replaced, UpdateError> {
         let mut present = self.present();
         let mut done: Option<Replaced> = None;
@@ -311,7 +310,7 @@ impl Exchange {
                 Err(e) => {
                     let shared = shared_by(&present.functions, &self.port_names);
                     for worker in &running[..number] {
-                        // It had these.
+                        // The worker had these functions before.
                         let functions = present.functions.clone();
                         let _ = worker.updates.replace_sharing(functions, shared.clone());
                     }
@@ -320,7 +319,7 @@ impl Exchange {
             }
         }
         if present.more.is_some() {
-            // Functions that stayed share what they did.
+            // Functions that stay keep their shared state.
             for (shared, before) in shared.iter_mut().zip(kept(&present.functions, stages)) {
                 if let Some(before) = before {
                     *shared = present.shared[before].clone();
@@ -332,11 +331,11 @@ impl Exchange {
         done.ok_or(UpdateError::Unavailable("the workers have ended"))
     }
 
-    /// Has one worker more join those that run, which go on meanwhile: it opens its part of every port on the next of the
-    /// chain's cores. Returns that core.
+    /// Adds one worker while the others run: it opens its part of every port on the next of the chain's cores. Returns
+    /// that core.
     ///
     /// # Errors
-    /// [`JoinError`]; the others run on as before.
+    /// [`JoinError`]; the other workers are not affected.
     pub fn add_worker(&self) -> Result<usize, JoinError> {
         let unavailable = |text: String| Err(JoinError::Unavailable(text));
         let mut present = self.present();
@@ -383,7 +382,7 @@ impl Exchange {
         };
         match work.start(&more.name) {
             Ok((worker, thread, begin)) => {
-                // It waits for this.
+                // The thread waits for this message.
                 let _ = begin.send(());
                 threads.push(thread);
                 let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
@@ -409,12 +408,12 @@ impl Exchange {
     }
 }
 
-/// A place for what functions share, by stage, with the names of the chain's ports in it.
+/// Returns empty shared state by stage, with the names of the chain's ports.
 pub(crate) fn shared_by(stages: &[Stage], port_names: &PortNames) -> Vec<Shared> {
     stages.iter().map(|_| port_names.shared()).collect()
 }
 
-/// Work that a worker's thread is given.
+/// The input of a worker's thread.
 struct Work {
     parts: Vec<Part>,
     chain: Chain,
@@ -426,7 +425,7 @@ struct Work {
     shared: Vec<Shared>,
 }
 
-/// The links of all workers, which are told as one for each port.
+/// The links of all workers, reported as one link per port.
 struct Links {
     names: Vec<String>,
     tell: TellLink,
@@ -435,7 +434,7 @@ struct Links {
 
 #[derive(Clone)]
 struct PortLinks {
-    /// Link state by worker; None for a worker that has not looked yet.
+    /// Link state by worker; None for a worker that has not checked yet.
     by_worker: Vec<Option<Link>>,
     told: Option<Link>,
 }
@@ -453,13 +452,13 @@ impl Links {
         }
     }
 
-    /// There is a worker more, which has not looked yet; what is told stays until it has.
+    /// Adds a worker without link state; reports stay the same until it has checked its links.
     fn expect_another(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter_mut().for_each(|it| it.by_worker.push(None));
     }
 
-    /// The last of them did not come.
+    /// Removes the last worker, which failed to start.
     fn expect_less(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter_mut().for_each(|it| {
@@ -467,7 +466,7 @@ impl Links {
         });
     }
 
-    /// A worker has found a link to be so; a port is up when it is for all of them.
+    /// Records a worker's link state. A port is up if it is up for all workers.
     fn hear(&self, worker: usize, port: usize, link: &Link) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let it = &mut known[port];
@@ -475,7 +474,7 @@ impl Links {
         let Some(all) = it.by_worker.iter().cloned().collect::<Option<Vec<_>>>() else {
             return;
         };
-        // Which one is said where others are up.
+        // Name the worker only if the links of others are up.
         let some_are_up = all.iter().any(Link::is_up);
         let down = all
             .iter()
@@ -498,7 +497,7 @@ impl Links {
 
 type Begun = Result<(Arc<Counters>, Arc<Updates>), ChainError>;
 
-/// Guard that ends all workers when the thread that has it panics: a chain with a hole carries nothing.
+/// A guard that ends all workers if its thread panics, because a chain without one of its workers is incomplete.
 struct EndAll<'a>(&'a Start);
 
 impl Drop for EndAll<'_> {
@@ -511,7 +510,7 @@ impl Drop for EndAll<'_> {
 }
 
 impl Work {
-    /// Starts the thread. It is ready when this returns, and begins when it is let.
+    /// Starts the thread. It is ready when this returns, and runs after a message on the returned channel.
     fn start(self, name: &str) -> Result<(Running, Thread, mpsc::Sender<()>), ChainError> {
         let (tell, told) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel::<()>();
@@ -556,7 +555,7 @@ impl Work {
         (end, worker.outcomes())
     }
 
-    /// Opens everything where it will be used.
+    /// Opens ports and makes functions on the thread that uses them.
     fn set_up(&mut self) -> Result<Worker, ChainError> {
         let chain = &self.chain;
         let core = chain.cores.get(self.member.number).copied();
@@ -572,7 +571,7 @@ impl Work {
             }
             ports.push(port);
         }
-        // Not kept here: it goes with the functions.
+        // The shared state is not kept here, so that it lives as long as the functions.
         let shared = std::mem::take(&mut self.shared);
         let watcher = Watcher {
             stop: self.start.given_up,
@@ -596,7 +595,7 @@ impl Work {
             worker.set_queueing(queueing, &self.start.clock)?;
         }
         worker.start_slow_path()?;
-        // Where workers join later, no function has homes for packets.
+        // If workers can join later, no function assigns packets to owners.
         if self.member.of > 1 && !chain.has_room() {
             worker.join(self.member, Handoff::open(self.team, self.member)?);
         }
@@ -613,7 +612,7 @@ impl Work {
     }
 }
 
-/// A line with the worker that it is of, where there are several.
+/// Prefixes a line with the worker's number, if there are several.
 fn of_worker(member: Member, text: &str) -> String {
     match member.of {
         1 => text.to_string(),

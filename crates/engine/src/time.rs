@@ -1,16 +1,16 @@
-//! Time as queues and idle workers see it: the machine's, or one that a test makes up.
+//! The source of time for queues and idle workers: the machine's clock, or a virtual clock in tests.
 
 use std::time::Duration;
 
-/// Source of time for what is not called for every packet or batch, where a call through a pointer costs nothing that counts. The
-/// worker's loop reads the processor's counter itself, and hands the rules on its way what it read.
+/// A source of time for code that does not run for every packet or batch, so that calls through a pointer are cheap
+/// enough. The worker's loop reads the TSC itself, and passes the value to code on its path.
 #[derive(Clone, Copy)]
 pub(crate) struct Time {
-    /// Returns the ticks of now.
+    /// Returns the current time, cycles.
     pub(crate) now: fn() -> u64,
-    /// Sleeps so long, or longer.
+    /// Sleeps for the given time, or longer.
     pub(crate) sleep: fn(Duration),
-    /// Lets others run who want the core.
+    /// Yields the core to other tasks.
     pub(crate) make_way: fn(),
 }
 
@@ -25,7 +25,7 @@ impl Default for Time {
     }
 }
 
-/// Time in which nothing happens but what a test says, one tick a nanosecond, for each thread its own.
+/// A virtual time that passes only when a test says so. It has one cycle per nanosecond, and each thread has its own.
 #[cfg(test)]
 pub(crate) mod made_up {
     use super::Time;
@@ -33,7 +33,7 @@ pub(crate) mod made_up {
     use std::time::Duration;
     use taut_sys::Clock;
 
-    /// The clock of that time.
+    /// The clock of the virtual time.
     pub(crate) const CLOCK: Clock = Clock {
         hz: 1e9,
         error_ppm: 0.0,
@@ -44,7 +44,7 @@ pub(crate) mod made_up {
         static LATE_NS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Returns the time.
+    /// Returns the virtual time source.
     pub(crate) fn time() -> Time {
         Time {
             now: || NOW.get(),
@@ -53,12 +53,12 @@ pub(crate) mod made_up {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the virtual time.
     pub(crate) fn pass(by: Duration) {
         NOW.set(NOW.get() + by.as_nanos() as u64);
     }
 
-    /// Has sleeps end so much later than they were to.
+    /// Makes sleeps end later than requested, by this time.
     pub(crate) fn wake_late(by: Duration) {
         LATE_NS.set(by.as_nanos() as u64);
     }

@@ -1,4 +1,5 @@
-//! The worker beside programs in the kernel: has the same functions, and passes what the programs hand up.
+//! The worker for programs in the kernel: it has the same functions, and processes the frames that the programs pass
+//! up.
 
 use crate::chain::Making;
 use crate::in_kernel::Upcall;
@@ -12,14 +13,14 @@ use taut_function::Count;
 use taut_port::{PoolHandle, PortError, in_kernel};
 use taut_sys::{Clock, spawn_background};
 
-/// Longest time that what the programs hand up waits: it is rare, and a core that looks for it all the time would be
-/// one that the kernel's own work lacks.
+/// The longest time that a frame from the programs waits. Such frames are rare, and constant polling would take a core
+/// that the kernel needs for its own work.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// Packets that there is memory for beside those that the programs hand up.
+/// The number of buffers in addition to those for frames from the programs.
 const COPIES: u32 = 256;
 
-/// The thread of the worker. Dropping it ends it.
+/// A running worker thread. Dropping it ends the thread.
 pub struct UpcallWorker {
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
@@ -28,10 +29,10 @@ pub struct UpcallWorker {
 }
 
 impl UpcallWorker {
-    /// Starts the worker; its functions have made what the kernel is to have when this returns.
+    /// Starts the worker. When this returns, its functions have filled the maps of the kernel programs.
     ///
     /// # Errors
-    /// Those of the functions and of the ports' interfaces.
+    /// Returns the errors of the functions and of the ports' interfaces.
     pub fn start(chain: &Chain, upcall: &Upcall, clock: &Clock) -> Result<Self, ChainError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell_start, started) = mpsc::channel();
@@ -62,17 +63,19 @@ impl UpcallWorker {
         })
     }
 
-    /// Returns what the worker has done; what it dropped on the way in was in no ring any more.
+    /// Returns the worker's counters. Packets that it dropped after receiving them from the programs are not in any
+    /// ring any more.
     pub fn counters(&self) -> CountersView {
         self.counters.read()
     }
 
-    /// Returns what became of packets in its functions, those that the kernel passed among them.
+    /// Returns the counts by outcome of its functions, including packets that the kernel forwarded.
     pub fn functions(&self) -> Vec<Count> {
         self.counters.outcomes()
     }
 
-    /// Ends the worker: what it has done, and what became of all packets, those that the kernel passed among them.
+    /// Ends the worker. Returns its counters, and the counts of all packets by cause, including those that the kernel
+    /// forwarded.
     pub fn end(mut self) -> (CountersView, Outcomes) {
         self.join();
         (
@@ -107,7 +110,7 @@ fn set_up(chain: &Chain, upcall: &Upcall, clock: &Clock) -> Result<Worker, Chain
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);
     let wait = Wait::Sleep { at_most: SLEEP };
     worker.set_wait(wait, clock);
-    // For what the slow path has cut.
+    // Buffers for fragments from the slow path.
     worker.set_pool(PoolHandle::new(COPIES, false)?);
     worker.start_slow_path()?;
     worker.counters().have_names(&chain.functions);

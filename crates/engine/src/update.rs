@@ -1,5 +1,5 @@
-//! The functions of a running worker are replaced between two of its rounds: who asks for it, which functions stay as
-//! they are, and what becomes of packets that the others still keep.
+//! Replacement of the functions of a running worker between two iterations: the request, the functions that stay, and
+//! the packets in functions that leave.
 
 use crate::chain::{ChainError, Making, Stage, build};
 use crate::slow::SlowPath;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use taut_function::{Context, Function, Shared};
 use taut_port::{Batch, Direction};
 
-/// Longest time for which functions that were replaced may go on letting go of what they keep; what is left then is
+/// The longest time for which replaced functions may release the packets they still hold. Packets left after that are
 /// lost.
 pub const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// Mailbox in which a worker looks once a round whether it is to have other functions, and others ask it to.
+/// A mailbox for requests to replace a worker's functions. The worker checks it once per iteration.
 #[derive(Debug, Default)]
 pub struct Updates {
     wanted: AtomicBool,
@@ -23,11 +23,11 @@ pub struct Updates {
 #[derive(Debug, Default)]
 struct State {
     request: Option<Request>,
-    /// The worker looks no more.
+    /// True once the worker has ended.
     ended: bool,
 }
 
-/// Request to a worker, and where it is to answer.
+/// A request to a worker, with the channel for its reply.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) stages: Vec<Stage>,
@@ -36,42 +36,42 @@ pub(crate) struct Request {
     pub(crate) answer: mpsc::Sender<Result<Replaced, ChainError>>,
 }
 
-/// Result of a replacement.
+/// The result of a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
-    /// Functions that were there before with the same settings, and stayed with all that they know.
+    /// Number of functions that had the same settings before and keep their state.
     pub kept: usize,
-    /// Functions made anew.
+    /// Number of new functions.
     pub made: usize,
-    /// Time in which the worker looked at no port for it, in ticks of [`taut_sys::ticks`]. What arrives meanwhile
-    /// waits in the ports' rings.
+    /// Time in which the worker did not poll its ports, in cycles of [`taut_sys::ticks`]. Packets that arrive in this
+    /// time wait in the ports' rings.
     pub pause_ticks: u64,
 }
 
-/// Reason why a worker's functions were not replaced. It goes on with those that it had.
+/// The reason why a worker's functions were not replaced. The worker continues with the old ones.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
     /// One of the new functions cannot be made.
     #[error(transparent)]
     Refused(#[from] ChainError),
-    /// The worker has come to its end, or is just asked by somebody else.
+    /// The worker has ended, or another request is pending.
     #[error("{0}")]
     Unavailable(&'static str),
 }
 
 impl Updates {
-    /// Gives the worker the functions of `stages` instead of its own. Functions that it has already, with the same
-    /// settings, stay as they are; packets that the others keep are let go first, for [`LONGEST_DRAIN`] at most.
-    /// Returns when the new functions are in place. Wrong names and settings are found before the worker is troubled.
+    /// Replaces the worker's functions by those of `stages`, and returns when the new ones are in place. Functions with
+    /// unchanged settings stay as they are. The others release their packets first, for at most [`LONGEST_DRAIN`].
+    /// Wrong names and settings are found before the worker is interrupted.
     ///
     /// # Errors
-    /// When a function cannot be made, or the worker has ended: nothing is changed then.
+    /// A function cannot be made, or the worker has ended. Nothing changes then.
     pub fn replace(&self, stages: Vec<Stage>) -> Result<Replaced, UpdateError> {
         self.replace_sharing(stages, Vec::new())
     }
 
-    /// Replaces functions as [`Updates::replace`] does, for one of several workers, with what their new functions
-    /// share, by stage.
+    /// Replaces functions as [`Updates::replace`] does, for one of several workers, with the shared state of their new
+    /// functions by stage.
     pub(crate) fn replace_sharing(
         &self,
         stages: Vec<Stage>,
@@ -99,25 +99,26 @@ impl Updates {
         Ok(answered.recv().map_err(|_| ended)??)
     }
 
-    /// Whether the worker looks no more.
+    /// Returns true if the worker has ended.
     pub(crate) fn is_ended(&self) -> bool {
         self.state().ended
     }
 
-    /// Whether somebody has asked. The request itself comes through a lock, so that no order is needed here.
+    /// Returns true if a request is pending. The request itself is read under a lock, so relaxed ordering is sufficient
+    /// here.
     #[inline(always)]
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Takes what was asked for.
+    /// Takes the pending request.
     pub(crate) fn take(&self) -> Option<Request> {
         let mut state = self.state();
         self.wanted.store(false, Ordering::Relaxed);
         state.request.take()
     }
 
-    /// The worker looks no more: who waits for it is told.
+    /// Marks the worker as ended; a waiting caller gets an error.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;
@@ -129,30 +130,30 @@ impl Updates {
     }
 }
 
-/// Functions that were replaced, while they still keep packets.
+/// Replaced functions that still hold packets.
 pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
-    /// The worker's numbers for them.
+    /// The worker's numbers of these functions.
     numbers: Vec<u8>,
-    /// The way of a packet through the old list.
+    /// Path of a packet through the old list.
     route: Vec<Step>,
     until: Instant,
-    /// Number of functions that took their place, beside those that stayed.
+    /// Number of new functions that replaced them.
     pub(crate) made: usize,
 }
 
-/// Step of a packet's way: one function of an old list.
+/// One step of a packet's path: one function of an old list.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The function leaves: its number among those that do.
+    /// The function leaves; this is its index among the leaving ones.
     Leaves(usize),
-    /// The function stays, at this place of the new list.
+    /// The function stays, at this position of the new list.
     Stays(usize),
 }
 
 impl Leaving {
-    /// Calls the old functions with `batch`, which is empty, so that they put in what they keep; it goes through those
-    /// behind them as it would have.
+    /// Calls the old functions with the empty `batch`, so that they release packets into it. The packets then pass the
+    /// later functions of the old list.
     pub(crate) fn process(
         &mut self,
         present: &mut [Box<dyn Function>],
@@ -176,24 +177,24 @@ impl Leaving {
         }
     }
 
-    /// Packets that are still kept.
+    /// Returns the number of packets they still hold.
     pub(crate) fn held(&self) -> usize {
         self.functions.iter().map(|f| f.held()).sum()
     }
 
-    /// Whether nothing is kept any more, or it took too long.
+    /// Returns true if they hold no packets any more, or the time is over.
     pub(crate) fn is_over(&self) -> bool {
         self.held() == 0 || Instant::now() >= self.until
     }
 
-    /// Returns what became of packets in them.
+    /// Returns their counts of packets by cause.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.functions.iter().flat_map(|f| f.outcomes())
     }
 }
 
-/// Numbers that a worker has for its functions, by which its slow path knows them. One that stays keeps its number when others are
-/// replaced.
+/// The numbers by which the slow path identifies a worker's functions. A function that stays keeps its number when
+/// others are replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     all: Vec<u8>,
@@ -201,25 +202,26 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Numbers so many functions anew.
+    /// Assigns numbers to `count` new functions.
     pub(crate) fn of(count: usize) -> Self {
         let mut numbers = Self::default();
         numbers.all = (0..count).map(|_| numbers.fresh()).collect();
         numbers
     }
 
-    /// The numbers, by place of the function.
+    /// Returns the numbers, by position of the function.
     #[inline(always)]
     pub(crate) fn all(&self) -> &[u8] {
         &self.all
     }
 
-    /// The place of the function of that number; none if it is no more.
+    /// Returns the position of the function of that number; None if it was removed.
     pub(crate) fn place(&self, number: u8) -> Option<usize> {
         self.all.iter().position(|it| *it == number)
     }
 
-    /// A number that no function has, the longer ago given the better: frames of a function that has left may still be under way.
+    /// Returns an unused number. The one unused for the longest time is best, because frames of a removed function may
+    /// still be in a ring.
     fn fresh(&mut self) -> u8 {
         for _ in 0..u8::MAX {
             self.next = self.next.wrapping_add(1);
@@ -234,7 +236,7 @@ impl Numbers {
 /// Replaces `functions`, made of `old`, by those of `new`.
 ///
 /// # Errors
-/// When one cannot be made; nothing is changed then.
+/// A function cannot be made; nothing changes then.
 pub(crate) fn replace(
     functions: &mut Vec<Box<dyn Function>>,
     numbers: &mut Numbers,
@@ -285,7 +287,7 @@ pub(crate) fn replace(
     Ok(leaving)
 }
 
-/// Returns, for each of the new functions, the place of an old one with the same settings, if there is one for it.
+/// Returns, for each new function, the position of an old one with the same settings, if there is an unassigned one.
 pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = old.iter().map(|_| true).collect();
     let find = |stage: &Stage| {
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_changes_nothing() {
+    fn functions_that_cannot_be_built_leave_the_chain_unchanged() {
         let old = stages(&["forward"]);
         let made = build(&old, &[], &Making::default()).unwrap();
         let mut functions: Vec<_> = made.into_iter().flatten().collect();
@@ -348,7 +350,7 @@ mod tests {
             assert_eq!(numbers.place(kept), Some(1));
             assert_eq!(numbers.place(fresh), Some(0));
         }
-        // More than there are numbers: an end all the same.
+        // With more functions than numbers, the search for a number still ends.
         assert_eq!(Numbers::of(300).all().len(), 300);
     }
 

@@ -1,4 +1,4 @@
-//! Waiting policies: what a worker does while no packets come, between full speed and little energy.
+//! Waiting policies: what a worker does while no packets arrive, from lowest latency to least energy.
 
 use crate::flush::short;
 use serde::{Deserialize, Serialize};
@@ -6,33 +6,33 @@ use std::str::FromStr;
 use std::time::Duration;
 use taut_settings::duration;
 
-/// Waiting policy: how a worker waits for packets.
+/// A waiting policy: how a worker waits for packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Wait {
-    /// `poll`: looks again at once. The lowest latency; the core is always fully used.
+    /// `poll`: polls again at once. It has the lowest latency, and always uses the full core.
     #[default]
     Poll,
-    /// `yield`: lets others run on the core after every look that found nothing (sched_yield(2)).
+    /// `yield`: yields the core after every poll without packets (sched_yield(2)).
     Yield,
-    /// `sleep(t)`: looks for [`BEFORE_SLEEP`], then sleeps and looks by turns; a packet waits `t` at most, as
-    /// far as the machine wakes up in time.
+    /// `sleep(t)`: polls for [`BEFORE_SLEEP`], then alternates sleeps and polls. A packet waits at most `t`, as far as
+    /// the machine wakes up in time.
     Sleep {
-        /// Time from falling asleep to looking again.
+        /// Time from falling asleep to the next poll.
         at_most: Duration,
     },
-    /// `interrupt`: looks for [`BEFORE_SLEEP`], then sleeps until a port says that packets have come.
+    /// `interrupt`: polls for [`BEFORE_SLEEP`], then sleeps until a port signals packets.
     Interrupt,
 }
 
-/// Time for which a worker that may sleep looks for packets first: about what waking up costs, so that looking in vain
-/// never costs more than that again. (Karlin et al., "Empirical studies of competitive spinning", SOSP 1991.)
+/// The time for which a worker polls before it sleeps: about the cost of a wakeup, so that polling without packets at
+/// most doubles that cost. (Karlin et al., "Empirical studies of competitive spinning", SOSP 1991.)
 pub const BEFORE_SLEEP: Duration = Duration::from_micros(10);
 
-/// The longest sleep of `interrupt`: for peers that fail to say that packets have come.
+/// The longest sleep of `interrupt`, for peers that fail to signal packets.
 pub const LONGEST_INTERRUPT_SLEEP: Duration = Duration::from_millis(10);
 
-/// Reason why a waiting policy cannot be read.
+/// The reason why a waiting policy cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("wait \"{text}\": {reason}")]
 pub struct WaitError {

@@ -3,7 +3,7 @@
 use crate::chain::Making;
 use crate::handoff::{From, Handoff};
 use crate::idle::Idle;
-use crate::interrupted::Interrupted;
+use crate::interruptions::Interrupted;
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
 use crate::outcomes::add_outcomes;
@@ -23,75 +23,75 @@ use taut_port::{
 };
 use taut_sys::{Clock, InterruptionLog, StampClock, ticks};
 
-/// Counters are published, and links looked at, every this many ticks' worth of seconds.
+/// The period, in seconds, of publishing counters and checking links.
 const PUBLISH_SECONDS: f64 = 0.1;
-/// Rounds with packets of which one looks whether the slow path has made something.
+/// The number of iterations with packets between two checks of the slow path for frames.
 const BETWEEN_LOOKS: u64 = 8;
 
-/// Reason why a worker's run ended.
+/// The reason why a worker's run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The worker was told to stop.
     Stopped,
     /// Every file that the worker reads has been read, and nothing else can bring packets that go anywhere.
     Done,
-    /// A port can do no more: its index and why.
+    /// A port has failed: its index, and the reason.
     Broken(usize, Breakdown),
 }
 
-/// Egress of the packets of a port: the port that they leave through.
+/// The egress port for the packets of an ingress port.
 #[derive(Clone, Copy)]
 struct Egress {
-    /// Index of the outgoing port.
+    /// Index of the egress port.
     to: usize,
-    /// The packets wait where they come from, so that no more are taken than the outgoing port takes.
+    /// True if packets wait in the ingress port, so that no more are received than the egress port accepts.
     patient: bool,
-    /// Whether the outgoing port's link was up when last looked; for a patient way.
+    /// True if the egress port's link was up at the last check; only for a patient ingress port.
     open: bool,
 }
 
-/// Callback for link changes. It gets the port's index and the new link state.
+/// The callback for link changes. It gets the port's index and the new link state.
 type TellLink = Box<dyn FnMut(usize, &Link)>;
 
-/// Work of one pinned thread: ports it owns, the way between them, the functions on that way.
+/// The work of one pinned thread: its ports, the paths between them, and the functions on those paths.
 ///
-/// Everything is made before the loop starts; the loop itself allocates nothing, locks nothing and
-/// makes no system call of its own, unless its [`Wait`] policy has it sleep.
+/// Everything is made before the loop starts. The loop itself allocates nothing, locks nothing and makes no system call
+/// of its own, unless its [`Wait`] policy makes it sleep.
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
-    /// Ways of the packets of each port.
+    /// Egress of the packets of each port.
     ways: Vec<Egress>,
     functions: Vec<Box<dyn Function>>,
-    /// Numbers of the functions, by which the slow path knows them.
+    /// Numbers by which the slow path identifies the functions.
     numbers: Numbers,
-    /// Stages that the functions were made of, if they may be replaced.
+    /// Stages of the functions, if they may be replaced.
     stages: Vec<Stage>,
     updates: Arc<Updates>,
-    /// Functions that were replaced, as long as they keep packets.
+    /// Replaced functions, as long as they hold packets.
     leaving: Option<Leaving>,
-    /// Counts of what became of packets in functions that have left.
+    /// Counts of packets by cause in functions that were removed.
     past_outcomes: Vec<(&'static str, u64)>,
-    /// A function keeps packets back, and is called when none came as well.
+    /// True if a function delays packets, and so is also called without packets.
     holds_packets: bool,
-    /// A function sends packets to ports of its own choice.
+    /// True if a function chooses egress ports.
     sends: bool,
-    /// Packets that wait to leave through each port.
+    /// Transmit buffer of each port.
     outboxes: Vec<Outbox>,
-    /// Packets of a batch that leave through each port; only used where packets of a batch go different ways.
+    /// Packets of a batch by egress port; only used if the packets of a batch have different egress ports.
     parts: Vec<Batch>,
-    /// Pool in which copies of packets are made.
+    /// Pool for copies of packets.
     copies: Option<PoolHandle>,
     lanes: Lanes,
     /// Number of the worker in its chain.
     member: Member,
-    /// The function that knows to which of them packets belong; none where there are no others.
+    /// Index of the function that knows the owners of packets; None if this worker is the only one.
     knows_homes: Option<usize>,
     idle: Idle,
     interrupted: Interrupted,
-    /// Units of the stamps of each port, by the time of day, ns; 0 for one that has none.
+    /// Unit of the timestamps of each port by wall-clock time, ns; 0 for a port without timestamps.
     stamp_units_ns: Vec<u64>,
-    /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
-    /// packets of their own in.
+    /// Maximum number of packets per receive call: the configured number, and the number that leaves space for packets
+    /// that functions add.
     asked_burst: usize,
     burst: usize,
     publish_ticks: u64,
@@ -100,8 +100,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over `ports`, taken in pairs: what enters the first leaves through the second and the
-    /// other way round; a last port without a partner gets its own packets back.
+    /// Makes a worker over `ports`, taken in pairs: packets that enter one port of a pair leave through the other. A
+    /// last port without a partner gets its own packets back.
     pub fn new(
         ports: Vec<Box<dyn Port>>,
         functions: Vec<Box<dyn Function>>,
@@ -152,7 +152,7 @@ impl Worker {
         worker
     }
 
-    /// Sets up what depends on which functions there are.
+    /// Updates the settings that depend on the functions.
     fn suit_functions(&mut self) {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
         self.sends = self.functions.iter().any(|f| f.sends());
@@ -166,35 +166,36 @@ impl Worker {
             None => None,
         };
         self.burst = if self.holds_packets {
-            // Those that put packets of their own in find room for them in every batch.
+            // Functions that add packets find space for them in every batch.
             self.asked_burst.min(BATCH_CAPACITY / 2)
         } else {
             self.asked_burst
         };
     }
 
-    /// Takes `burst` packets from a port at a time at most (1 to [`crate::MOST_BURST`]) instead of
+    /// Sets the maximum number of packets per receive call (1 to [`crate::MOST_BURST`]); the default is
     /// [`DEFAULT_BURST`].
     pub fn set_burst(&mut self, burst: usize) {
         self.asked_burst = burst;
         self.suit_functions();
     }
 
-    /// Waits for packets in another way than by polling. For [`Wait::Interrupt`] the ports have to be such as can wake
-    /// the worker ([`crate::Chain::check`]).
+    /// Sets the waiting policy; the default is polling. [`Wait::Interrupt`] needs ports that can wake the worker
+    /// ([`crate::Chain::check`]).
     pub fn set_wait(&mut self, wait: Wait, clock: &Clock) {
         self.idle = Idle::new(wait, clock, Time::default());
     }
 
-    /// Makes copies of packets, for functions that send one packet through several ports, in this pool. Without one there are none.
+    /// Sets the pool for copies of packets, which functions need to send one packet through several ports. Without a
+    /// pool no copies are made.
     pub fn set_pool(&mut self, pool: PoolHandle) {
         self.copies = Some(pool);
     }
 
-    /// Lets packets wait for ports without room, instead of being dropped.
+    /// Queues packets at full ports instead of dropping them.
     ///
     /// # Errors
-    /// When the machine has no memory for that.
+    /// The machine has no memory for the queues.
     pub fn set_queueing(&mut self, queueing: &Queueing, clock: &Clock) -> Result<(), PortError> {
         for outbox in &mut self.outboxes {
             outbox.set_queues(Queues::new(queueing, clock, Time::default())?);
@@ -204,10 +205,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts a slow path, if a function has something to do there.
+    /// Starts a slow path, if a function needs one.
     ///
     /// # Errors
-    /// When the machine has no memory or no thread for it.
+    /// The machine has no memory or no thread for it.
     pub fn start_slow_path(&mut self) -> Result<(), PortError> {
         let numbered = self.functions.iter_mut().zip(self.numbers.all());
         let handlers = numbered.filter_map(|(f, number)| Some((*number, f.handler()?)));
@@ -221,18 +222,18 @@ impl Worker {
         self.suit_functions();
     }
 
-    /// Notes when the core was taken away from it in `log`, too.
+    /// Logs the interruptions of the worker in `log`.
     pub fn log_interruptions(&mut self, log: InterruptionLog) {
         self.interrupted.log_to(log);
     }
 
-    /// The counters, to be read from another thread.
+    /// Returns the counters, which any thread can read.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// Returns what became of packets in functions that tell causes apart, in the order of the chain, those among them
-    /// that were replaced; one sum for each cause.
+    /// Returns the counts of functions that count outcomes by cause, in the order of the chain. Replaced functions are
+    /// included, with one sum for each cause.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let mut sums = Vec::new();
         let present = self.functions.iter().flat_map(|f| f.outcomes());
@@ -242,20 +243,20 @@ impl Worker {
         sums
     }
 
-    /// Lets its functions, which were made of `stages`, be replaced while it runs, by whoever has what this returns.
+    /// Allows its functions, which were made of `stages`, to be replaced while it runs, through the returned handle.
     pub fn updates(&mut self, stages: &[Stage]) -> Arc<Updates> {
         self.stages = stages.to_vec();
         self.counters.have_names(stages);
         Arc::clone(&self.updates)
     }
 
-    /// Calls `tell` with a port's index when its link goes up or down (seen within 100 ms).
+    /// Sets a callback for link changes, which gets the port's index within 100 ms of the change.
     pub fn on_link_change(&mut self, tell: impl FnMut(usize, &Link) + 'static) {
         self.on_link_change = Box::new(tell);
     }
 
-    /// Runs until `stop`, or until files are all it had and they have been read and passed on; packets still
-    /// held are sent, ports closed, and the final counters published.
+    /// Runs until `stop`, or until all its ports are files that have been read and their packets sent. At the end it
+    /// sends buffered packets, closes the ports and publishes the final counters.
     pub fn run(&mut self, stop: &AtomicBool) -> End {
         let mut end = End::Stopped;
         let mut was_at_end = false;
@@ -265,7 +266,7 @@ impl Worker {
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
-        // Asked of the worker once, as a round asks for them again and again.
+        // Read from the worker once, because every iteration needs them.
         let (mut has_lanes, mut is_changing) = (self.lanes.are_any(), self.leaving.is_some());
         self.idle.begin();
         self.tell_counts(&own);
@@ -280,7 +281,8 @@ impl Worker {
                     self.take_over(last, &mut batches[0], &mut punted, &mut own);
                     had_packets = true;
                 }
-                // Rarely while packets come: the look costs as much as a few packets, and what the slow path makes is in no hurry.
+                // Check rarely while packets arrive: the check costs as much as a few packets, and frames of the slow
+                // path are not urgent.
                 let may_look = !had_packets || own.rounds.is_multiple_of(BETWEEN_LOOKS);
                 if may_look && self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
                     self.send_made(last, &mut batches[0], &mut punted, &mut own);
@@ -296,9 +298,9 @@ impl Worker {
                 self.interrupted
                     .note(packets, last, elapsed, &self.outboxes, &mut own);
             }
-            // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
+            // The time after any idle sleep. Sleeping must not count as lateness or as an interruption.
             let ready = self.idle.after_round(
-                // Functions that leave want to be called, not to be slept on.
+                // Leaving functions must be called again, so the worker must not sleep now.
                 had_packets || is_changing,
                 now,
                 &mut self.ports,
@@ -311,7 +313,7 @@ impl Worker {
             if now.wrapping_sub(publish_at) < u64::MAX / 2 {
                 self.look_around(&mut own, &mut links);
                 publish_at = now + self.publish_ticks;
-                // Twice in a row: the other sides have had the time to take what was sent last.
+                // The condition must hold twice in a row, so that the peers have had time to receive the last packets.
                 match self.end() {
                     Some(found) if was_at_end => {
                         end = found;
@@ -319,7 +321,7 @@ impl Worker {
                     }
                     found => was_at_end = found.is_some(),
                 }
-                // All this was no round's.
+                // This time belongs to no iteration.
                 let looked = ticks();
                 own.total_ticks += looked.wrapping_sub(last);
                 last = looked;
@@ -327,7 +329,7 @@ impl Worker {
             if is_changing || self.updates.is_wanted() {
                 if self.change(last, &mut batches[0], &mut punted, &mut own) {
                     batches = batches_of(self.burst);
-                    // Those that are new have not heard of any count or link.
+                    // New functions have not received any counts or link states yet.
                     self.tell_counts(&own);
                     for (port, link) in links.iter().enumerate() {
                         if let Some(link) = link {
@@ -348,7 +350,7 @@ impl Worker {
         for port in &mut self.ports {
             port.close();
         }
-        // Closing may have been what failed.
+        // Closing may also have broken a port.
         if !matches!(end, End::Broken(..)) {
             end = self.broken().unwrap_or(end);
         }
@@ -356,8 +358,8 @@ impl Worker {
         end
     }
 
-    /// Receives a burst from one port: all of it, then has each function see all of it, then sends it, so that rings and caches meet
-    /// it as one. A burst is one batch but for those beyond [`BATCH_CAPACITY`]. Returns how many packets came.
+    /// Receives a full burst from one port, passes it to each function, and sends it, so that rings and caches handle
+    /// it as one. A burst is one batch unless it exceeds [`BATCH_CAPACITY`]. Returns the number of received packets.
     #[inline(always)]
     fn round(
         &mut self,
@@ -376,7 +378,7 @@ impl Worker {
         };
         let (mut asked, mut used) = (first.room(), 0);
         let mut received = self.receive(from, first);
-        // What waits in a file gains nothing by being taken earlier.
+        // Packets in a file gain nothing by being read earlier.
         while received == asked && used < more.len() && !way.patient {
             asked += more[used].room();
             received += self.receive(from, &mut more[used]);
@@ -409,7 +411,7 @@ impl Worker {
         received
     }
 
-    /// Receives what fits into a batch.
+    /// Receives as many packets as fit into a batch.
     #[inline(always)]
     fn receive(&mut self, from: usize, batch: &mut Batch) -> usize {
         let port = &mut self.ports[from];
@@ -421,7 +423,7 @@ impl Worker {
         received
     }
 
-    /// Shows all batches to each function. The first one is usually the only one.
+    /// Passes all batches to each function. Usually there is only the first one.
     #[inline(always)]
     fn process(&mut self, first: &mut Batch, more: &mut [Batch], context: &Context) {
         let holds_packets = self.holds_packets;
@@ -448,8 +450,8 @@ impl Worker {
         }
     }
 
-    /// Shows packets to the functions behind the one at `place`, in their direction, and before that to those in front which set
-    /// addresses, where the packets lack some.
+    /// Passes packets to the functions after the one at `place`, in their direction. If the packets lack MAC addresses,
+    /// they first pass the earlier functions that set addresses.
     fn process_behind(
         &mut self,
         place: usize,
@@ -469,7 +471,7 @@ impl Worker {
         }
     }
 
-    /// Takes out of a batch what functions have marked, and hands the rest on.
+    /// Removes the packets of a batch that functions have marked, and sends the rest.
     #[inline(always)]
     fn send(
         &mut self,
@@ -492,7 +494,7 @@ impl Worker {
         }
     }
 
-    /// Takes the packets out of a batch that functions have marked: counts the dropped ones, and punts the others.
+    /// Removes the marked packets from a batch: counts the dropped ones, and punts the others.
     #[inline(always)]
     fn settle(
         &mut self,
@@ -509,7 +511,7 @@ impl Worker {
         }
     }
 
-    /// Sends packets away that are another worker's.
+    /// Hands packets off to the workers that own them.
     #[inline(never)]
     fn hand_over(
         &mut self,
@@ -527,7 +529,7 @@ impl Worker {
         }
     }
 
-    /// Does with packets that other workers have sent what would have been done with them had they come here.
+    /// Processes packets handed off by other workers as if this worker had received them.
     #[inline(never)]
     fn take_over(
         &mut self,
@@ -556,7 +558,7 @@ impl Worker {
         self.lanes.handoff = Some(handoff);
     }
 
-    /// Hands packets to the slow path.
+    /// Passes packets to the slow path.
     #[inline(never)]
     fn punt(&mut self, context: &Context, punted: &mut Batch, own: &mut CountersView) {
         match &mut self.lanes.slow {
@@ -568,7 +570,7 @@ impl Worker {
         }
     }
 
-    /// Takes up what the slow path has made or let go.
+    /// Sends frames that the slow path has made or released.
     #[inline(never)]
     fn send_made(
         &mut self,
@@ -587,7 +589,8 @@ impl Worker {
         }
     }
 
-    /// The way that packets of a slow path go as those of a port do; none if there are no such ports.
+    /// Returns the context of frames from the slow path, the same as for received packets; None if there are no such
+    /// ports.
     fn context_of(&self, made: Made, now_ticks: u64) -> Option<Context> {
         let ports = self.ports.len();
         let partner = Pairs::of(ports).partner(made.way.to_port);
@@ -601,8 +604,8 @@ impl Worker {
         })
     }
 
-    /// Sends packets of the slow path away that are another worker's, where a function that they are still to meet has homes
-    /// for them: whoever has found their neighbour need not be the worker that they came to.
+    /// Hands frames of the slow path off to their owners, if a function that they have not passed yet assigns owners.
+    /// The worker that found their neighbour need not be their owner.
     fn hand_over_made(
         &mut self,
         made: Made,
@@ -629,7 +632,7 @@ impl Worker {
         }
     }
 
-    /// Shows packets of the slow path to the functions behind the one that has made them or let them go, and sends them.
+    /// Passes frames of the slow path to the functions after the one that made or released them, and sends them.
     fn go_on(
         &mut self,
         made: Made,
@@ -640,7 +643,7 @@ impl Worker {
     ) {
         let context = self.context_of(made, now_ticks);
         let (Some(context), Some(place)) = (context, self.numbers.place(made.function)) else {
-            // No such port, or the function has been replaced meanwhile: nobody knows what they have met.
+            // There is no such port, or the function was replaced: it is unknown which functions they have passed.
             match context {
                 None => own.dropped_no_port += batch.len() as u64,
                 Some(_) => own.dropped_punted += batch.len() as u64,
@@ -657,7 +660,7 @@ impl Worker {
         }
         self.process_behind(place, made.way.lacks_addresses, batch, &context);
         self.settle(&context, batch, punted, own);
-        // Nobody waits for a slow path.
+        // Packets of the slow path cannot wait at an ingress port.
         let way = Egress {
             to: context.to_port,
             patient: false,
@@ -669,8 +672,8 @@ impl Worker {
         }
     }
 
-    /// Hands on a batch whose packets leave through different ports, and copies of them. Packets for one port stay in their order.
-    /// Where there is an `mtu`, those of IPv4 that are longer and may be cut leave in fragments.
+    /// Sends a batch whose packets leave through different ports, and copies of them. Packets for one port stay in
+    /// order. If `mtu` is set, longer IPv4 packets that may be fragmented leave in fragments.
     #[inline(never)]
     fn send_apart(
         &mut self,
@@ -703,8 +706,8 @@ impl Worker {
                                 None => is_whole = false,
                             }
                         });
-                    // One packet came from the slow path, and each of its fragments leaves or is counted where it ends; so is
-                    // the packet, where a fragment had no memory.
+                    // One packet came from the slow path. Each of its fragments is counted when it leaves or is
+                    // dropped, and so is the packet if a fragment had no memory.
                     let ends = made + u64::from(!is_whole);
                     own.dropped_no_copy += u64::from(!is_whole);
                     own.from_slow_path += ends.saturating_sub(1);
@@ -721,7 +724,7 @@ impl Worker {
         }
     }
 
-    /// Sends as [`Worker::send_apart`] does, where nothing is to be lost for want of room.
+    /// Sends as [`Worker::send_apart`] does, if packets must not be lost because a port is full.
     #[cold]
     fn send_apart_patiently(
         &mut self,
@@ -732,7 +735,7 @@ impl Worker {
     ) {
         let parts = &mut self.parts;
         let (outboxes, ports) = (&mut self.outboxes, &mut self.ports);
-        // Nothing waits at a priority where nothing is lost.
+        // Priorities do not matter where no packet is lost.
         let add = |packet, to: usize, _, own: &mut CountersView| {
             let Some(part) = parts.get_mut(to) else {
                 own.dropped_no_port += 1;
@@ -752,8 +755,8 @@ impl Worker {
         }
     }
 
-    /// Replaces the functions between two rounds if somebody asks, and lets those that were replaced before let go of
-    /// what they keep. True if there are others now. One change is over before the next one begins.
+    /// Replaces the functions on request, between two iterations, and lets functions replaced before release their
+    /// packets. Returns true if the functions have changed. The next change starts after the previous one has ended.
     #[cold]
     fn change(
         &mut self,
@@ -772,7 +775,7 @@ impl Worker {
         {
             let replaced = self.replace(stages, &shared, now_ticks);
             changed = replaced.is_ok();
-            // Who asked may have gone.
+            // The requesting thread may have stopped waiting.
             let _ = answer.send(replaced);
         }
         if let Some(mut leaving) = self.leaving.take() {
@@ -823,7 +826,7 @@ impl Worker {
         })
     }
 
-    /// Makes one call of functions that were replaced, in each direction.
+    /// Calls the replaced functions once in each direction.
     fn drain(
         &mut self,
         leaving: &mut Leaving,
@@ -850,8 +853,8 @@ impl Worker {
         }
     }
 
-    /// Whether a patient way is clear: whether the other side is there, and has taken all it was offered, as has every
-    /// port where packets may leave through any.
+    /// Returns true if a patient ingress port may receive: its egress link is up and that port has accepted all earlier
+    /// packets. If functions choose egress ports, all ports must have accepted theirs.
     fn may_take(&mut self, from: usize) -> bool {
         let Egress { to, open, .. } = self.ways[from];
         let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports).enumerate();
@@ -860,11 +863,11 @@ impl Worker {
         })
     }
 
-    /// Returns the reason to end if there is nothing left to do.
+    /// Returns the reason to end if no work is left.
     #[cold]
     fn end(&mut self) -> Option<End> {
         if let Some(broken) = self.broken() {
-            // What came before the damage can still go.
+            // Packets received before the failure can still be sent.
             let under_way = self.ways.iter().any(|way| {
                 let (outbox, to) = (&self.outboxes[way.to], &mut self.ports[way.to]);
                 let open = way.patient && way.open;
@@ -893,7 +896,7 @@ impl Worker {
         })
     }
 
-    /// Ten times a second: publishes the counters and looks whether the other sides are there.
+    /// Publishes the counters and checks the links, ten times a second.
     #[cold]
     fn look_around(&mut self, own: &mut CountersView, links: &mut [Option<Link>]) {
         self.publish(own);
@@ -911,7 +914,7 @@ impl Worker {
         }
     }
 
-    /// Tells functions the counts of this worker that they want.
+    /// Passes this worker's counts to the functions that request them.
     fn tell_counts(&mut self, own: &CountersView) {
         for at in 0..self.functions.len() {
             let wanted = self.functions[at].wanted_counts();
@@ -966,8 +969,7 @@ impl Worker {
     }
 }
 
-/// Unit of the stamps that a port gives packets, by the time of day at which they arrived or were recorded, ns; 0 if it
-/// gives none.
+/// Returns the unit of a port's timestamps by wall-clock time of arrival or recording, ns; 0 without such timestamps.
 fn stamp_unit_ns(port: &dyn Port) -> u64 {
     match port.stamp_clock() {
         Some(StampClock::Realtime { unit_ns }) => unit_ns.into(),
@@ -976,7 +978,7 @@ fn stamp_unit_ns(port: &dyn Port) -> u64 {
     }
 }
 
-/// Whether a port stamps packets when they arrive, by the time of day.
+/// Returns true if a port stamps packets on arrival by wall-clock time.
 pub(crate) fn is_stamped_by_the_day(port: &dyn Port) -> bool {
     matches!(port.stamp_clock(), Some(StampClock::Realtime { .. }))
 }
@@ -987,8 +989,8 @@ fn tell_functions(functions: &mut [Box<dyn Function>], port: usize, link: &Link)
     }
 }
 
-/// Gives `add` each packet of a batch, and the copies that are to be made of it, with the port that it leaves through, which is `usual`
-/// where no function has sent it elsewhere, and its priority.
+/// Passes each packet of a batch, and each requested copy, to `add` with its egress port and priority. The egress port
+/// is `usual` unless a function has chosen another one.
 #[inline(always)]
 fn take_apart(
     batch: &mut Batch,
@@ -1008,7 +1010,7 @@ fn take_apart(
     });
 }
 
-/// A packet of these bytes in `pool`; none if that is empty or its slots are too small.
+/// Returns a packet with these bytes from `pool`; None if the pool is empty or its slots are too small.
 fn joined(pool: &PoolHandle, head: &[u8], payload: &[u8]) -> Option<Packet> {
     let mut packet = pool.take(u16::try_from(head.len() + payload.len()).ok()?)?;
     let (front, back) = packet.bytes_mut().split_at_mut(head.len());
@@ -1017,14 +1019,14 @@ fn joined(pool: &PoolHandle, head: &[u8], payload: &[u8]) -> Option<Packet> {
     Some(packet)
 }
 
-/// A packet of the same bytes in `pool`; none if that is empty or its slots are too small.
+/// Returns a copy of a packet from `pool`; None if the pool is empty or its slots are too small.
 fn copy(pool: &PoolHandle, packet: &Packet) -> Option<Packet> {
     let mut copy = pool.take(u16::try_from(packet.len()).ok()?)?;
     copy.bytes_mut().copy_from_slice(packet.bytes());
     Some(copy)
 }
 
-/// The batches that a burst takes.
+/// Returns empty batches for a burst.
 fn batches_of(burst: usize) -> Vec<Batch> {
     let starts = (0..burst).step_by(BATCH_CAPACITY);
     starts.map(|start| Batch::limited(burst - start)).collect()
@@ -1040,8 +1042,7 @@ mod tests {
     use std::time::Duration;
     use taut_port::{Packet, PoolHandle, Punt};
 
-    /// Delivers the bursts it was told to, stops the worker when they are used up, and notes the size
-    /// of every send.
+    /// A port that delivers the given bursts, stops the worker after the last one, and logs the size of every send.
     struct Scripted {
         pool: PoolHandle,
         bursts: Vec<usize>,
@@ -1077,7 +1078,7 @@ mod tests {
         }
     }
 
-    /// Delivers numbered packets in bursts of random size, and keeps the numbers of what is sent.
+    /// A port that delivers numbered packets in bursts of random size, and logs the numbers of sent packets.
     struct Counting {
         pool: PoolHandle,
         number: u8,
@@ -1085,7 +1086,7 @@ mod tests {
         sent: Rc<RefCell<Vec<[u8; 2]>>>,
         done: Rc<RefCell<usize>>,
         stop: Arc<AtomicBool>,
-        /// Packets that it takes in a call at most, or fewer as chance has it.
+        /// Maximum number of packets accepted per call; the actual number is random.
         most: usize,
     }
 
@@ -1132,10 +1133,10 @@ mod tests {
         }
     }
 
-    /// Expected packets, by the port that they leave through.
+    /// Expected packets by egress port.
     type Expected = Rc<RefCell<[Vec<[u8; 2]>; 4]>>;
 
-    /// Drops, punts, copies and sends elsewhere as chance has it, and writes down what should leave where.
+    /// A function that randomly drops, punts, copies and redirects packets, and logs the expected packets of each port.
     struct AtRandom {
         expected: Expected,
         copies: Rc<RefCell<u64>>,
@@ -1162,7 +1163,7 @@ mod tests {
                             *self.copies.borrow_mut() += 1;
                             expected[usize::from(copy)].push(number);
                         }
-                        // The last one does not exist.
+                        // The last port does not exist.
                         if let Some(expected) = expected.get_mut(usize::from(to)) {
                             expected.push(number);
                         }
@@ -1174,12 +1175,12 @@ mod tests {
     }
 
     #[test]
-    fn every_packet_leaves_where_it_was_sent_in_order_or_is_counted() {
+    fn every_packet_leaves_its_port_in_order_or_is_counted() {
         at_random(BATCH_CAPACITY, "");
     }
 
     #[test]
-    fn what_waits_for_a_port_leaves_in_order_or_is_counted() {
+    fn queued_packets_leave_in_order_or_are_counted() {
         for queue in [
             "queue = 1000",
             "queue = 10",
@@ -1190,7 +1191,7 @@ mod tests {
         }
     }
 
-    /// Four ports that take so many packets in a call at most, with those queues.
+    /// Tests four ports that accept at most `most` packets per call, with the given queues.
     fn at_random(most: usize, queue: &str) {
         #[derive(serde::Deserialize)]
         struct File {
@@ -1247,7 +1248,7 @@ mod tests {
                     if queue.is_none() {
                         assert_eq!(sent, expected, "{flush} {from} to {to}");
                     }
-                    // Some may be missing.
+                    // Some packets may be missing.
                     let mut expected = expected.iter();
                     let mut in_order = sent.iter().map(|sent| expected.any(|it| it == sent));
                     assert!(in_order.all(|it| it), "{flush} {from} to {to}: {sent:?}");
@@ -1258,7 +1259,7 @@ mod tests {
         }
     }
 
-    /// Runs a worker with `flush` over one port that delivers `bursts`; the sizes of what was sent.
+    /// Runs a worker with `flush` over one port that delivers `bursts`; returns the sizes of its sends.
     fn sends(flush: &str, bursts: &[usize], room: usize) -> (Vec<usize>, CountersView) {
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Rc::new(RefCell::new(Vec::new()));
@@ -1287,12 +1288,12 @@ mod tests {
     }
 
     #[test]
-    fn full_waits_for_the_buffer_and_the_end_flushes_the_rest() {
+    fn flush_full_waits_and_the_end_sends_the_rest() {
         assert_eq!(sends("full(4, 1s)", &[3, 3, 1, 3], 64).0, [4, 4, 2]);
     }
 
     #[test]
-    fn idle_sends_what_a_dry_queue_gave_and_fills_up_under_load() {
+    fn flush_idle_sends_on_empty_queues_and_batches_under_load() {
         assert_eq!(
             sends("idle(32)", &[1, 0, 5, 32, 32, 2], 64).0,
             [1, 5, 32, 32, 2]
@@ -1301,14 +1302,14 @@ mod tests {
     }
 
     #[test]
-    fn every_sends_what_its_timer_lets_go_or_no_more_fit() {
+    fn flush_every_sends_on_timer_expiry_or_full_buffer() {
         assert_eq!(sends("every(1s)", &[32, 32, 3], 64).0, [64, 3]);
         let (sent, _) = sends("every(1ns)", &[2, 2], 64);
         assert_eq!(sent.iter().sum::<usize>(), 4);
         assert_eq!(sent.len(), 2);
     }
 
-    /// Event in a worker's round, in order.
+    /// An event in a worker's iteration.
     #[derive(Debug, PartialEq, Clone)]
     enum Event {
         Received(usize),
@@ -1318,7 +1319,7 @@ mod tests {
 
     type Events = Rc<RefCell<Vec<Event>>>;
 
-    /// Port with numbered packets waiting, which stops the worker once they are gone, and notes what it is asked.
+    /// A port with numbered packets, which stops the worker after the last one, and logs its calls.
     struct Queue {
         pool: PoolHandle,
         waiting: usize,
@@ -1373,7 +1374,7 @@ mod tests {
         }
     }
 
-    /// Returns what happens to `waiting` packets in bursts of `burst` under `flush`.
+    /// Returns the events of `waiting` packets in bursts of `burst` under `flush`.
     fn events(burst: usize, waiting: usize, flush: &str) -> (Vec<Event>, CountersView) {
         let events = Events::default();
         let function = Box::new(DropTens(Rc::clone(&events)));
@@ -1423,7 +1424,7 @@ mod tests {
                 Event::Sent(packets) => ('s', packets.len()),
             })
             .collect();
-        // 14 of 140 drop out: 57, 58 and 11 are left.
+        // 14 of 140 packets are dropped: 57, 58 and 11 are left.
         let round = [
             ('r', 64),
             ('r', 64),
@@ -1440,7 +1441,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_of_any_size_keep_the_order_and_lose_only_what_is_marked() {
+    fn any_burst_size_preserves_order_and_drops_only_marked_packets() {
         let wanted: Vec<u8> = (0..=255).filter(|n| n % 10 != 0).collect();
         for burst in [1, 63, 64, 65, 128, 200, crate::MOST_BURST] {
             for flush in ["each", "full(7, 1ms)", "every(1ms)", "idle(32)", "idle(64)"] {
@@ -1452,7 +1453,7 @@ mod tests {
         }
     }
 
-    /// Keeps every packet until the next batch at least.
+    /// A function that delays every packet at least until the next batch.
     #[derive(Default)]
     struct OneBehind(VecDeque<Packet>);
 
@@ -1471,14 +1472,14 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_holds_packets_gives_all_back_after_a_long_burst() {
+    fn packets_stored_by_functions_all_leave_after_long_bursts() {
         let function = Box::<OneBehind>::default();
         let (seen, _) = events_with(function, &Events::default(), 200, 200, "idle(64)");
         let sent = sent(seen);
         assert_eq!(sent, (0..200).collect::<Vec<u8>>());
     }
 
-    /// Brings a packet at each call, and ends the worker.
+    /// A port that delivers a packet at each call, and ends the worker.
     struct OneMore {
         pool: PoolHandle,
         stop: Arc<AtomicBool>,
@@ -1505,7 +1506,7 @@ mod tests {
         }
     }
 
-    /// Notes that it was called.
+    /// A function that logs its calls.
     struct Called {
         name: char,
         calls: Rc<RefCell<Vec<(usize, char)>>>,
@@ -1545,7 +1546,7 @@ mod tests {
         }
     }
 
-    /// Keeps packets for ever.
+    /// A function that never releases its packets.
     struct Hoarder;
 
     impl Function for Hoarder {
@@ -1564,7 +1565,7 @@ mod tests {
         }
     }
 
-    /// Wants to know what others count.
+    /// A function that requests the counts of other functions.
     struct Curious {
         names: Vec<String>,
         told: Rc<RefCell<Vec<Vec<Option<u64>>>>>,
@@ -1583,7 +1584,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_told_the_counts_of_others_and_of_the_worker() {
+    fn functions_receive_the_counts_of_other_functions_and_the_worker() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let told = Rc::default();
         let curious = Curious {
@@ -1601,13 +1602,13 @@ mod tests {
         };
         worker.tell_counts(&own);
         assert_eq!(*told.borrow(), [[Some(14), Some(5), None]]);
-        // When it begins, and when it ends.
+        // Counts are passed at the start and at the end.
         worker.run(&AtomicBool::new(true));
         assert_eq!(told.borrow().len(), 3);
     }
 
     #[test]
-    fn what_a_replaced_function_keeps_for_too_long_is_counted_as_lost() {
+    fn packets_stored_too_long_by_replaced_functions_count_as_lost() {
         let stop = AtomicBool::new(false);
         let clock = Clock::calibrate(Duration::from_millis(2));
         let ports: Vec<Box<dyn Port>> = vec![Box::new(Slow {
@@ -1623,7 +1624,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 updates.replace(Vec::new()).unwrap();
-                // Waits for the first one to be over.
+                // The second change waits until the first one is over.
                 let begun = std::time::Instant::now();
                 updates.replace(Vec::new()).unwrap();
                 assert!(begun.elapsed() > crate::LONGEST_DRAIN / 2);
@@ -1633,16 +1634,16 @@ mod tests {
         });
         assert_eq!(worker.counters().read().dropped_by_function, 7);
         assert_eq!(worker.outcomes(), [("hoarded", 7)]);
-        // Room for packets of its own is no longer needed.
+        // Space for packets that functions add is no longer needed.
         assert_eq!(worker.burst, 64);
     }
 
     #[test]
-    fn idle_sends_what_it_holds_when_the_queue_has_run_dry_since() {
+    fn flush_idle_sends_buffered_packets_once_the_queue_is_empty() {
         assert_eq!(sends("idle(64)", &[32, 0, 5], 64).0, [32, 5]);
     }
 
-    /// Gives out numbered packets like a file, as many as it has, and notes those that are sent into it.
+    /// A port that delivers numbered packets like a file, until none is left, and logs the packets sent to it.
     struct File {
         pool: PoolHandle,
         left: u64,
@@ -1690,7 +1691,7 @@ mod tests {
         }
     }
 
-    /// Takes a few packets per call and notes their numbers; its link comes up at the second look.
+    /// A port that accepts a few packets per call and logs their numbers; its link comes up at the second check.
     struct Slow {
         rooms: Vec<usize>,
         calls: usize,
@@ -1762,7 +1763,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_passed_on_whole_and_in_order_and_ends_the_run() {
+    fn a_replayed_file_leaves_in_order_and_ends_the_run() {
         for flush in [
             "each",
             "full(7, 1ms)",
@@ -1784,7 +1785,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_damage_of_a_file_is_passed_on() {
+    fn packets_before_the_damage_in_a_file_are_forwarded() {
         let breakdown = Breakdown {
             why: "at byte 5".to_string(),
             is_machines: false,
@@ -1795,8 +1796,8 @@ mod tests {
         assert_eq!(end, End::Broken(0, breakdown));
     }
 
-    /// Can wake a worker; writes down what it is called for, and never has packets but, if so told, one whenever
-    /// it has been armed.
+    /// A port that can wake a worker and logs its calls. It has no packets, but can be set to have one after each
+    /// arming.
     struct Waking {
         pool: PoolHandle,
         just_before: bool,
@@ -1840,7 +1841,7 @@ mod tests {
         }
     }
 
-    /// Returns what a worker calls its one port for during 50 ms, and its counters.
+    /// Returns the calls of a worker to its one port during 50 ms, and its counters.
     fn rested(wait: &str, just_before: bool) -> (Vec<&'static str>, CountersView) {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let stop = Arc::new(AtomicBool::new(false));
@@ -1860,7 +1861,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_looks_once_more_between_asking_to_be_woken_and_sleeping() {
+    fn a_worker_polls_once_more_between_arming_wakeup_and_sleeping() {
         let (calls, counters) = rested("interrupt", true);
         let arms = calls.iter().enumerate().filter(|(_, call)| **call == "arm");
         let mut arms: Vec<usize> = arms.map(|(at, _)| at).collect();
@@ -1892,7 +1893,7 @@ mod tests {
         }
     }
 
-    /// Port without packets that loses its core for 3 ms in one round.
+    /// A port without packets that simulates an interruption of 3 ms in one iteration.
     struct Interrupting {
         round: u32,
         stop: Arc<AtomicBool>,
@@ -1943,7 +1944,7 @@ mod tests {
         );
         let busy = counters.busy_ticks - counters.taken_busy_ticks;
         assert_eq!(work.ticks, busy);
-        // The machine may add some of its own.
+        // The machine may add interruptions of its own.
         assert!(counters.interruptions >= 1);
         assert_eq!(noted.len() as u64, counters.interruptions);
         let sum: u64 = noted.iter().map(|one| one.length_ticks).sum();
@@ -1953,7 +1954,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_outgoing_ring_has_no_room_for_is_counted() {
+    fn packets_refused_by_a_full_transmit_ring_are_counted() {
         let (_, counters) = sends("idle(32)", &[10, 10], 4);
         assert_eq!(counters.dropped_tx_full, 12);
         assert_eq!(counters.batches, 2);

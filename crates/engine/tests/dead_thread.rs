@@ -1,4 +1,5 @@
-//! A thread beside the workers that dies ends them; a test of its own, as deaths are of a whole process.
+//! Tests that a dying auxiliary thread ends the workers. The test has its own file because deaths affect the whole
+//! process.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use taut_sys::{Clock, at_death, dead_threads};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Punts all packets, to a handler that dies of the first one.
+/// Punts all packets, to a handler that panics on the first one.
 struct Dies;
 
 impl Function for Dies {
@@ -39,7 +40,7 @@ fn a_handler_that_panics_ends_the_worker_and_is_named() {
     let (dead, late) = (Arc::clone(&stop), Arc::clone(&stop));
     let _watch = at_death(move || dead.store(true, Ordering::Relaxed));
     std::thread::spawn(move || {
-        // Should nobody notice.
+        // The test fails after a timeout if the workers do not end.
         let begun = Instant::now();
         while !late.load(Ordering::Relaxed) {
             if begun.elapsed() > PATIENCE {

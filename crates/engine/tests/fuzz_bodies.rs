@@ -1,4 +1,4 @@
-//! Runs the body of this crate's fuzz target over seeded damage, on the stable toolchain.
+//! Runs the body of this crate's fuzz target on seeded random input, on the stable toolchain.
 
 #[path = "../../../fuzz/bodies/chain.rs"]
 mod chain;
@@ -36,6 +36,6 @@ fn chain_files_survive_seeded_damage() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("chain_file", chain::file);
 }

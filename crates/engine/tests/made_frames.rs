@@ -1,4 +1,4 @@
-//! Tests that a frame which a slow path sends passes the functions behind the one that sent it, in its own direction, and no others.
+//! Tests that a frame from a slow path passes only the functions after the one that sent it, in its own direction.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
 use taut_sys::Clock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Place in a frame at which functions write their names, behind what says how many have.
+/// The offset in a frame at which functions write their names, after the number of names.
 const NAMES_AT: usize = 50;
 const FRAME_BYTES: usize = 80;
 
@@ -36,7 +36,7 @@ impl Function for Named {
     }
 }
 
-/// Punts all it sees, and has it sent on its way by its handler.
+/// Punts all packets; its handler sends them onward.
 struct Maker {
     way: Option<fn(&Punted<'_>) -> Passage>,
 }
@@ -59,7 +59,7 @@ struct Sends(fn(&Punted<'_>) -> Passage);
 
 impl Handler for Sends {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
-        // What it has met on its way here is another packet's story.
+        // The names written before the punt are removed.
         let mut frame = punted.frame.to_vec();
         frame[NAMES_AT] = 0;
         assert!(send((self.0)(punted), &frame));
@@ -67,7 +67,7 @@ impl Handler for Sends {
     }
 }
 
-/// Takes what nobody punts to it: asked before the others where it should not be.
+/// Has a handler that accepts any packet; it must not be called before the handler of the punting function.
 struct Takes;
 
 impl Function for Takes {
@@ -86,8 +86,9 @@ impl Handler for TakesAll {
     }
 }
 
-/// Sends one frame into a port of a worker with functions in order: `M` makes, `T` takes what is not punted to it, a capital letter sets
-/// addresses, and others only write their names. Returns the port that a frame came out of, and the names in each that came.
+/// Sends one frame into a port of a worker with the functions given by letters: `M` makes, `T` accepts packets that
+/// others punt, a capital letter sets addresses. The others only write their names. Returns the egress port, and the
+/// names in each received frame.
 fn through(
     name: &str,
     functions: &'static str,
@@ -139,7 +140,7 @@ fn through(
     assert_eq!(ports[from].tx(&mut batch), 1);
     let (mut came, begun) = (Vec::new(), Instant::now());
     let mut last = None;
-    // The second frame of two comes with the first one.
+    // The second frame of two arrives with the first one.
     while last.is_none_or(|last: Instant| last.elapsed() < Duration::from_millis(20)) {
         assert!(begun.elapsed() < PATIENCE, "{functions}: nothing came");
         for (number, port) in ports.iter_mut().enumerate() {
@@ -159,7 +160,7 @@ fn through(
     }
     stop.store(true, Ordering::Relaxed);
     let counters = worker.join().unwrap();
-    // Fragments are counted as what comes from there.
+    // Fragments count as frames from the slow path.
     assert_eq!(
         (counters.punted, counters.from_slow_path),
         (1, came.len() as u64)
@@ -182,7 +183,7 @@ fn one(
 }
 
 #[test]
-fn a_packet_that_was_held_goes_on_behind_the_function_that_held_it() {
+fn a_stored_packet_continues_after_the_function_that_stored_it() {
     let on = |punted: &Punted<'_>| Passage::between(punted.from_port, punted.from_port ^ 1);
     assert_eq!(one("held-out", "abMcd", 0, on), (1, "cd".to_string()));
     assert_eq!(one("held-back", "abMcd", 1, on), (0, "ba".to_string()));
@@ -190,19 +191,19 @@ fn a_packet_that_was_held_goes_on_behind_the_function_that_held_it() {
 }
 
 #[test]
-fn a_frame_of_the_function_itself_goes_in_the_direction_of_the_port_that_it_leaves_through() {
+fn emitted_frames_follow_the_direction_of_their_egress_port() {
     let back = |punted: &Punted<'_>| Passage::of_own(punted.from_port);
     let on = |punted: &Punted<'_>| Passage::of_own(punted.from_port ^ 1);
     assert_eq!(one("own-back", "abMcd", 0, back), (0, "ba".to_string()));
     assert_eq!(one("own-back-2", "abMcd", 1, back), (1, "cd".to_string()));
     assert_eq!(one("own-on", "abMcd", 0, on), (1, "cd".to_string()));
-    // A port that is not its partner's: a packet that came in by 0 and leaves by 0 goes on as those of 0 do.
+    // The egress port equals the ingress port: a packet from port 0 to port 0 continues in the direction of port 0.
     let turned = |punted: &Punted<'_>| Passage::between(punted.from_port, punted.from_port);
     assert_eq!(one("turned", "abMcd", 0, turned), (0, "cd".to_string()));
 }
 
 #[test]
-fn functions_in_front_see_what_lacks_addresses_if_they_set_some_and_nothing_else() {
+fn earlier_functions_process_frames_without_addresses_only_to_set_them() {
     let bare = |punted: &Punted<'_>| Passage {
         lacks_addresses: true,
         ..Passage::of_own(punted.from_port)
@@ -212,13 +213,13 @@ fn functions_in_front_see_what_lacks_addresses_if_they_set_some_and_nothing_else
 }
 
 #[test]
-fn what_a_function_punts_is_for_its_own_handler_first() {
+fn a_punted_packet_reaches_the_handler_of_its_function_first() {
     let on = |punted: &Punted<'_>| Passage::between(punted.from_port, punted.from_port ^ 1);
     assert_eq!(one("handlers", "TaMbT", 0, on), (1, "b".to_string()));
 }
 
 #[test]
-fn what_is_too_long_is_cut_behind_the_last_function() {
+fn oversized_packets_are_fragmented_after_the_last_function() {
     let cut = |punted: &Punted<'_>| Passage {
         mtu: Some(100),
         ..Passage::between(punted.from_port, punted.from_port ^ 1)
@@ -234,7 +235,7 @@ fn what_is_too_long_is_cut_behind_the_last_function() {
         .map(|(port, _, bytes)| (*port, bytes.len()))
         .collect();
     assert_eq!(sizes, [(1, 14 + 100), (1, 14 + 100), (1, 14 + 60)]);
-    // Once, before it was cut: the name stands in the first fragment only.
+    // The name was written before fragmentation, so it is only in the first fragment.
     assert_eq!(came[0].1, "b");
     let of_all: Vec<_> = came.iter().flat_map(|(_, _, bytes)| &bytes[34..]).collect();
     assert_eq!(of_all.iter().filter(|it| ***it == b'b').count(), 1);

@@ -1,4 +1,4 @@
-//! The slow path of a worker, from outside: what comes of packets that are punted, and what becomes of the others meanwhile.
+//! Tests of a worker's slow path from outside: the punted packets, and the other packets during that time.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// First byte of frames that are punted.
 const SLOW: u8 = 0xee;
 
-/// Punts frames that begin so.
+/// Punts frames that begin with [`SLOW`].
 struct Sorts {
     handler: Option<Box<dyn Handler>>,
 }
@@ -32,7 +32,7 @@ impl Function for Sorts {
     }
 }
 
-/// Sends everything back.
+/// Returns every frame to its sender.
 struct Echoes;
 
 impl Handler for Echoes {
@@ -45,18 +45,18 @@ impl Handler for Echoes {
     }
 }
 
-/// Does nothing until it may.
+/// Blocks until a message or the end of the channel.
 struct Waits(mpsc::Receiver<()>);
 
 impl Handler for Waits {
     fn handle(&mut self, _: &Punted<'_>, _: &mut Send<'_>) -> bool {
-        // Let go of for good when the sender is dropped.
+        // The call never returns once the sender is dropped.
         let _ = self.0.recv();
         true
     }
 }
 
-/// The other side of a worker's one port.
+/// The peer of a worker's one port.
 struct Near {
     port: Box<dyn Port>,
     pool: PoolHandle,
@@ -131,7 +131,7 @@ fn with_worker(
 }
 
 #[test]
-fn what_the_slow_path_makes_leaves_in_order_and_is_counted() {
+fn slow_path_packets_leave_in_order_and_are_counted() {
     for (name, wait) in [
         ("slow-poll", Wait::Yield),
         ("slow-interrupt", Wait::Interrupt),
@@ -200,7 +200,7 @@ fn a_slow_path_that_hangs_holds_up_nobody_else() {
         },
     );
     assert_eq!(done.punted + done.dropped_punted, slow);
-    // One batch may be in the hands of the thread, beside a full ring.
+    // In addition to a full ring, the thread may be handling one batch.
     assert!((1024..=1024 + 64).contains(&done.punted), "{done:?}");
     assert_eq!(done.tx_packets, u64::from(fast));
     assert_eq!(done.dropped(), done.dropped_punted);

@@ -1,4 +1,4 @@
-//! Workers of one chain, each with rings of its own to the other side.
+//! Tests of several workers of one chain, each with its own rings to the peer.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use taut_sys::Clock;
 const WORKERS: usize = 4;
 const DIES: usize = 2;
 const FRAME_BYTES: u16 = 60;
-/// Fewer than the slots of any ring on the way.
+/// A number of packets below the slots of any ring on the path.
 const MOST_UNDER_WAY: u64 = 100;
-/// Longer than any pause of a loaded machine.
+/// A timeout longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Ends at the other side of a worker.
+/// The peer's ends of a worker's ports.
 struct Far {
     west: Box<dyn Port>,
-    /// End of the east port; None once it has died.
+    /// Peer of the east port; None once it has died.
     east: Option<Box<dyn Port>>,
     sent: u64,
     seen: u64,
 }
 
 impl Far {
-    /// Sends some and takes what has come.
+    /// Sends some packets and receives those that arrived.
     fn step(&mut self, resources: &Resources) {
         let mut batch = Batch::new();
         let room = MOST_UNDER_WAY.saturating_sub(self.sent - self.seen);
-        // Nothing comes back where nobody is: the rings overflow.
+        // A dead peer returns nothing: the rings overflow.
         let count = if self.east.is_some() { room.min(8) } else { 8 };
         resources
             .pool()
@@ -56,7 +56,7 @@ fn start(stop: &Arc<AtomicBool>, at_end: impl Fn() + Send + Sync + 'static) -> S
     }
 }
 
-/// Has packets pass until all workers have passed so many more; none is lost.
+/// Sends packets until every worker has forwarded `more` of them; none is lost.
 fn pass(far: &mut [Far], resources: &Resources, exchange: &Exchange, more: u64) {
     let begun = Instant::now();
     let before: Vec<u64> = far.iter().map(|it| it.seen).collect();
@@ -99,7 +99,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
     let mut far = vec![another(0, &mut resources)];
     pass(&mut far, &resources, &exchange, 1000);
     for joined in 1..cores.len() {
-        // Packets wait on the way while it joins, and the others go on meanwhile.
+        // Packets are in the rings while the worker joins, and the other workers continue.
         let core = std::thread::scope(|scope| {
             let joins = scope.spawn(|| exchange.add_worker());
             while !joins.is_finished() {
@@ -110,7 +110,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
         assert_eq!(core, cores[joined]);
         far.push(another(joined, &mut resources));
         pass(&mut far, &resources, &exchange, 1000);
-        // All of them get other functions, also those that come later.
+        // All workers get new functions, including those that join later.
         let stages = ["xor(key=7)", "forward"].map(|it| it.parse().unwrap());
         exchange.replace(&stages[..joined]).unwrap();
         pass(&mut far, &resources, &exchange, 1000);
@@ -120,7 +120,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
         none_left.contains("each of the chain's 3 cores"),
         "{none_left}"
     );
-    // What is still on its way comes.
+    // Receives the packets that are still in rings.
     let begun = Instant::now();
     let mut batch = Batch::new();
     for it in &mut far {
@@ -148,7 +148,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
 }
 
 #[test]
-fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
+fn a_failed_port_of_one_worker_leaves_three_others_running() {
     let name = std::process::id();
     let ports = ["west", "east"].map(|end| format!("pair:team-{name}-{end}"));
     let specs = ports.map(|text| PortSpec::parse(&text).unwrap());
@@ -191,7 +191,7 @@ fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
         each.all(|(number, (it, before))| number == DIES || it.seen > before + 10_000)
             && has_ended.load(Ordering::Relaxed)
     });
-    // What is still on its way has come.
+    // All packets in rings have arrived.
     let begun = Instant::now();
     while far.iter().any(|it| it.east.is_some() && it.seen < it.sent) {
         assert!(begun.elapsed() < PATIENCE);
@@ -207,7 +207,7 @@ fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
     }
     stop.store(true, Ordering::Relaxed);
     let (ends, _) = team.join();
-    // Nothing that came to it could go anywhere.
+    // The peer of the dead port returned no packets.
     let wanted = |number| {
         if number == DIES {
             End::Done

@@ -1,5 +1,5 @@
-//! Functions are replaced under traffic: no packet is lost, none is changed by half a list, and what the old functions
-//! counted and kept is not forgotten.
+//! Tests of functions that are replaced under traffic: no packet is lost, none passes a mix of both lists, and the
+//! counts and packets of old functions are not lost.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use taut_engine::{Chain, CountersView, End, Replaced, Updates, Worker};
 use taut_port::{Batch, Port, PortSpec, Resources};
 use taut_sys::Clock;
 
-/// Fewer than the slots of any ring on the way, so that none can overflow.
+/// A number of packets below the slots of any ring on the path, so that none can overflow.
 const MOST_UNDER_WAY: u64 = 300;
 const FRAME_BYTES: u16 = 60;
 /// Offset of the number within a frame.
 const NUMBER_AT: usize = 40;
-/// Longer than any pause of a loaded machine.
+/// A timeout longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
@@ -32,12 +32,12 @@ struct Far {
     east: Box<dyn Port>,
     resources: Resources,
     sent: u64,
-    /// Numbers and first bytes of what came out, in order.
+    /// Numbers and first bytes of received packets, in order.
     seen: Vec<(u64, u8)>,
 }
 
 impl Far {
-    /// Sends as long as few enough are under way, and takes what has come.
+    /// Sends while fewer than `most` packets are in rings, and receives those that arrived.
     fn step(&mut self, most: u64) {
         let mut batch = Batch::new();
         let room = MOST_UNDER_WAY.saturating_sub(self.sent - self.seen.len() as u64);
@@ -65,7 +65,7 @@ impl Far {
         }
     }
 
-    /// Receives until all that was sent has come, or it takes too long.
+    /// Receives until all sent packets have arrived, or a timeout.
     fn finish(&mut self) {
         let begun = Instant::now();
         while (self.seen.len() as u64) < self.sent && begun.elapsed() < PATIENCE {
@@ -78,14 +78,14 @@ impl Far {
     }
 }
 
-/// Result of a worker.
+/// The result of a worker.
 struct Done {
     counters: CountersView,
     outcomes: Vec<(&'static str, u64)>,
     end: End,
 }
 
-/// A worker with these functions between two links, and `drive` at their far ends.
+/// Runs a worker with these functions between two links, and `drive` at their far ends.
 fn between<T>(
     functions: &[&str],
     burst: usize,
@@ -159,7 +159,7 @@ fn a_thousand_updates_under_traffic_lose_and_reorder_no_packet() {
                 far.step(u64::MAX);
             }
             updater.join().unwrap();
-            // A machine that others load may have done all of it between two packets.
+            // On a loaded machine all of this may happen between two packets.
             for list in [lists[0], lists[1]] {
                 replace(updates, list);
                 far.step(u64::MAX);
@@ -175,7 +175,7 @@ fn a_thousand_updates_under_traffic_lose_and_reorder_no_packet() {
         );
         assert_eq!((done.counters.dropped(), done.end), (0, End::Stopped));
         assert_eq!(done.counters.tx_packets, sent);
-        // Each list as a whole: addresses are swapped, or are not.
+        // Each packet passes one list completely: its addresses are swapped or not.
         assert!(seen.iter().all(|(_, first)| [0x02, 0x06].contains(first)));
         for first in [0x02, 0x06] {
             assert!(seen.iter().any(|(_, seen)| *seen == first), "{first}");
@@ -184,14 +184,14 @@ fn a_thousand_updates_under_traffic_lose_and_reorder_no_packet() {
 }
 
 #[test]
-fn packets_that_old_functions_keep_are_let_go_through_those_behind_them() {
+fn packets_stored_by_old_functions_drain_through_later_functions() {
     const PACKETS: u64 = 100;
     let before = ["impair(delay=1.0, delay_time=200ms)", "mac-swap"];
     let (seen, done) = between(&before, 32, |far, updates| {
         while far.sent < PACKETS {
             far.step(PACKETS);
         }
-        // So that they have come to the worker: what comes later would meet the new functions.
+        // Wait until they have reached the worker; later packets would pass the new functions.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(50) {
             far.step(PACKETS);
@@ -207,7 +207,7 @@ fn packets_that_old_functions_keep_are_let_go_through_those_behind_them() {
 }
 
 #[test]
-fn what_replaced_functions_counted_stays_in_the_sum() {
+fn counts_of_replaced_functions_stay_in_the_sum() {
     const PACKETS: u64 = 200;
     let ((), done) = between(&["xor(key=1)"], 32, |far, updates| {
         while far.sent < PACKETS / 2 {
@@ -219,7 +219,7 @@ fn what_replaced_functions_counted_stays_in_the_sum() {
             far.step(PACKETS);
         }
         far.finish();
-        // One that stays counts on, and is not counted twice.
+        // A function that stays continues its counts, and is not counted twice.
         assert_eq!(replace(updates, &["xor(key=2)"]).kept, 1);
     });
     let counted: u64 = done.outcomes.iter().map(|(_, count)| count).sum();
@@ -227,7 +227,7 @@ fn what_replaced_functions_counted_stays_in_the_sum() {
 }
 
 #[test]
-fn a_worker_goes_on_as_it_was_after_a_refused_update() {
+fn a_refused_update_leaves_the_worker_unchanged() {
     let (numbers, done) = between(&["mac-swap"], 32, |far, updates| {
         let wrong = vec!["xor(key=300)".parse().unwrap()];
         assert!(updates.replace(wrong).is_err());

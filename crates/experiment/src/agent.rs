@@ -1,4 +1,5 @@
-//! Agent that runs on a node, local or far: one step of a run, watched so that nothing of it outlives the experiment.
+//! Agent that runs one step of a run on a local or remote node, and ensures that no process of it outlives the
+//! experiment.
 
 use crate::node::parcel;
 use crate::secrets::Secrets;
@@ -20,14 +21,14 @@ use taut_host::{Awake, Machine, Snapshot};
 use taut_results::hex;
 use taut_sys::Locked;
 
-/// Exit code of a step that took longer than it may, as of `timeout`.
+/// Exit code of a step that exceeded its time limit, as from `timeout`.
 pub const TIMED_OUT: i32 = 124;
-/// Exit code of a step that was told to end, as shells report SIGTERM.
+/// Exit code of a step that was asked to end, as shells report SIGTERM.
 pub const STOPPED: i32 = 143;
 
-/// Time that the signals take at most, for a step's own processes and for those it has lost sight of.
+/// Maximum time that ending by signals takes, for a step's own processes and for those that it has lost track of.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
-/// Time between two signs of life of a kept machine.
+/// Time between two heartbeats of a reserved machine.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 enum Event {
@@ -35,10 +36,10 @@ enum Event {
     InputClosed,
 }
 
-/// Runs `script` in `folder` until it ends, standard input closes, or `limit` is over; then whatever it has
-/// started is gone. With `secrets`, the first line of standard input holds those of the experiment, which the script finds
-/// in its environment; with `awake` no core of this machine halts meanwhile, if the kernel takes such requests. What the machine did meanwhile is written to `activity/<name>.json` in the folder. Returns
-/// the exit code.
+/// Runs `script` in `folder` until it ends, standard input closes, or `limit` is over; then all its processes are
+/// ended. With `secrets`, the first line of standard input holds the experiment's secrets, which the script finds in
+/// its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such requests.
+/// The machine's activity is written to `activity/<name>.json` in the folder. Returns the exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or secrets do not arrive.
@@ -50,13 +51,13 @@ pub fn step(
     secrets: bool,
     awake: bool,
 ) -> io::Result<i32> {
-    // Where it cannot be asked for, the run's record says so: `Moment`.
+    // If the kernel does not accept the request, the run's record says so: `Moment`.
     let _awake = awake.then(Awake::ask);
     let secrets = match secrets {
         true => Secrets::of_line(&mut io::stdin().lock())?,
         false => BTreeMap::new(),
     };
-    // Whoever removes the folder waits until this has ended.
+    // The process that removes the folder waits until this step has ended.
     let _in_use = in_use(folder);
     adopt_descendants()?;
     let before = Snapshot::take();
@@ -114,7 +115,7 @@ pub fn step(
     }
     end_descendants();
     if was_ended {
-        // On a busy machine some may have had to be killed before they had taken away what they had made.
+        // On a busy machine, some processes may have been killed before they removed what they had created.
         sweep_left_behind();
     }
     let cpus: Vec<usize> = Machine::online().into_iter().collect();
@@ -128,7 +129,7 @@ pub fn step(
     Ok(code.unwrap_or(STOPPED))
 }
 
-/// The search path with this program first, so that scripts that say `taut` get the version that runs them.
+/// Returns the search path with this program first, so that scripts that call `taut` get the running version.
 fn search_path() -> io::Result<OsString> {
     let own = std::env::current_exe()?;
     let own = own.parent().unwrap_or(Path::new("/")).to_owned();
@@ -146,7 +147,7 @@ pub struct Facts {
     pub architecture: String,
     /// Name of the operating system, such as `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Name of the node for itself.
+    /// Host name of the node itself.
     pub host_name: String,
     /// CPU, kernel, command line, isolation, clock source and more.
     pub machine: serde_json::Value,
@@ -154,16 +155,16 @@ pub struct Facts {
     pub interrupt_affinity: BTreeMap<String, String>,
 }
 
-/// State of a node that changes from moment to moment.
+/// State of a node that changes over time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Moment {
     /// Clock of the node, ns since 1970.
     pub time_ns: u64,
-    /// Bytes free where runs are.
+    /// Free bytes in the file system of the runs.
     pub free_bytes: u64,
-    /// Reason why its cores cannot be kept awake; none if they can.
+    /// Reason why its cores cannot be kept awake; `None` if they can.
     pub halts: Option<String>,
-    /// Name of who measures on it already; none if nobody does.
+    /// Name of the process that measures on it already; `None` if there is none.
     #[serde(default)]
     pub measuring: Option<String>,
 }
@@ -196,7 +197,7 @@ pub fn facts() -> Facts {
     }
 }
 
-/// Reads what changes from moment to moment; `folder` is where runs are.
+/// Reads the state that changes over time; `folder` is where runs are.
 pub fn moment(folder: &Path) -> Moment {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -210,17 +211,18 @@ pub fn moment(folder: &Path) -> Moment {
     }
 }
 
-/// A node belongs to one experiment at a time. Dropped, it is free again, however the process ends.
+/// Reservation of a node, which belongs to one experiment at a time. Dropping it, or the end of the process, frees the
+/// node.
 #[derive(Debug)]
 pub struct Held {
     _claim: Claim,
 }
 
 impl Held {
-    /// Takes the machine that this process runs on.
+    /// Reserves the machine that this process runs on.
     ///
     /// # Errors
-    /// One line: which process has it, or why it cannot be had.
+    /// One line: the process that has the reservation, or the reason why none is possible.
     pub fn claim() -> Result<Self, String> {
         match Claim::take(EXPERIMENT) {
             Ok(_claim) => Ok(Self { _claim }),
@@ -235,17 +237,17 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A step that had to be killed leaves its lock file behind; whoever takes the claim and lets go of it removes it.
+        // A step that had to be killed leaves its lock file behind; taking and releasing the claim removes it.
         let _ = Claim::take(MEASURING);
     }
 }
 
 impl Held {
-    /// Keeps the machine, and a folder for runs below `folder`, until standard input closes or the line it is
-    /// asked over is dead; then steps end, and the folder goes.
+    /// Reserves the machine, and a folder for runs below `folder`, until standard input closes or the connection
+    /// breaks. Then steps end, and the folder is removed.
     ///
     /// # Errors
-    /// Another experiment has the machine, or there can be no folder.
+    /// Another experiment has the machine, or the folder cannot be created.
     pub fn keep(self, folder: &Path) -> io::Result<()> {
         private::sweep(folder);
         let runs = private::scratch_in(folder, &private::name_of_this_process())?;
@@ -259,7 +261,7 @@ impl Held {
             let _ = io::stdin().read_to_end(&mut Vec::new());
             drop(closed);
         });
-        // Nobody tells a machine that the other end of a line has gone: what is sent there finds out.
+        // The machine gets no notice when the other end of a connection disappears: only sending reveals it.
         while input.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
             if say("here").is_err() {
                 break;
@@ -270,7 +272,7 @@ impl Held {
     }
 }
 
-/// Marks a folder as used until the mark is dropped.
+/// Marks a folder as in use until the mark is dropped.
 fn in_use(folder: &Path) -> Option<Locked> {
     Locked::shared(fs::File::open(folder).ok()?).ok()
 }
@@ -289,12 +291,12 @@ fn wait_for_steps(runs: &Path) {
     }
 }
 
-/// Makes the folder of a run, with the files that come over standard input.
+/// Makes the folder of a run, with the files received on standard input.
 ///
 /// # Errors
-/// It cannot be made, or something in the stream is no plain file.
+/// The folder cannot be made, or an entry of the stream is not a plain file.
 pub fn begin(folder: &Path) -> io::Result<()> {
-    // Of an attempt whose files could not be fetched.
+    // The folder is from an attempt whose files could not be fetched.
     match fs::remove_dir_all(folder) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => parcel::unpack(io::stdin().lock(), folder),
@@ -304,24 +306,24 @@ pub fn begin(folder: &Path) -> io::Result<()> {
 /// Sends the files of a run to standard output and removes them here.
 ///
 /// # Errors
-/// They cannot be read, or nobody takes them.
+/// The files cannot be read, or standard output is closed.
 pub fn collect(folder: &Path) -> io::Result<()> {
     parcel::pack(folder, io::stdout().lock())?;
     fs::remove_dir_all(folder)
 }
 
-/// A file's SHA-256, read in pieces.
+/// Returns a file's SHA-256, read in pieces.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn checksum(path: &Path) -> io::Result<String> {
     checksum_of(fs::File::open(path)?)
 }
 
-/// The SHA-256 of what is left to read of a file.
+/// Returns the SHA-256 of the rest of an open file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(crate) fn checksum_of(mut file: fs::File) -> io::Result<String> {
     let mut digest = Sha256::new();
     let mut piece = vec![0; 1 << 18];

@@ -1,11 +1,11 @@
-//! Files that an experiment names: beside its own file, or in this program.
+//! Files that an experiment names: next to its own file, or built into this program.
 
 use crate::error::ExperimentError;
 use std::io;
 use std::path::{Path, PathBuf};
 use taut_results::InsidePath;
 
-/// Files that reference experiments share: names and texts.
+/// Files shared by reference experiments: names and texts.
 const SHARED: &[(&str, &str)] = &[
     (
         "centralised.sh",
@@ -18,23 +18,23 @@ const SHARED: &[(&str, &str)] = &[
     ("worst.sh", include_str!("../../../experiments/worst.sh")),
 ];
 
-/// A file that an experiment names is no larger, bytes.
+/// Maximum size of a file that an experiment names, bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Place of the files that an experiment names.
+/// Location of the files that an experiment names.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachments {
-    /// The files lie in this folder.
+    /// The files are in this folder.
     Folder(PathBuf),
-    /// The files lie in this program: those of a reference experiment.
+    /// The files are built into this program, as those of a reference experiment.
     Program,
 }
 
 impl Attachments {
-    /// The text of a file.
+    /// Returns the text of a file.
     ///
     /// # Errors
-    /// There is none of this name, or it cannot be read.
+    /// There is no file of this name, or it cannot be read.
     pub(crate) fn read(&self, name: &str) -> Result<String, ExperimentError> {
         match self {
             Self::Folder(folder) => {

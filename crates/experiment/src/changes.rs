@@ -1,4 +1,5 @@
-//! Changes that a person asks for to what the file says: `--set`, `--repetitions`, and what `taut demo` takes besides.
+//! Changes to the experiment file that a user requests: `--set`, `--repetitions`, and the additional ones of `taut
+//! demo`.
 
 use crate::definition::Definition;
 use crate::error::ExperimentError;
@@ -6,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use taut_settings::suggestion;
 use toml::Spanned;
 
-/// Changes that a person asks for to what the file says: shorter runs, fewer values, another number of repetitions.
+/// Changes to the experiment file that a user requests: shorter runs, fewer values, another number of repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
     /// Names of variables and their values, as in the file; a loop variable takes a list or a range.
     pub set: Vec<(String, String)>,
-    /// Runs of each combination.
+    /// Number of runs of each combination.
     pub repetitions: Option<u32>,
     /// Seed of the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Longest time that a run may take.
+    /// Maximum duration of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }
@@ -52,7 +53,7 @@ impl Changes {
                 .chain(zips)
                 .next();
             let place = match in_loops {
-                // One value is a list of one.
+                // A single value is a list of one.
                 Some(place) if !(value.is_array() || value.is_table()) => {
                     *place = Spanned::new(place.span(), toml::Value::Array(vec![value]));
                     continue;
@@ -90,7 +91,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
 "#;
 
     #[test]
-    fn values_can_be_changed_for_a_run_and_only_those_that_exist() {
+    fn only_existing_values_can_be_changed_for_a_run() {
         let set = |name: &str, value: &str| {
             let changes = Changes {
                 set: vec![(name.into(), value.into())],

@@ -1,5 +1,5 @@
-//! The plan of an experiment as a person wants to see it before hours of measuring: how many runs, which commands,
-//! how long, and what is missing.
+//! The plan of an experiment for review before hours of measuring: the number of runs, the commands, the duration, and
+//! missing requirements.
 
 use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::time::Duration;
 use taut_lab::device::{Choice, offers};
 
-/// Check of an experiment: what is going to be done.
+/// Check of an experiment: the planned work.
 #[derive(Debug, Serialize)]
 pub struct Check {
     /// Title of the experiment, one line.
@@ -20,22 +20,22 @@ pub struct Check {
     pub variants: Vec<Values>,
     /// Runs in their order.
     pub order: Vec<String>,
-    /// Number of runs at most, where runs are added until a metric is known.
+    /// Maximum number of runs, if runs are added until a metric is known.
     pub at_most_runs: usize,
-    /// Time that all runs probably take, s; `None` where the file does not say.
+    /// Expected time of all runs, s; `None` if the file does not say.
     pub expected_s: Option<f64>,
-    /// Time that all runs take at most, s.
+    /// Maximum time of all runs, s.
     pub longest_s: f64,
     /// The first run's commands.
     pub commands: Vec<PlannedCommand>,
-    /// The nodes on other machines, as far as they were asked.
+    /// The nodes on other machines, as far as they were contacted.
     pub nodes: Vec<Reached>,
-    /// Obstacles that stand in the way.
+    /// Obstacles to running.
     pub missing: Vec<String>,
 }
 
 impl Check {
-    /// Adds what the nodes on other machines have answered.
+    /// Adds the replies of the nodes on other machines.
     pub fn add_nodes(&mut self, nodes: Vec<Reached>) {
         let not_ready = nodes.iter().filter(|node| !node.ready);
         self.missing.extend(not_ready.map(|node| node.text.clone()));
@@ -50,9 +50,9 @@ pub struct PlannedCommand {
     pub name: String,
     /// The role of its node.
     pub node: String,
-    /// Text that the shell there is given.
+    /// Text for the shell on the node.
     pub script: String,
-    /// Whether the command stays while the others run.
+    /// True if the command keeps running while the others run.
     pub background: bool,
 }
 
@@ -60,7 +60,7 @@ impl Experiment {
     /// Makes the plan without running anything.
     ///
     /// # Errors
-    /// A text cannot be filled in.
+    /// A template cannot be filled in.
     pub fn check(&self) -> Result<Check, crate::ExperimentError> {
         let order: Vec<String> = self.plan().into_iter().map(|run| run.id).collect();
         let schedule = &self.definition.plan;
@@ -92,7 +92,7 @@ impl Experiment {
         })
     }
 
-    /// The commands of the first run, filled in.
+    /// Returns the commands of the first run, filled in.
     pub(crate) fn first_commands(&self) -> Result<Vec<PlannedCommand>, crate::ExperimentError> {
         let plan = self.plan();
         let first = &plan[0];
@@ -115,7 +115,7 @@ impl Experiment {
         Ok(commands)
     }
 
-    /// Returns what this machine lacks: programs of local steps, devices.
+    /// Returns the requirements that this machine lacks: programs of local steps, devices.
     fn missing(&self) -> Vec<String> {
         let mut missing: Vec<String> = match self.secrets() {
             Ok(secrets) => secrets
@@ -171,7 +171,7 @@ impl Experiment {
 }
 
 fn is_there(program: &str) -> bool {
-    // Words of the shell itself are found by it alone.
+    // Only the shell itself knows its built-in words.
     std::process::Command::new("sh")
         .args(["-c", "command -v \"$1\"", "sh", program])
         .output()

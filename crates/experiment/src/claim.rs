@@ -1,53 +1,55 @@
-//! Claims: what was published, with its source, or what the experiment itself expects, and how far off it results may be.
+//! Claims: published results with their source, or expectations of the experiment itself, and the tolerance for a
+//! result.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use taut_measure::quantity::plain;
 use toml::Spanned;
 
-/// Factor by which a result may be off what was published and still be the same, unless the claim says why another.
+/// Default tolerance between a result and the published figure, as a share.
 const TOLERANCE: f64 = 0.25;
 
-/// Something that was published, or that the experiment itself expects, and whether these results say the same.
+/// A published result, or an expectation of the experiment itself, and the condition under which these results agree.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim in a sentence.
     pub text: String,
-    /// The published figure, with its source. A text alone stands beside the results, which nothing can be said about then.
+    /// The published figure, with its source. A text alone is shown with the results, but has no verdict.
     #[serde(default)]
     pub published: Option<Reported>,
-    /// Whether the claim is the experiment's own: nobody has published it.
+    /// True if the claim is the experiment's own: it is not published anywhere.
     #[serde(default)]
     pub ours: bool,
-    /// What it comes to here, such as `median('latency_ns.avg_ns', device='a') / median('latency_ns.avg_ns', device='b')`.
+    /// The value in this experiment, such as `median('latency_ns.avg_ns', device='a') / median('latency_ns.avg_ns',
+    /// device='b')`.
     #[schemars(with = "String")]
     pub value: Spanned<String>,
-    /// When it holds, such as `value > 2`. Of a published figure, the direction in which it lies; unless told, that it lies on the
-    /// same side of 1 (unit `times`) or of 0 as what was published.
+    /// Condition under which the claim holds, such as `value > 2`. For a published figure, it is the direction of the
+    /// result. By default the result must be on the same side of 1 (unit `times`) or of 0 as the published figure.
     #[schemars(with = "Option<String>")]
     #[serde(default)]
     pub holds: Option<Spanned<String>>,
-    /// How far off the published figure results may be and still be the same; 25 % unless told.
+    /// Tolerance between a result and the published figure; 25 % by default.
     #[serde(default)]
     pub tolerance: Option<Tolerance>,
-    /// Why it may come out differently here.
+    /// Reason why the result may differ here.
     #[serde(default)]
     pub note: String,
 }
 
-/// What is known of something that was published.
+/// The known facts about a published result.
 #[derive(Debug, Clone, PartialEq, JsonSchema)]
 #[schemars(untagged)]
 pub enum Reported {
-    /// In words.
+    /// A description in words.
     Text(String),
-    /// In numbers.
+    /// A description in numbers.
     Figure(PublishedFigure),
 }
 
 impl<'de> Deserialize<'de> for Reported {
-    /// Reads a text or a table: what is wrong with a table is said of the table.
+    /// Reads a text or a table; errors in a table refer to the table.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> serde::de::Visitor<'de> for Either {
@@ -70,8 +72,8 @@ impl<'de> Deserialize<'de> for Reported {
     }
 }
 
-/// A published figure: one of `value`, `range`, `at_least` and `at_most`; none of them where only a direction was published, in
-/// the words of `text`.
+/// A published figure: one of `value`, `range`, `at_least` and `at_most`. If only a direction was published, it has
+/// none of them, and `text` describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
@@ -81,42 +83,42 @@ pub struct PublishedFigure {
     /// Its lowest and highest value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
-    /// A lower bound, where that was published.
+    /// A lower bound, if a bound was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// An upper bound, where that was published.
+    /// An upper bound, if a bound was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
-    /// Unit; `times` of a ratio, `share` of a part of a whole.
+    /// Unit; `times` for a ratio, `share` for a part of a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
     /// Document and section, figure or table, such as `Lange 2015, III.C, Fig. 3`.
     pub source: String,
-    /// How the figure comes from there.
+    /// Origin of the figure in the source.
     pub origin: Origin,
-    /// What else was published about it.
+    /// Further published details.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
 
-/// How a published figure comes from its source.
+/// Origin of a published figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// It is printed.
     Printed,
-    /// It was read off a figure.
+    /// It was read from a plot.
     ReadOff,
     /// It was computed from printed figures.
     Computed,
-    /// It is in data that the authors have published.
+    /// It is in data published by the authors.
     AuthorsData,
-    /// What is printed is impossible or wrong by itself, and was corrected; `text` says how.
+    /// The printed figure is impossible or inconsistent, and was corrected; `text` describes how.
     Corrected,
 }
 
 impl Origin {
-    /// The origin in words.
+    /// Returns the origin in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Printed => "printed",
@@ -128,25 +130,25 @@ impl Origin {
     }
 }
 
-/// How far off a published figure results may be and still be the same.
+/// Tolerance between a result and a published figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tolerance {
-    /// As a share: 0.25 allows 1.25 times as much, and as little as what 1.25 times is the figure.
+    /// Tolerance as a share: 0.25 allows 1.25 times the figure, and the figure divided by 1.25.
     #[serde(default)]
     pub share: Option<f64>,
-    /// In the figure's unit.
+    /// Tolerance in the figure's unit.
     #[serde(default)]
     pub within: Option<f64>,
-    /// Why this much.
+    /// Reason for this tolerance.
     pub why: String,
 }
 
-/// Values that are the same as what was published: from the first to the second, each of which may be open.
+/// Range of values that count as equal to the published one; each end may be open.
 pub type Region = [Option<f64>; 2];
 
 impl PublishedFigure {
-    /// Lowest and highest value that was published; open where only a bound was.
+    /// Returns the lowest and highest published value; an end is open if only a bound was published.
     pub fn ends(&self) -> Region {
         match (self.value, self.range, self.at_least, self.at_most) {
             (Some(value), ..) => [Some(value); 2],
@@ -155,12 +157,12 @@ impl PublishedFigure {
         }
     }
 
-    /// Values that count as the same.
+    /// Returns the values that count as equal.
     pub fn region(&self, tolerance: Option<&Tolerance>) -> Region {
         let share = tolerance.and_then(|it| it.share);
         let within = tolerance.and_then(|it| it.within);
         let factor = 1.0 + share.unwrap_or(TOLERANCE);
-        // Upwards by so much, or downwards: as a factor it is the same both ways.
+        // A tolerance as a factor is the same in both directions.
         let away = |end: f64, up: bool| match within {
             Some(within) if up => end + within,
             Some(within) => end - within,
@@ -174,7 +176,8 @@ impl PublishedFigure {
         ]
     }
 
-    /// How many times as much as was published a value is; 1 between the ends, `None` where that says nothing.
+    /// Returns the ratio of a value to the published one: 1 within the published range, `None` if the ratio is
+    /// meaningless.
     pub fn factor(&self, value: f64) -> Option<f64> {
         let [low, high] = self.ends();
         let end = match (low, high) {
@@ -184,12 +187,12 @@ impl PublishedFigure {
             _ => return Some(1.0),
         };
         let factor = value / end;
-        // Nothing is none times anything, and a figure of another sign is no multiple.
+        // Zero is no multiple of anything, and a figure of the other sign is no multiple.
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
-    /// The condition that a value lies on the same side as what was published, of 1 for a ratio and of 0 for all else; `None`
-    /// where what was published lies on neither side.
+    /// Returns the condition that a value is on the same side as the published one: of 1 for a ratio, of 0 for all
+    /// else. Returns `None` if the published value is on neither side.
     pub fn direction(&self) -> Option<String> {
         let neutral = if self.unit == "times" { 1.0 } else { 0.0 };
         let ends = self.ends();
@@ -199,7 +202,7 @@ impl PublishedFigure {
         let lower_only = ends[1].is_none();
         match () {
             () if upper_only && lower_only => None,
-            // Of a quantity that cannot be negative.
+            // This is an upper bound of a quantity that cannot be negative.
             () if upper_only && neutral == 0.0 && all(|end, neutral| end > neutral) => {
                 Some("value >= 0".to_owned())
             }
@@ -213,7 +216,7 @@ impl PublishedFigure {
         }
     }
 
-    /// What is wrong with it.
+    /// Returns the error in the figure, if there is one.
     fn mistake(&self) -> Option<String> {
         let given = [
             self.value.is_some(),
@@ -273,7 +276,7 @@ impl std::fmt::Display for PublishedFigure {
 }
 
 impl Claim {
-    /// The published figure; `None` of a claim of the experiment's own, and where there is a text only.
+    /// Returns the published figure; `None` for a claim of the experiment's own, and for a text alone.
     pub fn figure(&self) -> Option<&PublishedFigure> {
         match self.published.as_ref()? {
             Reported::Figure(figure) => Some(figure),
@@ -281,7 +284,7 @@ impl Claim {
         }
     }
 
-    /// What was published, for people; empty where nothing was.
+    /// Returns the published result as text; empty for the experiment's own claims.
     pub fn published_text(&self) -> String {
         match &self.published {
             Some(Reported::Figure(figure)) => figure.to_string(),
@@ -290,14 +293,14 @@ impl Claim {
         }
     }
 
-    /// The condition under which it holds, or in which direction the published figure lies.
+    /// Returns the condition under which the claim holds, or the direction of the published figure.
     pub fn condition(&self) -> String {
         let holds = self.holds.as_ref().map(|it| it.get_ref().clone());
         let direction = || self.figure().and_then(PublishedFigure::direction);
         holds.or_else(direction).unwrap_or_default()
     }
 
-    /// What is wrong with the claim by itself, but for its formula and its condition.
+    /// Returns the error in the claim itself, if there is one; formula and condition are checked elsewhere.
     pub(crate) fn mistake(&self) -> Option<String> {
         if self.ours && self.published.is_some() {
             return Some("ours = true: there is nothing published then".to_owned());
@@ -357,7 +360,7 @@ mod tests {
             (ours.mistake(), ours.condition()),
             (None, "value > 3".to_owned())
         );
-        // As files of before 0.2 have it.
+        // The form in files from before 0.2.
         let words =
             read("text = 't'\nvalue = '1'\nholds = 'value > 3'\npublished = 'some 4'").unwrap();
         assert_eq!(

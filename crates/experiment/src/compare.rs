@@ -1,5 +1,5 @@
-//! Comparison of two experiments: what differs around them first, then which metrics differ, by how much and how
-//! surely, and figures laid over each other.
+//! Comparison of two experiments: first the differences in their environments, then those of the metrics with size and
+//! uncertainty, and figures overlaid.
 
 use crate::definition::{FigureDefinition, FigureKind};
 use crate::error::ExperimentError;
@@ -19,35 +19,35 @@ use taut_measure::quantity::{Quantity, plain};
 use taut_measure::{Comparison, Finding, judge};
 use taut_settings::suggestion;
 
-/// Probability with which an interval is to cover, from six runs on. With fewer it says what it covers.
+/// Intended coverage of intervals, from six runs on. With fewer runs the actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
-/// Chance of any false "differs" among all comparisons.
+/// Probability of any false "differs" among all comparisons.
 const LEVEL: f64 = 0.05;
 
-/// Request of a comparison: what is compared, and what counts as worse.
+/// Request of a comparison: the metrics to compare, and the limits.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// Whether all metrics are compared, not only those that the experiment file names.
+    /// True to compare all metrics, not only those that the experiment file names.
     pub all: bool,
-    /// Limits of how much worse metrics may have become.
+    /// Limits on how much worse metrics may have become.
     pub limits: Vec<Limit>,
 }
 
-/// Limit of how much worse a metric may be.
+/// Limit on how much worse a metric may be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
     /// Name of the metric.
     pub metric: String,
     /// Share by which it may be worse: 0.1 for 10 %.
     pub share: f64,
-    /// Whether less of the metric is worse, as of rates.
+    /// True if a lower value is worse, as for rates.
     pub less_is_worse: bool,
 }
 
 impl std::str::FromStr for Limit {
     type Err = String;
 
-    /// Reads `latency.p99_ns 10%`, or with a sign that says which way is worse, `score -5%`.
+    /// Parses `latency.p99_ns 10%`, or with the sign of the worse direction, `score -5%`.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -94,10 +94,10 @@ pub struct Side {
     tasks: Vec<String>,
 }
 
-/// Something around the experiments that is not the same.
+/// A difference between the environments of the experiments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Name of what differs.
+    /// Name of the fact.
     pub what: String,
     /// Its value in A.
     pub a: String,
@@ -115,25 +115,25 @@ pub struct Compared {
     /// Medians, difference, effect.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// p-value corrected for all comparisons made here (Holm).
+    /// p-value corrected for the number of comparisons (Holm).
     pub corrected_p_value: Option<f64>,
-    /// Finding that the comparison gives.
+    /// Finding of the comparison.
     pub finding: Finding,
 }
 
-/// Whether a limit was kept.
+/// Result of checking a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
-    /// The interval does not lie wholly beyond the limit.
+    /// The interval is not entirely beyond the limit.
     Yes,
-    /// Even the interval's better end is beyond the limit.
+    /// Even the better end of the interval is beyond the limit.
     No,
-    /// There is no interval: too few runs.
+    /// There is no interval, as there are too few runs.
     Unknown,
 }
 
-/// A limit and what became of it.
+/// A limit and its result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judgement {
     /// The limit.
@@ -141,7 +141,7 @@ pub struct Judgement {
     pub limit: Limit,
     /// Combination of the loop variables.
     pub variables: Values,
-    /// Whether the limit was kept.
+    /// Result of the check.
     pub kept: Kept,
     /// Judgement in words.
     pub text: String,
@@ -150,26 +150,26 @@ pub struct Judgement {
 /// Comparison of two experiments.
 #[derive(Debug, Serialize)]
 pub struct Comparisons {
-    /// The first, to which the other is compared.
+    /// The baseline.
     pub a: Side,
     /// The other experiment.
     pub b: Side,
-    /// Differences around the two.
+    /// Differences between the environments.
     pub environment: Vec<Difference>,
-    /// Combinations that only one of them has.
+    /// Combinations that only one of the experiments has.
     pub only_in: [Vec<Values>; 2],
-    /// Metrics that are compared.
+    /// The compared metrics.
     pub metrics: Vec<Compared>,
-    /// Limits, and whether they were kept.
+    /// Limits, with their results.
     pub limits: Vec<Judgement>,
-    /// Problems that a reader should know: damaged files, metrics without values.
+    /// Problems for the reader: damaged files, metrics without values.
     pub problems: Vec<String>,
     /// Figures of both.
     #[serde(skip)]
     pub figures: Vec<Figure>,
 }
 
-/// A results folder with what is needed of it.
+/// A results folder with the data that a comparison needs.
 pub(crate) struct Loaded {
     pub(crate) experiment: Experiment,
     pub(crate) runs: Runs,
@@ -178,7 +178,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads a results folder. With `verify`, runs whose files are not what they were are left out, and named.
+    /// Reads a results folder. With `verify`, runs whose files have changed are skipped, and reported.
     pub(crate) fn read(dir: &Path, verify: bool) -> Result<Self, ExperimentError> {
         let folder = Folder::open(dir)?;
         let experiment = folder.experiment()?;
@@ -236,7 +236,7 @@ impl Loaded {
         })
     }
 
-    /// The metrics that the file names, where runs have them.
+    /// Returns the metrics that the file names, as far as runs have them.
     fn named(&self) -> Vec<String> {
         let definition = &self.experiment.definition;
         let tables = definition.table.iter().flat_map(|table| &table.metrics);
@@ -274,7 +274,7 @@ impl Loaded {
             .collect()
     }
 
-    /// The combinations that were run, by key, and the places of their runs.
+    /// Returns the combinations that were run: their key, values, and the indices of their runs.
     fn variants(&self) -> Vec<(String, Values, Vec<usize>)> {
         let mut places = std::collections::HashMap::new();
         let mut variants: Vec<(String, Values, Vec<usize>)> = Vec::new();
@@ -290,7 +290,7 @@ impl Loaded {
         variants
     }
 
-    /// Values of a metric in these runs.
+    /// Returns the values of a metric in these runs.
     fn values(&self, members: &[usize], metric: &str) -> Vec<f64> {
         members
             .iter()
@@ -299,11 +299,11 @@ impl Loaded {
     }
 }
 
-/// The facts of a node that stay what they are from run to run, by name.
+/// Returns the facts of a node that are constant over runs, by name.
 fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
-        // The kernel moves interrupts about; one row says that they are elsewhere.
+        // The kernel moves interrupts, so one row states that their affinity differs.
         fields.remove("interrupt_affinity");
     }
     flatten(&value)
@@ -332,7 +332,7 @@ pub fn compare(a: &Path, b: &Path, wanted: &Wanted) -> Result<Comparisons, Exper
     )
 }
 
-/// Compares what was read; figures need the files of the runs.
+/// Compares loaded results; figures need the files of the runs.
 pub(crate) fn compare_loaded(
     a: &Loaded,
     b: &Loaded,
@@ -453,7 +453,7 @@ fn metrics(a: &Loaded, b: &Loaded, wanted: &Wanted) -> Result<Vec<String>, Exper
     Ok(names)
 }
 
-/// ` (size 64, mode a)`, or nothing.
+/// Formats values as ` (size 64, mode a)`, or as an empty text without values.
 fn of(variables: &Values) -> String {
     if variables.is_empty() {
         return String::new();
@@ -461,7 +461,7 @@ fn of(variables: &Values) -> String {
     format!(" ({})", words(variables))
 }
 
-/// `size 64, mode a`.
+/// Formats values as `size 64, mode a`.
 pub(crate) fn words(variables: &Values) -> String {
     let words: Vec<String> = variables
         .iter()
@@ -473,7 +473,7 @@ pub(crate) fn words(variables: &Values) -> String {
 fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     let comparison = &compared.comparison;
     let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
-    // The better end of the interval, as a change for the worse and a share of A's median.
+    // The better end of the interval, as a change for the worse, relative to A's median.
     let change = match (&comparison.ratio, &comparison.difference) {
         (Some(ratio), _) => {
             let end = if limit.less_is_worse {
@@ -526,7 +526,7 @@ fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     }
 }
 
-/// Returns what differs around two experiments.
+/// Returns the differences between the environments of two experiments.
 fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut hold = |what: String, a: &str, b: &str| {
@@ -552,8 +552,8 @@ fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     found
 }
 
-/// Holds the facts of a node against each other. What only one version of taut records says nothing of the machines, so it is left
-/// out.
+/// Compares the facts of a node. Facts that only one version of taut records say nothing about the machines, so they
+/// are skipped.
 fn facts_differ(
     prefix: &str,
     a: &BTreeMap<String, String>,
@@ -588,7 +588,7 @@ fn maps(
     }
 }
 
-/// Facts of the machines that differ, whatever the version of taut.
+/// Returns the facts in which the machines differ, independent of the version of taut.
 pub(crate) fn machines_differ(differences: &[Difference], pseudonyms: bool) -> Vec<&Difference> {
     differences
         .iter()
@@ -629,7 +629,7 @@ fn overlaid(a: &Loaded, b: &Loaded, problems: &mut Vec<String>) -> Vec<Figure> {
     figures
 }
 
-/// Names a finding.
+/// Returns the name of a finding.
 pub(crate) fn finding(finding: &Finding) -> String {
     match finding {
         Finding::Differs => "differs".to_owned(),
@@ -639,7 +639,7 @@ pub(crate) fn finding(finding: &Finding) -> String {
 }
 
 impl Compared {
-    /// The columns that people read: combination, metric, A, B, ratio or difference, effect, p, finding.
+    /// Returns the printed columns: combination, metric, A, B, ratio or difference, effect, p, finding.
     pub(crate) fn cells(&self) -> [String; 8] {
         let quantity = quantity_of(&self.metric);
         let comparison = &self.comparison;
@@ -684,12 +684,12 @@ impl Compared {
     }
 }
 
-/// Headings of [`Compared::cells`].
+/// Headings of the columns of [`Compared::cells`].
 pub(crate) const HEADINGS: [&str; 8] =
     ["of", "metric", "A", "B", "B to A", "effect", "p", "finding"];
 
 impl Comparisons {
-    /// Says in a sentence what came of the comparison.
+    /// Returns the result of the comparison in a sentence.
     pub fn lead(&self) -> String {
         let found = |wanted: fn(&Finding) -> bool| {
             let metrics = self.metrics.iter();
@@ -715,7 +715,7 @@ impl Comparisons {
 }
 
 impl std::fmt::Display for Comparisons {
-    /// Writes the comparison for a terminal.
+    /// Formats the comparison for a terminal.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
             writeln!(
@@ -796,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn other_firmware_is_another_machine_and_a_fact_that_was_not_recorded_is_not() {
+    fn firmware_changes_are_reported_and_unrecorded_facts_are_not() {
         let machine = |bios: &str, microcode: &str, card: &str| {
             let fact = |value: &str| serde_json::json!({ "value": value, "source": "/sys/x" });
             serde_json::json!({
@@ -817,11 +817,11 @@ mod tests {
                 "node n: network cards: ens1: firmware version: 4.20 -> 4.40",
             ]
         );
-        // Results of before such facts were recorded.
+        // Results from before such facts were recorded.
         let before =
             serde_json::json!({ "kernel_release": { "value": "6.1.0", "source": "/proc" } });
         assert!(differing(before, now.clone()).is_empty());
-        // A card that was taken out.
+        // A network card that was removed.
         let mut without = now.clone();
         without["network_cards"] = serde_json::json!({});
         let found = differing(now, without);

@@ -1,5 +1,6 @@
-//! A comparison of devices whose runs are those of an experiment, as `taut demo` makes it: beside the experiment's own files the
-//! folder has the head of a comparison, and what the runs measured is read as one. (Ours.)
+//! A comparison of devices whose runs are those of an experiment, as in `taut demo`. The folder has the head of a
+//! comparison in addition to the experiment's own files, and the runs are read back as one comparison. (This format is
+//! taut's own.)
 
 use crate::error::ExperimentError;
 use crate::folder::{Folder, RunRecord, run_folder};
@@ -15,9 +16,9 @@ use taut_results::{
     read_head, write_json,
 };
 
-/// Where a run's command, which `what = ["comparison"]` stands for, leaves its results in the run's folder.
+/// Path in a run's folder of the results of its command, for `what = ["comparison"]`.
 const OF_A_RUN: &str = "local/comparison";
-/// What to do about a device that fails.
+/// Advice for a device that fails.
 const BY_ITSELF: &str = "run it by itself to see more: taut bench comparison --device";
 
 /// Returns whether the experiment in a folder is a comparison.
@@ -25,10 +26,10 @@ pub fn is_comparison(dir: &Path) -> bool {
     has(dir, "state.json") && has(dir, COMPARISON_HEAD)
 }
 
-/// Makes the runs of a comparison that begins, as [`run()`] does, and reads what came of them.
+/// Makes the runs of a new comparison, as [`run()`] does, and reads their results.
 ///
 /// # Errors
-/// As of [`run()`] and [`read_comparison`].
+/// The errors of [`run()`] and [`read_comparison`].
 pub fn compare_devices(
     request: &Request,
     whole: Whole,
@@ -44,8 +45,8 @@ pub fn compare_devices(
     read_comparison(dir)
 }
 
-/// Reads the runs' folders as one set of results, and brings the head in the folder up to date with them. A run that cannot be
-/// read is named as a problem.
+/// Reads the runs' folders as one set of results, and updates the head in the folder. A run that cannot be read is
+/// reported as a problem.
 ///
 /// # Errors
 /// The folder's own files are missing or damaged, or cannot be written.
@@ -88,7 +89,7 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     let head = &mut results.experiment;
     sum_up(head, &heads, &results.runs);
     head.manifest.completion = match folder.state()?.completion {
-        // What failed is left out.
+        // Failed runs are skipped.
         Completion::Incomplete => Completion::Finished,
         other => other,
     };
@@ -101,12 +102,12 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     Ok(results)
 }
 
-/// The device of a combination, counted from 1.
+/// Returns the device of a combination, counted from 1.
 fn device_of(experiment: &Experiment, variant: usize) -> Option<&DeviceInfo> {
     experiment.devices.get(variant.checked_sub(1)?)
 }
 
-/// How much there is of each device that has not all.
+/// Returns a sentence for each device with missing runs, with the number of its runs.
 fn missing(experiment: &Experiment, runs: &[Run]) -> Vec<String> {
     let planned = experiment.settings.repetitions as usize;
     let of_device = |device: &DeviceInfo| {
@@ -118,12 +119,12 @@ fn missing(experiment: &Experiment, runs: &[Run]) -> Vec<String> {
     experiment.devices.iter().filter_map(of_device).collect()
 }
 
-/// What runs failed at, device by device, with the reason of the first failure.
+/// Returns the failures of runs by device, with the reason of the first failure.
 fn left_out_of(experiment: &Experiment, failed: &[RunRecord]) -> Vec<LeftOut> {
     let mut by_variant: BTreeMap<usize, (BTreeSet<u32>, &str)> = BTreeMap::new();
     for record in failed {
         let said = record.failure.as_deref().unwrap_or_default();
-        // The command's own line, without what it was.
+        // Only the text after the command's own prefix.
         let why = said.split_once(": taut: ").map_or(said, |(_, why)| why);
         let of_variant = by_variant.entry(record.variant);
         let (repetitions, _) = of_variant.or_insert_with(|| (BTreeSet::new(), why));

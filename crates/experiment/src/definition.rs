@@ -1,5 +1,4 @@
-//! The experiment file: what a person writes, as plain data. (The pos workflow: Gallenmüller, dissertation,
-//! TU München 2021, chapter 2.)
+//! The experiment file as plain data. (The pos workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
 
 use crate::claim::Claim;
 use indexmap::IndexMap;
@@ -7,24 +6,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-/// One experiment: nodes, variables, what is done in each run, and what is made of the results.
+/// One experiment: nodes, variables, the commands of each run, and the evaluation of the results.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
     /// One line that names the experiment.
     pub title: String,
-    /// What it is for, what it is held against.
+    /// Purpose of the experiment, and what its results are compared with.
     #[serde(default)]
     pub about: String,
-    /// Idle cores of all nodes look out for work instead of halting, while commands of a run are there: true, false, or a
-    /// variable that is either.
+    /// True if idle cores of all nodes poll for work instead of halting while commands of a run are running: true,
+    /// false, or a variable that is either.
     #[schemars(with = "Option<Scalar>")]
     pub awake: Option<Spanned<toml::Value>>,
     /// Variables of all nodes and runs: `{{ name }}` in any text below.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
-    /// Variables that take every value in turn; several make every combination.
+    /// Variables that iterate over their values; several of them form every combination.
     #[serde(default, rename = "loop")]
     #[schemars(with = "IndexMap<String, LoopValues>")]
     pub loops: IndexMap<String, Spanned<toml::Value>>,
@@ -37,25 +36,25 @@ pub struct Definition {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub secrets: Vec<Spanned<String>>,
-    /// How often, in which order, for how long.
+    /// Repetitions, order and duration of the runs.
     #[serde(default)]
     pub plan: Schedule,
-    /// The machines, by the names of their roles. Without any there is one, `local`.
+    /// The machines by role. Without any there is one node, `local`.
     #[serde(default)]
     pub nodes: IndexMap<String, NodeDefinition>,
-    /// Wires between local nodes, which then are network namespaces, made anew for each run.
+    /// Wires between local nodes, which are then network namespaces, created for each run.
     #[serde(default)]
     pub link: Vec<Link>,
-    /// Files that every run finds in its folder, their `{{ variables }}` filled in.
+    /// Files in the folder of every run, with their `{{ variables }}` filled in.
     #[serde(default)]
     pub file: Vec<FileDefinition>,
     /// The device under test.
     pub device: Option<DeviceUnderTest>,
-    /// What is sent through it.
+    /// The traffic that is sent through the device.
     pub traffic: Option<TrafficDefinition>,
-    /// What is measured of it.
+    /// The quantities that are measured.
     pub measure: Option<Measure>,
-    /// Commands of each run, one after the other, after those that measure the device.
+    /// Commands of each run, in order, after those that measure the device.
     #[serde(default)]
     pub step: Vec<Step>,
     /// Tables of the report.
@@ -64,12 +63,12 @@ pub struct Definition {
     /// Figures of the report.
     #[serde(default)]
     pub figure: Vec<FigureDefinition>,
-    /// What the results are held against.
+    /// The claims that the results are compared with.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
-/// A time as it is written: with its unit, and so a text.
+/// A time as written in the file: a text, as it has a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "want a time in quotes, such as \"60s\"")]
 enum Time {
@@ -98,41 +97,41 @@ pub enum Scalar {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum LoopValues {
-    /// These, in this order.
+    /// These values, in this order.
     List(Vec<Scalar>),
     /// From one number to another, both included.
     Range(Range),
 }
 
-/// Numbers from one to another.
+/// Numbers between two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The first.
+    /// The first number.
     pub from: f64,
-    /// The last, unless the steps miss it.
+    /// The last number, unless the steps miss it.
     pub to: f64,
-    /// The distance of two; or say how many `steps`.
+    /// Difference of two successive numbers; an alternative to `steps`.
     pub by: Option<f64>,
-    /// How many numbers there are.
+    /// Number of values.
     pub steps: Option<u32>,
-    /// How they are spaced.
+    /// Spacing of the numbers.
     #[serde(default)]
     pub scale: RangeScale,
 }
 
-/// How the numbers of a range are spaced.
+/// Spacing of the numbers of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeScale {
-    /// Evenly.
+    /// Equal differences.
     #[default]
     Linear,
-    /// By equal factors.
+    /// Equal factors.
     Log,
 }
 
-/// How often, in which order, for how long.
+/// Repetitions, order and duration of the runs.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Schedule {
@@ -142,17 +141,17 @@ pub struct Schedule {
     pub order: Order,
     /// Seed of the order, and of the variable `seed` of each run.
     pub seed: u64,
-    /// Repetitions made first and not counted, so that caches and governors are as they will stay.
+    /// Repetitions made first and not counted, so that caches and governors reach their steady state.
     pub warm_up: u32,
-    /// Longest time that a run may take, such as `60s`; it is ended then and counts as failed.
+    /// Maximum duration of a run, such as `60s`; then it is ended and counts as failed.
     #[serde(deserialize_with = "time")]
     pub limit: String,
-    /// How often a run that failed is tried in all.
+    /// Maximum number of attempts at a run.
     pub attempts: u32,
     /// Conditions that a combination must meet to be run, such as `size * rate < 1e9`.
     #[schemars(with = "Vec<String>")]
     pub only: Vec<Spanned<String>>,
-    /// More repetitions until a metric is known well enough.
+    /// Further repetitions until a metric is known well enough.
     pub until: Option<Until>,
 }
 
@@ -175,17 +174,17 @@ impl Default for Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Every combination once, in an order drawn by the seed, then every one again: what drifts hits all of
-    /// them alike.
+    /// Every combination once, in an order drawn by the seed, then every one again: drift affects all combinations
+    /// alike.
     #[default]
     Interleaved,
     /// All runs in one order drawn by the seed.
     Random,
-    /// All repetitions of the first combination, then those of the second.
+    /// All repetitions of the first combination, then those of the second, and so on.
     Sequential,
 }
 
-/// When a combination has been repeated often enough: the 95 % interval of the metric's median is narrow.
+/// Condition that ends the repetitions of a combination: the 95 % interval of the metric's median is narrow.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Until {
@@ -193,7 +192,7 @@ pub struct Until {
     pub metric: String,
     /// Half the interval's width as a share of its middle: 0.05 for 5 %.
     pub within: f64,
-    /// No more runs of a combination than this.
+    /// Maximum number of runs of a combination.
     pub at_most: u32,
 }
 
@@ -201,20 +200,20 @@ pub struct Until {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDefinition {
-    /// Where it is: `local`, `ssh://user@host:port`, or `slurm` for one that the cluster allocates.
+    /// Location of the node: `local`, `ssh://user@host:port`, or `slurm` for one that the cluster allocates.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub at: Option<Spanned<String>>,
-    /// Features that an allocated machine must have, as Slurm's `--constraint` takes them.
+    /// Features that an allocated machine must have, in the notation of Slurm's `--constraint`.
     pub features: Option<String>,
-    /// Variables of this node: `{{ name }}` in its own commands, `{{ nodes.role.name }}` in all.
+    /// Variables of this node: `{{ name }}` in its own commands, `{{ nodes.role.name }}` in all commands.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
-    /// Command of this machine that brings the node to a known state before each run, such as a reboot into an
-    /// image; the node may be away for `boot_limit` then.
+    /// Command of this machine that brings the node to a known state before each run, such as a reboot into an image.
+    /// The node may be unreachable for `boot_limit` afterwards.
     pub reset: Option<String>,
-    /// How long a node may take to answer again after its reset, such as `300s`.
+    /// Maximum time until a node answers again after its reset, such as `300s`.
     pub boot_limit: Option<String>,
     /// Commands on the node at the beginning of each run.
     #[serde(default)]
@@ -235,29 +234,29 @@ pub struct Link {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileDefinition {
-    /// Its name there.
+    /// Its name in that folder.
     pub name: String,
     /// Its contents.
     #[schemars(with = "Option<String>")]
     pub text: Option<Spanned<String>>,
-    /// Or the file that holds them, beside the experiment file.
+    /// Alternatively the file with the contents, next to the experiment file.
     #[schemars(with = "Option<String>")]
     pub from: Option<Spanned<String>>,
 }
 
-/// The device under test: one that taut sets up on one machine, or a data plane on a node.
+/// The device under test: a device that taut sets up on one machine, or a chain on a node.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceUnderTest {
-    /// One of `taut demo --list-devices`, set up and taken down by the measurement.
+    /// An id from `taut demo --list-devices`, set up and removed by the measurement.
     #[schemars(with = "Option<String>")]
     pub id: Option<Spanned<String>>,
-    /// Or a chain file that `taut forward` runs on `node`.
+    /// Alternatively a chain file that `taut forward` runs on `node`.
     #[schemars(with = "Option<String>")]
     pub chain: Option<Spanned<String>>,
     /// The role of its node.
     pub node: Option<String>,
-    /// Watch its wires too: latency of the device only, in `metrics `inside.*` and samples `latency/inside`.
+    /// True to tap its wires too: latency of the device only, in metrics `inside.*` and samples `latency/inside`.
     #[serde(default)]
     pub tap: bool,
 }
@@ -268,14 +267,14 @@ pub struct DeviceUnderTest {
 pub struct TrafficDefinition {
     /// The role of the node that sends and receives.
     pub node: Option<String>,
-    /// Its ports, where the device is on another node: the first sends, the last receives.
+    /// Its ports, if the device is on another node: the first sends, the last receives.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub ports: Vec<Spanned<String>>,
-    /// A traffic file; the rest then is in there.
+    /// A traffic file, which then contains all other settings.
     #[schemars(with = "Option<String>")]
     pub file: Option<Spanned<String>>,
-    /// Rate, such as `100k` or `1Gbit/s`.
+    /// Offered rate, such as `100k` or `1Gbit/s`.
     #[schemars(with = "Option<Scalar>")]
     pub rate: Option<Spanned<toml::Value>>,
     /// Frame size in bytes, or a mix.
@@ -288,16 +287,16 @@ pub struct TrafficDefinition {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub set: Vec<Spanned<String>>,
-    /// How many seconds.
+    /// Duration, s.
     #[schemars(with = "Option<Scalar>")]
     pub seconds: Option<Spanned<toml::Value>>,
 }
 
-/// What is measured.
+/// The measured quantities.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// In this order.
+    /// Quantities in the order of measurement.
     pub what: Vec<Quantity>,
     /// Further options of the commands, such as `throughput = "--quick"`.
     #[serde(default)]
@@ -305,7 +304,7 @@ pub struct Measure {
     pub options: IndexMap<String, Spanned<String>>,
 }
 
-/// Something that is measured of a device.
+/// A quantity of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
@@ -322,7 +321,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Its name in files.
+    /// Returns its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -338,24 +337,24 @@ impl Quantity {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Its name in logs and, with `json`, in front of its metrics.
+    /// Its name in logs and, with `json`, as the prefix of its metrics.
     pub name: Option<String>,
-    /// The role of its node; not needed where there is one node only.
+    /// The role of its node; optional if there is only one node.
     #[schemars(with = "Option<String>")]
     pub node: Option<Spanned<String>>,
-    /// For the shell, in the run's folder on that node. Files left there are collected.
+    /// Shell command in the run's folder on that node. Files left in the folder are collected.
     #[schemars(with = "String")]
     pub run: Spanned<String>,
-    /// It stays while the steps after it run, and is ended with the run.
+    /// True if it keeps running during the following steps, and ends with the run.
     #[serde(default)]
     pub background: bool,
-    /// In the background: text in a line of its output that says that it is ready.
+    /// For a background step: text in a line of its output that reports that it is ready.
     #[schemars(with = "Option<String>")]
     pub ready: Option<Spanned<String>>,
-    /// The numbers in the last JSON object that it prints become metrics.
+    /// True if the numbers in the last JSON object of its output become metrics.
     #[serde(default)]
     pub json: bool,
-    /// Metrics found in its output: names and patterns whose first group is the number.
+    /// Metrics in its output: names and patterns whose first group is the number.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, String>")]
     pub extract: IndexMap<String, Spanned<String>>,
@@ -370,11 +369,11 @@ pub struct TableDefinition {
     /// Its heading.
     #[serde(default)]
     pub title: String,
-    /// Variables that make the rows; all loop variables unless told.
+    /// Variables that form the rows; by default all loop variables.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub rows: Vec<Spanned<String>>,
-    /// Metrics: median of the runs with its interval: 95 % or more from six runs on.
+    /// Metrics: median of the runs with its interval, of 95 % or more from six runs on.
     #[schemars(with = "Vec<String>")]
     pub metrics: Vec<Spanned<String>>,
 }
@@ -388,89 +387,89 @@ pub struct FigureDefinition {
     /// Its heading.
     #[serde(default)]
     pub title: String,
-    /// What it looks like.
+    /// Its kind.
     pub kind: FigureKind,
-    /// Variables whose combinations make the curves, boxes or bars.
+    /// Variables whose combinations form the curves, boxes or bars.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub by: Vec<Spanned<String>>,
-    /// Line, scatter, heat map: the variable or metric along the horizontal axis.
+    /// Line, scatter, heat map: the variable or metric on the horizontal axis.
     #[schemars(with = "Option<String>")]
     pub x: Option<Spanned<String>>,
-    /// Line, scatter, box: the metric. Heat map: the variable along the vertical axis.
+    /// Line, scatter, box: the metric. Heat map: the variable on the vertical axis.
     #[schemars(with = "Option<String>")]
     pub y: Option<Spanned<String>>,
-    /// Heat map: the metric that gives the colour.
+    /// Heat map: the metric that determines the colour.
     #[schemars(with = "Option<String>")]
     pub value: Option<Spanned<String>>,
-    /// Histogram, CDF, percentiles: the folder of the samples in each run; `latency` unless told.
+    /// Histogram, CDF, percentiles: the folder of the samples in each run; `latency` by default.
     #[schemars(with = "Option<String>")]
     pub samples: Option<Spanned<String>>,
-    /// Axes with equal factors instead of equal steps: `x`, `y` or `xy`.
+    /// Logarithmic axes: `x`, `y` or `xy`.
     #[serde(default)]
     pub log: LogAxes,
-    /// Only runs that meet this condition.
+    /// Condition on the runs in the figure.
     #[schemars(with = "Option<String>")]
     pub only: Option<Spanned<String>>,
     /// Stack: the metrics that add up, from left to right.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub parts: Vec<Spanned<String>>,
-    /// Line, CDF, stack: what was published, shown beside the runs.
+    /// Line, CDF, stack: published values, drawn next to the runs.
     #[serde(default)]
     pub published: Vec<Published>,
 }
 
-/// Published values beside those of the runs.
+/// Published values next to those of the runs.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// What it is called in the figure.
+    /// Name in the figure.
     pub name: String,
-    /// Document, and section, figure or table.
+    /// Document with section, figure or table.
     #[serde(default)]
     pub source: String,
-    /// Line, CDF: pairs of values along both axes; of a CDF the latency in ns, and the share of packets up to it.
+    /// Line, CDF: pairs of values along both axes; for a CDF the latency in ns, and the fraction of packets up to it.
     #[serde(default)]
     pub points: Vec<(f64, f64)>,
-    /// Stack: a value for each part; `nan` where none is known.
+    /// Stack: a value for each part; `nan` for an unknown one.
     #[serde(default)]
     pub values: Vec<f64>,
 }
 
-/// What a figure looks like.
+/// The kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureKind {
-    /// How often each latency came.
+    /// Frequency of each latency.
     Histogram,
-    /// The share of packets up to each latency.
+    /// The fraction of packets up to each latency.
     Cdf,
-    /// Quartiles and whiskers of the runs' metric.
+    /// Quartiles and whiskers of a metric over the runs.
     Box,
-    /// Median of the runs over a variable, with its interval: 95 % or more from six runs on.
+    /// Median of the runs over a variable, with its interval, of 95 % or more from six runs on.
     Line,
     /// One point per run.
     Scatter,
     /// A colour per pair of variables.
     HeatMap,
-    /// Latency over the percentile, nines evenly spaced.
+    /// Latency over the percentile, with the nines evenly spaced.
     Percentiles,
-    /// Metrics that add up, side by side: where time goes. Medians of the runs.
+    /// Metrics that add up, side by side, such as parts of a latency. Medians of the runs.
     Stack,
 }
 
-/// Axes with equal factors instead of equal steps.
+/// Logarithmic axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogAxes {
-    /// None.
+    /// No axis.
     #[default]
     None,
-    /// The horizontal one.
+    /// The horizontal axis.
     X,
-    /// The vertical one.
+    /// The vertical axis.
     Y,
-    /// Both.
+    /// Both axes.
     Xy,
 }

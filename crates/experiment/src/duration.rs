@@ -1,9 +1,9 @@
-//! Times that an experiment file says.
+//! Times in an experiment file.
 
 use crate::error::{ExperimentError, Source};
 use std::time::Duration;
 
-/// Reads the time that `name` has in the file.
+/// Parses the time that `name` has in the file.
 pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
     taut_settings::duration(text)
         .filter(|time| !time.is_zero())

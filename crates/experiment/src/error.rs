@@ -1,56 +1,56 @@
-//! Errors of reading, running and evaluating experiments: the place, what is wrong, what to do.
+//! Errors of reading, running and evaluating experiments: the location, the problem, and the remedy.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// An error that names its place and the way out.
+/// An error that names its location and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// The experiment file says something that cannot be.
+    /// The experiment file has an invalid value.
     #[error("{place}: {}", one_line(reason))]
     Wrong {
         /// File, line and column.
         place: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and what would be valid.
         reason: String,
     },
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Answer of the system.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A node is not there, or not as it must be.
+    /// A node is unreachable, or not in the required state.
     #[error("node {node}: {}", one_line(reason))]
     Node {
         /// Role of the node.
         node: String,
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         reason: String,
     },
-    /// Results that are damaged or not this program's.
+    /// Results are damaged or not this program's.
     #[error("{}: {}", path.display(), one_line(reason))]
     Results {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         reason: String,
     },
     /// There is no experiment of this name.
     #[error("{0}")]
     Unknown(String),
-    /// A name that leads out of the results.
+    /// A name leads out of the results.
     #[error(transparent)]
     NotInside(#[from] taut_results::NotInside),
-    /// The laboratory's results are refused.
+    /// A results folder was refused.
     #[error(transparent)]
     Lab(#[from] taut_results::ResultsError),
 }
 
-/// A reason as one line: it may quote what a stranger's file says.
+/// Returns a reason as one line, as it may quote an untrusted file.
 fn one_line(reason: &str) -> Cow<'_, str> {
     if !reason.contains(char::is_control) {
         return Cow::Borrowed(reason);
@@ -87,7 +87,7 @@ impl ExperimentError {
     }
 }
 
-/// The text of an experiment file and its name, so that mistakes are told with their place.
+/// The text of an experiment file and its name, so that errors have a location.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) name: String,
@@ -95,7 +95,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A mistake at these bytes.
+    /// Returns an error at this byte range.
     pub(crate) fn wrong(&self, span: Range<usize>, reason: impl AsRef<str>) -> ExperimentError {
         let before = &self.text[..span.start.min(self.text.len())];
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -106,7 +106,7 @@ impl Source {
         }
     }
 
-    /// A mistake of the file as a whole.
+    /// Returns an error of the file as a whole.
     pub(crate) fn wrong_somewhere(&self, reason: impl Into<String>) -> ExperimentError {
         ExperimentError::Wrong {
             place: self.name.clone(),
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_strangers_file_says_makes_no_second_line() {
+    fn error_text_from_untrusted_files_stays_on_one_line() {
         let reason = "step `a\nb\u{1b}[2J`: the name of `c\r\nd`";
         let results = ExperimentError::results("x.tar.gz", reason);
         let node = ExperimentError::node("n", reason);

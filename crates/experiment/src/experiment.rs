@@ -1,4 +1,4 @@
-//! An experiment file, read and checked: whatever can be wrong with it is said before the first run.
+//! An experiment file, read and checked: every error that can be found is reported before the first run.
 
 use crate::attachments::Attachments;
 use crate::changes::Changes;
@@ -21,9 +21,9 @@ use taut_results::InsidePath;
 use taut_settings::{in_words, suggestion};
 use toml::Spanned;
 
-/// An experiment file is no larger, bytes.
+/// Maximum size of an experiment file, bytes.
 const MOST_TEXT_BYTES: u64 = 4 << 20;
-/// The variables of all combinations together take no more, bytes.
+/// Maximum memory of the variables of all combinations, bytes.
 const MOST_VALUE_BYTES: usize = 256 << 20;
 
 /// An experiment that can be planned and run.
@@ -31,7 +31,7 @@ const MOST_VALUE_BYTES: usize = 256 << 20;
 pub struct Experiment {
     pub(crate) definition: Definition,
     pub(crate) source: Source,
-    /// Place of other files that it names.
+    /// Location of other files that it names.
     pub(crate) attachments: Attachments,
     pub(crate) templates: Templates,
     pub(crate) tasks: Vec<Task>,
@@ -39,27 +39,27 @@ pub struct Experiment {
     pub(crate) variants: Vec<Variant>,
     /// Nodes by role.
     pub(crate) nodes: IndexMap<String, Role>,
-    /// Longest time of a run.
+    /// Maximum duration of a run.
     pub(crate) limit: Duration,
 }
 
 /// Combination of the loop variables.
 #[derive(Debug, Clone)]
 pub struct Variant {
-    /// The loop variables alone: what makes it differ from the others.
+    /// The loop variables alone, which distinguish it from other combinations.
     pub loops: Values,
-    /// These and the global ones, all filled in.
+    /// The loop variables and the global ones, all filled in.
     pub variables: Values,
 }
 
-/// A text to fill in, with the role on which it is, if on one.
+/// A template to fill in, with its role if it belongs to one.
 pub(crate) type PlacedText<'a> = (Option<&'a str>, Spanned<String>);
 
 impl Experiment {
     /// Reads and checks an experiment file.
     ///
     /// # Errors
-    /// The first mistake, with file, line and column.
+    /// The first error, with file, line and column.
     pub fn read(path: &Path, changes: &Changes) -> Result<Self, ExperimentError> {
         let mut text = Vec::new();
         std::fs::File::open(path)
@@ -76,7 +76,7 @@ impl Experiment {
         Self::parse(&text, &path.display().to_string(), folder, changes)
     }
 
-    /// Reads and checks the experiment file of a results folder, through no link.
+    /// Reads and checks the experiment file of a results folder, without following links.
     pub(crate) fn read_in(folder: &Path, changes: &Changes) -> Result<Self, ExperimentError> {
         let name = InsidePath::new("experiment.toml")?;
         let path = name.in_folder(folder);
@@ -87,10 +87,10 @@ impl Experiment {
         Self::parse(&text, &path.display().to_string(), folder, changes)
     }
 
-    /// Checks the text of an experiment file; files that it names are beside it in `folder`.
+    /// Parses and checks the text of an experiment file; files that it names are in `folder`.
     ///
     /// # Errors
-    /// As [`Experiment::read`].
+    /// The errors of [`Experiment::read`].
     pub fn parse(
         text: &str,
         name: &str,
@@ -148,7 +148,7 @@ impl Experiment {
         &self.definition.title
     }
 
-    /// Names of the loop variables, in the order of the file.
+    /// Returns the names of the loop variables, in the order of the file.
     pub(crate) fn loop_names(&self) -> Vec<String> {
         self.variants
             .first()
@@ -156,17 +156,17 @@ impl Experiment {
             .unwrap_or_default()
     }
 
-    /// Returns what the file says.
+    /// Returns the parsed file.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> &str {
         &self.source.text
     }
 
-    /// Combinations of the loop variables.
+    /// Returns the combinations of the loop variables.
     pub fn variants(&self) -> &[Variant] {
         &self.variants
     }
@@ -257,14 +257,14 @@ impl Experiment {
         Ok(())
     }
 
-    /// The values of its secrets, as far as the environment has them.
+    /// Returns the values of its secrets, as far as the environment has them.
     pub(crate) fn secrets(&self) -> Result<Secrets, ExperimentError> {
         let names = self.definition.secrets.iter();
         Secrets::read(names.map(|name| name.get_ref().as_str()))
             .map_err(|reason| self.source.wrong_somewhere(reason))
     }
 
-    /// The values of its secrets, which must all be there and stand in no file that is kept.
+    /// Returns the values of its secrets. All of them must exist, and none may be in a file that is kept.
     pub(crate) fn secrets_to_run(&self) -> Result<Secrets, ExperimentError> {
         let secrets = self.secrets()?;
         if let Some(name) = secrets.unset.first() {
@@ -294,7 +294,7 @@ impl Experiment {
         Ok(secrets)
     }
 
-    /// The files beside the experiment file that it names.
+    /// Returns the files next to the experiment file that it names.
     pub(crate) fn named_files(&self) -> Result<BTreeSet<InsidePath>, ExperimentError> {
         let named = self.definition.file.iter();
         let named = named.filter_map(|file| file.from.as_ref());
@@ -303,7 +303,7 @@ impl Experiment {
             .collect::<Result<_, _>>()?)
     }
 
-    /// The role of a task's node.
+    /// Returns the role of a task's node.
     pub(crate) fn role_of<'a>(
         &'a self,
         node: Option<&'a Spanned<String>>,
@@ -327,7 +327,7 @@ impl Experiment {
         }
     }
 
-    /// Returns all texts that are filled in for a run, with the role on which they are, if on one.
+    /// Returns all templates that are filled in for a run, with the role of each that belongs to one.
     pub(crate) fn texts(&self) -> Result<Vec<PlacedText<'_>>, ExperimentError> {
         let mut texts = Vec::new();
         for task in &self.tasks {
@@ -360,7 +360,7 @@ impl Experiment {
         Ok(texts)
     }
 
-    /// Returns what a text may use in a run.
+    /// Returns the variables available to templates in a run.
     pub(crate) fn context(
         &self,
         variant: &Variant,

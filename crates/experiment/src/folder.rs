@@ -1,5 +1,5 @@
-//! The results folder of an experiment. A run's folder has its name only when the run is whole; the index holds
-//! one line per whole run, so that thousands are listed at once.
+//! The results folder of an experiment. A run's folder has its name only when the run is complete; the index has one
+//! line per complete run, so that thousands are listed at once.
 //!
 //! ```text
 //! DIR/experiment.toml, files it names     what was asked for
@@ -31,13 +31,13 @@ use taut_results::{
 };
 use taut_sys::Locked;
 
-/// A record of JSON is no larger, bytes.
+/// Maximum size of a JSON record, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;
-/// A line of an index or a list is no longer, bytes.
+/// Maximum length of a line of an index or a list, bytes.
 const MOST_LINE_BYTES: u64 = 4 << 20;
-/// An index or a list is no larger, bytes.
+/// Maximum size of an index or a list, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
-/// Names of files and folders that results have of themselves.
+/// Reserved names of files and folders in results.
 const OWN: [&str; 17] = [
     "experiment.toml",
     taut_results::COMPARISON_HEAD,
@@ -58,7 +58,7 @@ const OWN: [&str; 17] = [
     "SHA256SUMS",
 ];
 
-/// Folder in which results that replicate others keep the published numbers.
+/// Folder with the published numbers, in results that replicate others.
 pub(crate) const PUBLISHED: &str = "published";
 
 /// Contents of `state.json`.
@@ -68,7 +68,7 @@ pub struct State {
     pub schema: u32,
     /// Title of the experiment, one line.
     pub title: String,
-    /// The name it was asked for by.
+    /// Name under which the user requested it.
     pub name: String,
     /// Version that ran it.
     pub taut_version: String,
@@ -78,42 +78,42 @@ pub struct State {
     pub ended: Option<String>,
     /// The command that repeats it.
     pub command_line: String,
-    /// How far it came.
+    /// Completion of the experiment.
     #[serde(rename = "stage")]
     pub completion: Completion,
     /// Fingerprint of the plan: the same for the same file and seed.
     pub fingerprint: String,
-    /// Runs that are to be made, warm-up included; it grows where runs are added until a metric is known.
+    /// Planned number of runs, warm-up included; it grows if runs are added until a metric is known.
     pub planned: usize,
-    /// Number of whole runs.
+    /// Number of complete runs.
     pub done: usize,
     /// Runs that failed at their last attempt.
     pub failed: usize,
-    /// Notes for a reader: clocks that differ, repeated attempts.
+    /// Notes for the reader: clocks that differ, repeated attempts.
     pub notes: Vec<String>,
     /// The published results that it replicates.
     pub replicates: Option<String>,
-    /// Changes that were asked for to what the file says.
+    /// Requested changes to the file.
     #[serde(default)]
     pub changes: Changes,
-    /// Publication; `None` for results as they were made.
+    /// Publication; `None` for original results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Publication>,
 }
 
-/// Way in which results were published.
+/// Details of a publication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     /// Time of the publication, RFC 3339.
     pub at: String,
-    /// Whether runs are missing.
+    /// True if runs are missing.
     pub partial: bool,
-    /// Whether names and addresses were replaced.
+    /// True if names and addresses were replaced.
     pub pseudonyms: bool,
 }
 
 impl State {
-    /// The layout that this program reads and writes.
+    /// The layout version that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 }
 
@@ -126,7 +126,7 @@ pub struct RunRecord {
     pub variant: usize,
     /// The repetition, from 1.
     pub repetition: u32,
-    /// Whether the run warms up and is not counted.
+    /// True if the run is a warm-up and not counted.
     pub warm_up: bool,
     /// The loop variables alone.
     pub loops: Values,
@@ -138,7 +138,7 @@ pub struct RunRecord {
     pub seconds: f64,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Reason why the run failed; `None` for a whole run.
+    /// Reason why the run failed; `None` for a complete run.
     pub failure: Option<String>,
     /// The commands in their order.
     pub commands: Vec<CommandRecord>,
@@ -146,7 +146,7 @@ pub struct RunRecord {
     pub nodes: BTreeMap<String, InsidePath>,
     /// Metrics that were measured.
     pub metrics: BTreeMap<String, f64>,
-    /// Notes that a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// SHA-256 of every other file of the run.
     pub files: BTreeMap<InsidePath, String>,
@@ -159,9 +159,9 @@ pub struct CommandRecord {
     pub name: String,
     /// The role of its node.
     pub node: String,
-    /// Text that the shell there was given.
+    /// Text passed to the shell there.
     pub script: String,
-    /// Exit code of the command; of one in the background, after it was told to end.
+    /// Exit code of the command; for one in the background, after it was asked to end.
     pub exit_code: Option<i32>,
     /// Time at which it began, s after the run did.
     pub begun_s: f64,
@@ -178,7 +178,7 @@ pub struct IndexedRun {
     pub variant: usize,
     /// The repetition, from 1.
     pub repetition: u32,
-    /// Whether the run warms up and is not counted.
+    /// True if the run is a warm-up and not counted.
     pub warm_up: bool,
     /// Time that the run took, s.
     pub seconds: f64,
@@ -200,7 +200,7 @@ impl Folder {
     /// Makes a folder for a new experiment.
     ///
     /// # Errors
-    /// There is something in it already.
+    /// The folder is not empty.
     pub fn create(dir: &Path) -> Result<Self, ExperimentError> {
         let taken = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
         if taken {
@@ -215,10 +215,10 @@ impl Folder {
         })
     }
 
-    /// A folder that holds an experiment.
+    /// Opens a folder that contains an experiment.
     ///
     /// # Errors
-    /// There is none in it.
+    /// The folder contains no experiment.
     pub fn open(dir: &Path) -> Result<Self, ExperimentError> {
         if !dir.join("state.json").is_file() {
             return Err(ExperimentError::results(
@@ -231,12 +231,12 @@ impl Folder {
         })
     }
 
-    /// Path of the folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// The experiment file in it.
+    /// Returns the path of the experiment file in it.
     pub fn experiment_file(&self) -> PathBuf {
         self.dir.join("experiment.toml")
     }
@@ -244,7 +244,7 @@ impl Folder {
     /// Returns the folder's `state.json`.
     ///
     /// # Errors
-    /// It is damaged, or of another layout.
+    /// The file is damaged, or has another layout.
     pub fn state(&self) -> Result<State, ExperimentError> {
         let path = self.dir.join("state.json");
         let value: serde_json::Value = self.read_json(&InsidePath::new("state.json")?)?;
@@ -286,8 +286,8 @@ impl Folder {
         Ok(write_json(&self.dir.join("state.json"), state)?)
     }
 
-    /// The whole runs, in the order in which they were made. A run that was whole when the process died before
-    /// it could be entered is entered now.
+    /// Returns the complete runs, in the order in which they were made. A run that was complete when the process died,
+    /// but is missing in the index, is added now.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -325,7 +325,7 @@ impl Folder {
         Ok(runs)
     }
 
-    /// Makes the index anew out of the runs' own files, in which each is checked against its checksums.
+    /// Rebuilds the index from the runs' own files, each checked against its checksums.
     pub(crate) fn rebuild_index(&self) -> Result<Vec<IndexedRun>, ExperimentError> {
         let entered = self.index().unwrap_or_default();
         let known: BTreeMap<&str, &IndexedRun> =
@@ -389,7 +389,7 @@ impl Folder {
         }
     }
 
-    /// The folder in which a run is made.
+    /// Returns the folder in which a run is made.
     pub(crate) fn partial(&self, id: &str) -> Result<PathBuf, ExperimentError> {
         let path = self.dir.join("runs").join(format!("{id}.partial"));
         match fs::remove_dir_all(&path) {
@@ -401,7 +401,8 @@ impl Folder {
         Ok(path)
     }
 
-    /// Declares a run whole: checksums, `run.json`, its name, in this order. The index comes after that.
+    /// Completes a run: writes checksums and `run.json`, then renames the folder, in this order. The index is updated
+    /// after that.
     pub(crate) fn finish(
         &self,
         partial: &Path,
@@ -416,7 +417,7 @@ impl Folder {
         Ok(Self::entry(&record, sum))
     }
 
-    /// Enters a run that was made whole by another process.
+    /// Adds a run to the index that another process has completed.
     pub(crate) fn enter(&self, id: &str) -> Result<IndexedRun, ExperimentError> {
         let path = self.run_folder(id).join("run.json");
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
@@ -425,7 +426,7 @@ impl Folder {
         Ok(entry)
     }
 
-    /// Adds a whole run to the index.
+    /// Adds a complete run to the index.
     pub(crate) fn append(&self, entry: &IndexedRun) -> Result<(), ExperimentError> {
         let mut line = serde_json::to_vec(entry)
             .map_err(|e| ExperimentError::results(&self.dir, e.to_string()))?;
@@ -439,7 +440,7 @@ impl Folder {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Takes the folder for one process that makes runs, until this is dropped.
+    /// Locks the folder for one process that makes runs, until the lock is dropped.
     pub(crate) fn claim(&self) -> Result<Option<Locked>, ExperimentError> {
         let file = fs::File::open(&self.dir).map_err(ExperimentError::io(&self.dir))?;
         match Locked::exclusive(file) {
@@ -447,12 +448,12 @@ impl Folder {
                 &self.dir,
                 "another taut experiment makes runs into this folder: wait for it to end",
             )),
-            // Not every file system can.
+            // Some file systems do not support locks.
             locked => Ok(locked.ok()),
         }
     }
 
-    /// Puts a run that failed aside.
+    /// Moves a failed run to `failed/`.
     pub(crate) fn put_aside(
         &self,
         partial: &Path,
@@ -476,7 +477,7 @@ impl Folder {
     /// Reads the records of all runs that failed.
     ///
     /// # Errors
-    /// One is damaged.
+    /// A record is damaged.
     pub(crate) fn failures(&self) -> Result<Vec<RunRecord>, ExperimentError> {
         let files = self.files(&InsidePath::new("failed")?)?;
         let is_record = |name: &&InsidePath| {
@@ -487,10 +488,10 @@ impl Folder {
         records.map(|name| self.read_json(name)).collect()
     }
 
-    /// Reads a whole run's record.
+    /// Reads a complete run's record.
     ///
     /// # Errors
-    /// It is not there or damaged.
+    /// The record does not exist or is damaged.
     pub fn run(&self, id: &str) -> Result<RunRecord, ExperimentError> {
         let name = run_folder(id)?.join(&InsidePath::new("run.json")?)?;
         let record: RunRecord = self.read_json(&name)?;
@@ -504,12 +505,12 @@ impl Folder {
         Ok(record)
     }
 
-    /// The folder of a whole run.
+    /// Returns the folder of a complete run.
     pub fn run_folder(&self, id: &str) -> PathBuf {
         self.dir.join("runs").join(id)
     }
 
-    /// Files of a run that are not what they were when it was made: one sentence each.
+    /// Returns a sentence for each file of a run that has changed since the run was made.
     ///
     /// # Errors
     /// The run's record cannot be read.
@@ -541,9 +542,9 @@ impl Folder {
     /// Removes the folders of interrupted and failed runs. Returns how many there were.
     ///
     /// # Errors
-    /// They cannot be removed, or the experiment is running.
+    /// A folder cannot be removed, or the experiment is running.
     pub fn clean(&self) -> Result<usize, ExperimentError> {
-        // What lies behind a link is not the experiment's.
+        // The target of a link does not belong to the experiment.
         let is_own = |name: &str| InsidePath::new(name).is_ok_and(|it| it.is_folder(&self.dir));
         let below = |name: &str| -> Vec<PathBuf> {
             if !is_own(name) {
@@ -578,13 +579,13 @@ impl Folder {
         }
     }
 
-    /// Keeps the facts of a node and names their file.
+    /// Stores the facts of a node and returns the name of their file.
     pub(crate) fn keep_facts(&self, facts: &Facts) -> Result<InsidePath, ExperimentError> {
         let text = serde_json::to_vec(facts).unwrap_or_default();
         let name = format!("{}.json", hex(&Sha256::digest(&text)[..8]));
         let folder = self.dir.join("nodes");
         let path = folder.join(&name);
-        // Runs that are made at once keep the same facts, and may not meet in the file's other name.
+        // Concurrent runs store the same facts, and must not use the same temporary name.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.exists() {
@@ -594,31 +595,31 @@ impl Folder {
         Ok(InsidePath::new(&name)?)
     }
 
-    /// Reads facts that were kept.
+    /// Reads stored facts.
     ///
     /// # Errors
-    /// They are not there or damaged.
+    /// The facts do not exist or are damaged.
     pub fn facts(&self, name: &InsidePath) -> Result<Facts, ExperimentError> {
         self.facts_at(&InsidePath::new("nodes")?.join(name)?)
     }
 
-    /// Reads facts by the name of their file in the results folder.
+    /// Reads facts from a file of this name in the results folder.
     pub(crate) fn facts_at(&self, name: &InsidePath) -> Result<Facts, ExperimentError> {
         self.read_json(name)
     }
 
-    /// Names of the files with facts about nodes.
+    /// Returns the names of the files with facts about nodes.
     pub(crate) fn all_facts(&self) -> Result<Vec<InsidePath>, ExperimentError> {
         self.files(&InsidePath::new("nodes")?)
     }
 
-    /// The files below a folder of this name, from the results folder on.
+    /// Returns the files below a folder of this name, relative to the results folder.
     pub(crate) fn files(&self, below: &InsidePath) -> Result<Vec<InsidePath>, ExperimentError> {
         let path = below.in_folder(&self.dir);
         below.files(&self.dir).map_err(ExperimentError::io(path))
     }
 
-    /// A folder of this name for what is made of the runs.
+    /// Makes a folder of this name for evaluations of the runs.
     pub(crate) fn made(&self, name: &str) -> Result<PathBuf, ExperimentError> {
         InsidePath::new(name)?
             .make_folder(&self.dir)
@@ -631,11 +632,11 @@ impl Folder {
 pub struct Found {
     /// Path of the folder.
     pub folder: PathBuf,
-    /// State: how far it is.
+    /// State of the experiment.
     pub state: State,
 }
 
-/// The experiments below a folder, by when they began.
+/// Returns the experiments below a folder, ordered by their start.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -660,7 +661,7 @@ pub fn list(results: &Path) -> Result<Vec<Found>, ExperimentError> {
     Ok(found)
 }
 
-/// Enters the files in a run's folder into its record. One whose name nobody could be told is noted instead.
+/// Adds the checksums of the files in a run's folder to its record. A file with an unprintable name is noted instead.
 fn add_checksums(folder: &Path, record: &mut RunRecord) -> Result<(), ExperimentError> {
     record.files.clear();
     for file in files_below(folder).map_err(ExperimentError::io(folder))? {
@@ -679,7 +680,7 @@ fn add_checksums(folder: &Path, record: &mut RunRecord) -> Result<(), Experiment
     Ok(())
 }
 
-/// The folder of a whole run in its results. A run has a name that plans give: `v2-r1`, `v2-w1`.
+/// Returns the folder of a complete run in its results. The name must be one that plans use: `v2-r1`, `v2-w1`.
 pub(crate) fn run_folder(id: &str) -> Result<InsidePath, NotInside> {
     if PlannedRun::of_id(id).is_none_or(|run| run.id != id) {
         return Err(NotInside::of(id));
@@ -687,13 +688,13 @@ pub(crate) fn run_folder(id: &str) -> Result<InsidePath, NotInside> {
     InsidePath::new(&format!("runs/{id}"))
 }
 
-/// Whether results have this name of themselves, so that no file that an experiment names may have it.
+/// Returns whether the name is reserved in results, so that no file named by an experiment may have it.
 pub(crate) fn is_own(name: &InsidePath) -> bool {
     let first = name.as_str().split('/').next().unwrap_or_default();
     OWN.contains(&first)
 }
 
-/// Facts of the nodes, by role, from the latest run that has them.
+/// Returns the facts of the nodes, by role, from the latest run that has them.
 pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, Facts> {
     let Some(run) = folder.index().ok().and_then(|mut runs| runs.pop()) else {
         return BTreeMap::new();
@@ -711,7 +712,7 @@ pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, Facts> {
 /// Calls `take` with the number, from 1, and the bytes of each line of a file.
 ///
 /// # Errors
-/// Those of `take`, a line or a file that is too long, or one that cannot be read.
+/// The errors of `take`; a line or the file is too long, or cannot be read.
 pub(crate) fn each_line(
     path: &Path,
     file: fs::File,
@@ -749,11 +750,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_are_made_at_once_keep_the_same_facts_whole() {
+    fn concurrent_runs_store_the_same_facts_completely() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = Folder::create(&scratch.path().join("out")).unwrap();
         let mut facts = crate::agent::facts();
-        // Large enough that one is not written before another one begins.
+        // The facts are large, so that writes overlap.
         facts.machine = serde_json::Value::String("x".repeat(1 << 20));
         let all = std::thread::scope(|scope| {
             let keep = || folder.keep_facts(&facts).unwrap();

@@ -1,24 +1,24 @@
-//! Experiments as code: one file says what is done on which machines, and what is made of the results. (The pos
+//! Experiments as code: one file describes the commands on each machine, and the evaluation of the results. (The pos
 //! workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
 //!
 //! The types to know:
 //!
-//! - [`definition::Definition`]: the file as a person writes it, plain data.
-//! - [`Experiment`]: the same, read and checked, with one [`Variant`] for each combination of its variables.
-//! - [`folder::Folder`]: the results. A run's folder has its name only when the run is whole.
+//! - [`definition::Definition`]: the file as plain data.
+//! - [`Experiment`]: the file, read and checked, with one [`Variant`] for each combination of its variables.
+//! - [`folder::Folder`]: the results. A run's folder has its name only when the run is complete.
 //!
-//! [`open()`] finds an experiment, [`Experiment::plan`] says which runs there are, and [`run()`] makes those that are
-//! missing: for each it readies the nodes (`node/`), has [`agent::step`] run the commands there, and keeps what came of
-//! it. [`evaluate::evaluate`] reads the folder and makes tables, figures, verdicts and the page. [`compare`] holds two
-//! folders against each other, [`publish`] makes one that others can read and run again.
+//! [`open()`] finds an experiment, [`Experiment::plan`] lists its runs, and [`run()`] makes those that are missing. For
+//! each run it prepares the nodes (`node/`), lets [`agent::step`] run the commands there, and stores the results.
+//! [`evaluate::evaluate`] reads the folder and makes tables, figures, verdicts and the page. [`compare`] compares two
+//! folders, and [`publish`] makes one that others can read and run again.
 //!
-//! Begin with `definition.rs`, then `run/one_run.rs`, which is what happens in a run. Its tests run on a fake node, in
-//! made-up time (`run/fake.rs`).
+//! Begin with `definition.rs`, then `run/one_run.rs`, which describes the course of a run. Its tests run on a fake
+//! node, in virtual time (`run/fake.rs`).
 //!
 //! # Runs
 //!
 //! The tables `[device]`, `[traffic]` and `[measure]` of a file expand to commands (`measurement.rs`), so a person can
-//! type every run. A node (`node/`) says how a command reaches a machine and how files return. On the machine, `taut
+//! type every run. A node (`node/`) defines how a command reaches a machine and how files return. On the machine, `taut
 //! node step` (`agent.rs`) runs the command. It ends when its standard input closes, and kills all processes that the
 //! command started, so no process outlives the experiment on any machine.
 //!
@@ -34,7 +34,7 @@ mod check;
 pub mod claim;
 pub mod compare;
 mod comparison;
-mod copied;
+mod copying;
 pub mod definition;
 mod duration;
 mod error;

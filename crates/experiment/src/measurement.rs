@@ -1,4 +1,4 @@
-//! Command lines that `[device]`, `[traffic]` and `[measure]` stand for, which anybody can type.
+//! Command lines for `[device]`, `[traffic]` and `[measure]`, which a user can also type.
 
 use crate::definition::{Definition, DeviceUnderTest, Measure, Quantity, Step, TrafficDefinition};
 use crate::error::{ExperimentError, Source};
@@ -6,21 +6,21 @@ use indexmap::IndexMap;
 use std::fmt::Write;
 use toml::Spanned;
 
-/// A command of each run, its variables not filled in yet.
+/// A command of each run, before its variables are filled in.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     /// Name of the task in logs.
     pub(crate) name: String,
     /// Prefix of the task's metrics; may be empty.
     pub(crate) prefix: String,
-    /// The role of its node; the only node where there is none.
+    /// The role of its node; `None` for the only node.
     pub(crate) node: Option<Spanned<String>>,
     pub(crate) run: Spanned<String>,
     pub(crate) background: bool,
     pub(crate) ready: Option<Spanned<String>>,
     pub(crate) json: bool,
     pub(crate) extract: IndexMap<String, Spanned<String>>,
-    /// Exit codes besides 0 that leave a result: taut's own 1 says that a limit was missed.
+    /// Exit codes besides 0 that leave a result: taut's own 1 reports a missed limit.
     pub(crate) allowed: Vec<i32>,
 }
 
@@ -174,7 +174,7 @@ fn measurement(traffic: &TrafficDefinition, quantity: Quantity, run: Spanned<Str
     }
 }
 
-/// Returns the command that measures a quantity of the device, which is reached `through` these options.
+/// Returns the command that measures a quantity of the device, which the options in `through` reach.
 fn command(
     definition: &Definition,
     traffic: &TrafficDefinition,
@@ -224,7 +224,7 @@ fn command(
     run
 }
 
-/// Refuses options of what is not measured.
+/// Refuses options for quantities that are not measured.
 fn check_options(measure: &Measure, source: &Source) -> Result<(), ExperimentError> {
     let known: Vec<&str> = measure.what.iter().map(|what| what.name()).collect();
     if let Some((name, options)) = measure
@@ -243,7 +243,7 @@ fn check_options(measure: &Measure, source: &Source) -> Result<(), ExperimentErr
     Ok(())
 }
 
-/// Refuses a comparison of what it cannot measure: it sets a device of an id up, and has frames of its own.
+/// Refuses settings that a comparison does not support: it sets up a device by id, and has frames of its own.
 fn check_comparison(
     definition: &Definition,
     source: &Source,
@@ -268,7 +268,7 @@ fn check_comparison(
     Ok(())
 }
 
-/// A text of the file as one word of a command line, whatever its variables turn out to be.
+/// Returns a text of the file as one word of a command line, for any value of its variables.
 fn quoted(text: &str) -> String {
     if text.contains("{{") || text.contains("{%") {
         format!("{{% filter quote %}}{text}{{% endfilter %}}")

@@ -4,8 +4,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use taut_lab::measurement::TrafficSummary;
 
-/// The numbers of the last JSON object in `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
-/// `None` if there is no object.
+/// Returns the numbers of the last JSON object in `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.
+/// Returns `None` if there is no object.
 pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
     let object = last_object(output)?;
     let mut metrics = BTreeMap::new();
@@ -13,7 +13,7 @@ pub(crate) fn of_json(output: &str) -> Option<BTreeMap<String, f64>> {
     Some(metrics)
 }
 
-/// The whole output where it is an object, else the last line that is one.
+/// Returns the whole output if it is an object, else its last line that is one.
 fn last_object(output: &str) -> Option<Value> {
     let object = |text: &str| {
         serde_json::from_str::<Value>(text)
@@ -46,7 +46,7 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
             }
         }
         Value::Array(list) => {
-            // Long lists are series, not figures: they stay in the run's files.
+            // Long lists are series rather than single figures: they stay in the run's files.
             for (index, value) in list.iter().enumerate().take(16) {
                 flatten(value, below(&index.to_string()), into);
             }
@@ -55,8 +55,8 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// Names of the numbers that a command prints as JSON, an index of a list as 0; none for commands that are not known by their
-/// name.
+/// Returns the names of the numbers that a command prints as JSON, with 0 for an index of a list; `None` for unknown
+/// commands.
 pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
     let mut words = command.split_whitespace();
     if (words.next(), words.next()) != (Some("taut"), Some("generate"))
@@ -71,7 +71,7 @@ pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
     Some(metrics.into_keys().collect())
 }
 
-/// A metric's name with every index of a list as 0.
+/// Returns a metric's name with every index of a list as 0.
 pub(crate) fn without_indices(name: &str) -> String {
     let parts = name.split('.');
     let is_index = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -81,7 +81,7 @@ pub(crate) fn without_indices(name: &str) -> String {
     parts.join(".")
 }
 
-/// The number that the pattern's first group finds last in `output`.
+/// Returns the last number in `output` that the pattern's first group matches.
 pub(crate) fn of_pattern(pattern: &str, output: &str) -> Result<f64, String> {
     let regex = regex_lite::Regex::new(pattern).map_err(|e| e.to_string())?;
     let found = regex

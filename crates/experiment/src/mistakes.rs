@@ -1,4 +1,4 @@
-//! Mistakes of an experiment besides its grammar, said with their place before the first run.
+//! Semantic errors of an experiment file, reported with their location before the first run.
 
 use crate::definition::{FigureDefinition, FigureKind, FileDefinition, Order, Published};
 use crate::error::ExperimentError;
@@ -17,7 +17,7 @@ use taut_traffic::{Rate, Traffic};
 use taut_wire::UdpFlow;
 use toml::Spanned;
 
-/// What stands in quotation marks right behind an opening bracket: metrics, in formulas.
+/// Returns the texts in quotation marks directly after an opening bracket: metrics, in formulas.
 fn first_arguments(formula: &str) -> impl Iterator<Item = &str> {
     formula.split('(').skip(1).filter_map(|part| {
         let part = part.trim_start();
@@ -54,7 +54,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Names that become files: of nodes, tasks, tables and figures.
+    /// Checks the names that become files: of nodes, tasks, tables and figures.
     pub(crate) fn check_names(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         for (kind, names) in self.names_by_kind() {
@@ -76,7 +76,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the names that become files, by what they name.
+    /// Returns the names that become files, by kind.
     fn names_by_kind(&self) -> [(&'static str, Vec<&str>); 4] {
         let definition = &self.definition;
         [
@@ -104,7 +104,7 @@ impl Experiment {
         ]
     }
 
-    /// Refuses names that are no names of files, and those that are there twice.
+    /// Refuses names that are invalid for files, and duplicates.
     fn check_names_of(&self, kind: &str, names: &[&str]) -> Result<(), ExperimentError> {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -122,7 +122,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Refuses a file whose name leads out of the run's folder, or that has not one origin.
+    /// Refuses a file whose name leads out of the run's folder, or that does not have exactly one origin.
     fn check_file(&self, file: &FileDefinition) -> Result<(), ExperimentError> {
         if InsidePath::new(&file.name).is_err() {
             return Err(self.source.wrong_somewhere(format!(
@@ -140,7 +140,7 @@ impl Experiment {
         }
     }
 
-    /// Refuses a file beside the experiment that does not lie there, belongs to the results, or cannot be read.
+    /// Refuses a file next to the experiment that does not exist, belongs to the results, or cannot be read.
     fn check_attachment(&self, from: &Spanned<String>) -> Result<(), ExperimentError> {
         let wrong = |reason: String| Err(self.source.wrong(from.span(), reason));
         match InsidePath::new(from.get_ref()) {
@@ -167,7 +167,7 @@ impl Experiment {
         }
     }
 
-    /// Refuses published values that the kind of the figure does not show.
+    /// Refuses published values that this kind of figure cannot show.
     fn check_published(&self, figure: &FigureDefinition) -> Result<(), ExperimentError> {
         let parts = figure.parts.len();
         for published in &figure.published {
@@ -201,7 +201,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Secrets are names of environment variables.
+    /// Checks that secrets are names of environment variables.
     pub(crate) fn check_secrets(&self) -> Result<(), ExperimentError> {
         for name in &self.definition.secrets {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -215,7 +215,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that every variable that is used exists, and that every one that exists is used.
+    /// Checks that every used variable exists, and that every existing one is used.
     pub(crate) fn check_variables(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         let known: Vec<&str> = self.variants[0]
@@ -271,7 +271,7 @@ impl Experiment {
             self.check_columns(&figure.by, &known)?;
         }
         for zip in &definition.zip {
-            // What changes with a variable that is used may be its name in tables and figures.
+            // A variable that changes together with a used one may serve as its label in tables and figures.
             if zip.keys().any(|name| used.contains(name)) {
                 used.extend(zip.keys().cloned());
             }
@@ -326,7 +326,7 @@ impl Experiment {
         }
     }
 
-    /// Rows and groups are loop variables, or what is given to each run.
+    /// Checks that rows and groups are loop variables, or variables that every run has.
     fn check_columns(
         &self,
         names: &[Spanned<String>],
@@ -345,7 +345,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Rate, size, pattern and fields of the traffic, in every combination: as `taut generate` will read them.
+    /// Checks rate, size, pattern and fields of the traffic in every combination, as `taut generate` would parse them.
     pub(crate) fn check_traffic(&self) -> Result<(), ExperimentError> {
         let Some(traffic) = &self.definition.traffic else {
             return Ok(());
@@ -388,7 +388,7 @@ impl Experiment {
                     );
                 }
             }
-            // What is in a trace is not known before the run.
+            // The content of a trace is not known before the run.
             let is_trace = |text: &Option<Spanned<String>>| {
                 text.as_ref()
                     .is_some_and(|text| text.get_ref().contains("trace"))
@@ -422,7 +422,7 @@ impl Experiment {
                 .map(|(name, value)| (name.as_str(), value.as_str()))
                 .collect();
             if let Err(reason) = Traffic::of_settings_over(&UdpFlow::default(), &settings) {
-                // At the text that it names, or at the first.
+                // The error refers to the text that it names, or else to the first.
                 let at = texts
                     .iter()
                     .find(|(_, name, _)| reason.starts_with(name.as_str()));
@@ -432,7 +432,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Metrics of tables, figures and claims that would come from `taut generate`: it has to print such a number.
+    /// Checks that `taut generate` prints the metrics that tables, figures and claims take from it.
     pub(crate) fn check_metrics(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
         let mut used: Vec<(&str, Range<usize>)> = Vec::new();
@@ -479,11 +479,11 @@ impl Experiment {
         }
         let alike = suggestion(&name, names.iter().map(String::as_str));
         Err(format!(
-            "`taut generate` prints no number `{name}` (docs/reference/command.md lists those it prints){alike}"
+            "`taut generate` prints no number `{name}` (docs/reference/command/generate.md lists those it prints){alike}"
         ))
     }
 
-    /// Formulas and conditions of claims, each tried once with made-up values.
+    /// Evaluates formulas and conditions of claims once, with sample values.
     pub(crate) fn check_claims(&self) -> Result<(), ExperimentError> {
         let loops: Vec<_> = self.variants.iter().map(|it| it.loops.clone()).collect();
         for claim in &self.definition.claim {
@@ -496,7 +496,7 @@ impl Experiment {
             let span = claim.holds.as_ref().unwrap_or(&claim.value).span();
             Formulas::try_condition(&condition)
                 .map_err(|reason| self.source.wrong(span.clone(), reason))?;
-            // What was published lies in the direction that it is said to lie in.
+            // The published figure itself must meet the direction of the claim.
             let ends = claim.figure().map_or([None; 2], |it| it.ends());
             for end in ends.into_iter().flatten() {
                 if Formulas::try_at(&condition, end) == Ok(false) {
@@ -508,7 +508,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Fills every text in for the first variant, so that mistakes in filters show before the first run.
+    /// Fills in every template for the first variant, so that errors in filters are found before the first run.
     pub(crate) fn check_texts(&self) -> Result<(), ExperimentError> {
         let variant = &self.variants[0];
         for (role, text) in self.texts()? {
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_used_where_a_text_that_changes_with_others_uses_it() {
+    fn loops_count_as_used_when_a_zipped_text_uses_them() {
         let file = |run: &str| {
             parse(&format!(
                 "title = 't'\n[loop]\na = [1, 2]\n[[zip]]\nb = ['x {{{{ a }}}}', 'y']\n[[step]]\nrun = '{run}'"
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_line_and_column_and_what_was_meant() {
+    fn errors_name_line_column_and_the_likely_intention() {
         for (text, place, part) in [
             (
                 "title = 3",

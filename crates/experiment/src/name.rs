@@ -1,9 +1,9 @@
-//! Names in an experiment that become those of files.
+//! Names in an experiment that become file names.
 
-/// The longest name of a node, step, table or figure, bytes: with an ending it is still that of a file.
+/// Maximum length of the name of a node, step, table or figure, bytes: it remains a valid file name with an extension.
 pub(crate) const LONGEST_NAME: usize = 200;
 
-/// Whether a name of the experiment can be part of the name of a file.
+/// Returns whether a name of the experiment can be part of a file name.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain)

@@ -1,5 +1,4 @@
-//! Finds an experiment by what a person calls it: a file, a results folder, a published archive, or the name of a
-//! reference experiment.
+//! Finding an experiment by its name: a file, a results folder, a published archive, or a reference experiment.
 
 use crate::attachments::Attachments;
 use crate::changes::Changes;
@@ -102,8 +101,8 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "compact-or-distributed",
 ];
 
-/// Names that reference experiments had: the name then, the name now, and why. No name that was given up is given to
-/// another experiment, so that whoever has noted one never gets other runs than those it stood for.
+/// Former names of reference experiments: the former name, the current name, and the reason. A former name is never
+/// reused, so that it never refers to other runs than those that it stood for.
 pub const FORMER: &[(&str, &str, &str)] = &[
     (
         "gallenmueller-fig5-3",
@@ -122,8 +121,8 @@ pub const FORMER: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Returns what is now the name of the reference experiment that was called `what`, and the line that says so. `None`
-/// where `what` is no such name, or is a file or a folder: those come first, as in [`open`].
+/// Returns the current name of the reference experiment that was called `what`, and a line about it. Returns `None` if
+/// `what` is not a former name, or if it is a file or a folder: those take precedence, as in [`open`].
 pub fn renamed(what: &str) -> Option<(&'static str, String)> {
     if Path::new(what).exists() {
         return None;
@@ -135,7 +134,7 @@ pub fn renamed(what: &str) -> Option<(&'static str, String)> {
 /// Finds an experiment: `what` is a file, a results folder, or the name of a reference experiment.
 ///
 /// # Errors
-/// There is none of this name, or its file is wrong.
+/// There is no experiment of this name, or its file has an error.
 pub fn open(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError> {
     let path = Path::new(what);
     if path.is_dir() {
@@ -147,15 +146,15 @@ pub fn open(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError
     open_reference(what, changes)
 }
 
-/// The names of the reference experiments.
+/// Returns the names of the reference experiments.
 pub fn reference() -> impl Iterator<Item = &'static str> {
     REFERENCE.iter().map(|(name, _)| *name)
 }
 
-/// A reference experiment, with the files that it names: all of it is in this program.
+/// Opens a reference experiment, with the files that it names, all built into this program.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no reference experiment of this name.
 pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, ExperimentError> {
     if let Some((name, text)) = REFERENCE.iter().find(|(name, _)| *name == what) {
         return Experiment::parse_with(
@@ -176,7 +175,7 @@ pub fn open_reference(what: &str, changes: &Changes) -> Result<Experiment, Exper
     )))
 }
 
-/// The name of an experiment: that of its file without the ending.
+/// Returns the name of an experiment: that of its file without the extension.
 pub fn name_of(what: &str) -> String {
     let stem = Path::new(what)
         .file_stem()
@@ -199,7 +198,7 @@ pub fn name_of(what: &str) -> String {
     }
 }
 
-/// A results folder below `results` that is not taken yet.
+/// Returns the path of a results folder below `results` that does not exist yet.
 pub fn fresh_folder(results: &Path, name: &str) -> PathBuf {
     (1_u32..)
         .map(|number| results.join(format!("{name}-{number}")))
@@ -208,10 +207,10 @@ pub fn fresh_folder(results: &Path, name: &str) -> PathBuf {
 }
 
 impl Folder {
-    /// Makes the results folder of an experiment that has not begun: with its file and the files that it names.
+    /// Makes the results folder of a new experiment, with its file and the files that it names.
     ///
     /// # Errors
-    /// The folder is taken, or cannot be written.
+    /// The folder is in use, or cannot be written.
     pub fn begin(
         dir: &Path,
         experiment: &Experiment,
@@ -251,7 +250,7 @@ impl Folder {
 }
 
 impl Folder {
-    /// The experiment of the folder, as it was asked for.
+    /// Returns the experiment of the folder, with the requested changes.
     ///
     /// # Errors
     /// Its file or its state is damaged.
@@ -260,13 +259,13 @@ impl Folder {
     }
 }
 
-/// The JSON schema of experiment files.
+/// Returns the JSON schema of experiment files.
 pub fn schema() -> String {
     let schema = schemars::schema_for!(crate::definition::Definition);
     serde_json::to_string_pretty(&schema).unwrap_or_default()
 }
 
-/// An experiment file to begin with.
+/// Template of an experiment file.
 pub const TEMPLATE: &str = include_str!("template.toml");
 
 #[cfg(test)]
@@ -296,9 +295,9 @@ mod tests {
         }
     }
 
-    /// No claim can be read as more than it is: it has a published figure with a source that is known, or is our own.
+    /// Every claim is either based on a published figure with a known source, or marked as our own.
     #[test]
-    fn every_claim_of_a_reference_experiment_has_a_source_or_is_our_own() {
+    fn every_reference_claim_cites_a_source_or_is_our_own() {
         let known: Vec<&str> = include_str!("../../../experiments/published/sources.txt")
             .lines()
             .filter(|line| !line.starts_with('#'))
@@ -349,12 +348,12 @@ mod tests {
         }
         let unused: Vec<_> = known.iter().filter(|it| !used.contains(**it)).collect();
         assert!(unused.is_empty(), "sources.txt: nobody names {unused:?}");
-        // Beside two lines of heading.
+        // The file also has two heading lines.
         assert_eq!(points.lines().count(), drawn + 2, "points.csv has others");
     }
 
     #[test]
-    fn the_file_to_begin_with_is_right_and_so_is_its_schema() {
+    fn the_experiment_template_parses_and_the_published_schema_is_current() {
         Experiment::parse(TEMPLATE, "new.toml", Path::new("."), &Changes::default()).unwrap();
         let published = include_str!("../../../docs/reference/experiment-schema.json");
         assert_eq!(
@@ -375,7 +374,7 @@ mod tests {
             let experiment = open(name, &changes).unwrap();
             let dir = parent.path().join(name);
             let folder = Folder::begin(&dir, &experiment, name, "taut", &changes).unwrap();
-            // Read from the folder alone, as from a published archive.
+            // The experiment is read from the folder alone, as from a published archive.
             let again = folder.experiment().unwrap();
             assert!(matches!(again.attachments, Attachments::Folder(_)));
             assert!(dir.join("centralised.sh").is_file());
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_leads_to_its_own_experiment_and_to_no_other() {
+    fn a_former_name_leads_only_to_its_own_experiment() {
         for (then, now, why) in FORMER {
             assert!(REFERENCE.iter().all(|(name, _)| name != then), "{then}");
             assert!(REFERENCE.iter().any(|(name, _)| name == now), "{now}");
@@ -392,7 +391,7 @@ mod tests {
             assert_eq!(name, *now);
             assert!(line.contains(then) && line.contains(now) && line.contains(why));
         }
-        // What stood in the file of that name when it was given up.
+        // The title in the file of that name before the rename.
         for (then, title) in [
             ("gallenmueller-fig5-3", "Throughput over the batch size"),
             (

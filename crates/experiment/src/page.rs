@@ -17,7 +17,7 @@ use taut_measure::Finding;
 use taut_measure::quantity::plain;
 use taut_results::{Completion, write_json, write_whole};
 
-/// Runs that the page lists; the rest is in the table of metrics.
+/// Maximum number of runs that the page lists; the others are in the table of metrics.
 const LISTED: usize = 500;
 
 #[derive(Template)]
@@ -43,7 +43,7 @@ struct Page<'a> {
     command_line: &'a str,
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
-    /// Name of the site, where the page is the first of a publication.
+    /// Name of the site, if the page is the first of a publication.
     site: Option<&'a str>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn write(
     write_as(experiment, folder, evaluation, None)
 }
 
-/// Writes `index.html` of a publication of this name into its folder.
+/// Writes the `index.html` of a publication of this name into its folder.
 pub(crate) fn write_index(
     experiment: &Experiment,
     folder: &Folder,
@@ -79,7 +79,7 @@ pub(crate) fn write_index(
     write_as(experiment, folder, evaluation, Some(name))
 }
 
-/// Returns what a reader must know before anything else.
+/// Returns a warning for the top of the page, if one is needed.
 pub(crate) fn alert(state: &State) -> Option<String> {
     let partial = state
         .published
@@ -178,7 +178,7 @@ struct ComparisonPage<'a> {
 /// Writes `comparison.html` and `comparison.json` into a folder.
 ///
 /// # Errors
-/// They cannot be written.
+/// The files cannot be written.
 pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, ExperimentError> {
     std::fs::create_dir_all(dir).map_err(ExperimentError::io(dir))?;
     write_json(&dir.join("comparison.json"), found)?;

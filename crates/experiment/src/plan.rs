@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use taut_results::hex;
 
-/// A plan has no more runs, and results neither.
+/// Maximum number of runs in a plan, and in results.
 pub(crate) const MOST_RUNS: usize = 1_000_000;
 
 /// Planned run: a combination of the loop variables in one repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRun {
-    /// Name of the run, which does not depend on the order: `v2-r1`, or `v2-w1` for one that warms up.
+    /// Name of the run, which is independent of the order: `v2-r1`, or `v2-w1` for a warm-up.
     pub id: String,
     /// The combination, from 0.
     pub variant: usize,
     /// Repetition of the combination, from 1.
     pub repetition: u32,
-    /// Whether the run is made first and not counted.
+    /// True if the run is a warm-up: made first and not counted.
     pub warm_up: bool,
 }
 
@@ -35,7 +35,7 @@ impl PlannedRun {
         }
     }
 
-    /// The run of this name.
+    /// Returns the run of this name.
     pub(crate) fn of_id(id: &str) -> Option<Self> {
         let (variant, repetition) = id.strip_prefix('v')?.split_once('-')?;
         let variant = variant.parse::<usize>().ok()?.checked_sub(1)?;
@@ -46,7 +46,7 @@ impl PlannedRun {
 }
 
 impl Experiment {
-    /// Refuses a plan that nobody could run, before it is made.
+    /// Refuses a plan that is too long to run, before it is built.
     pub(crate) fn check_length(&self) -> Result<(), ExperimentError> {
         let schedule = &self.definition.plan;
         let most = schedule
@@ -64,7 +64,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// The runs that are made in any case, in their order. The same file and seed give the same plan.
+    /// Returns the runs that are made in any case, in order. The same file and seed yield the same plan.
     pub fn plan(&self) -> Vec<PlannedRun> {
         let schedule = &self.definition.plan;
         let variants = self.variants.len();
@@ -106,7 +106,7 @@ impl Experiment {
         runs
     }
 
-    /// A number that two experiments share if their plans are the same: combinations, order and commands.
+    /// Returns a number that two experiments share if their plans are the same: combinations, order and commands.
     pub fn fingerprint(&self) -> String {
         let mut digest = Sha256::new();
         for run in self.plan() {
@@ -150,7 +150,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
 "#;
 
     #[test]
-    fn the_same_file_and_seed_give_the_same_plan_and_another_seed_another() {
+    fn the_plan_depends_only_on_file_and_seed() {
         let ids = |text: &str| {
             parse(text)
                 .unwrap()

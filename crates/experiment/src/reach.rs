@@ -1,4 +1,4 @@
-//! Reach of the machines of an experiment: asked as a run asks when it starts, and given back at once.
+//! Reachability of an experiment's machines: contacted as at the start of a run, and released at once.
 
 use crate::agent::Facts;
 use crate::error::ExperimentError;
@@ -12,24 +12,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that all machines together may take, the copy of this program included.
+/// Timeout for all machines together, including the copy of this program.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
-/// A node that was asked.
+/// A node that was contacted.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reached {
     /// Role of the node.
     pub node: String,
-    /// Whether a run could begin there now.
+    /// True if a run could begin there now.
     pub ready: bool,
-    /// Description of the node, or what is wrong and what to do.
+    /// Description of the node, or the problem and the remedy.
     pub text: String,
 }
 
 impl Experiment {
-    /// Reaches for every node that is on another machine, all at once: takes it, brings `program` there, looks at its
-    /// free space, and leaves it. One line for each.
+    /// Contacts every node on another machine concurrently: reserves it, copies `program` there, reads its free space,
+    /// and releases it. Returns one line for each.
     pub fn reach(&self, program: &Path, stop: &AtomicBool) -> Vec<Reached> {
         if self.is_on_slurm() {
             return vec![reached("slurm", cluster::would_take(self))];
@@ -51,7 +51,7 @@ impl Experiment {
                 }
                 std::thread::sleep(TICK);
             }
-            // All are kept until all have answered: two roles may be on one machine.
+            // All reservations are kept until all nodes have answered, as two roles may be on one machine.
             let answers: Vec<_> = asked
                 .into_iter()
                 .map(|(name, thread)| (name, thread.join()))
@@ -83,7 +83,7 @@ fn reached(node: &str, answer: Result<String, ExperimentError>) -> Reached {
     }
 }
 
-/// The node, which is taken as long as this is kept, and what it is.
+/// Returns the node, which is reserved until it is dropped, and its description.
 fn ask(
     name: &str,
     role: &Role,

@@ -1,10 +1,10 @@
-//! Published results run again: whether the same came out, and on what grounds. The stages are those of the ACM
-//! ("Artifact Review and Badging", version 1.1): repeated on the same set-up, replicated on another one. Whether the
-//! same people did it, a program cannot know.
+//! Replication of published results: the comparison with the new results, and its basis. The stages are those of the
+//! ACM ("Artifact Review and Badging", version 1.1): repeated on the same setup, replicated on another one. A program
+//! cannot know whether the same people did it.
 
 use crate::changes::Changes;
 use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
-use crate::copied::copy;
+use crate::copying::copy;
 use crate::error::ExperimentError;
 use crate::evaluate::formula::Formulas;
 use crate::evaluate::verdict::{Verdict, verdict};
@@ -18,7 +18,7 @@ use taut_measure::Finding;
 use taut_measure::quantity::plain;
 use taut_results::InsidePath;
 
-/// Results that somebody made, in a folder or unpacked from an archive for as long as this lives.
+/// Published results, in a folder or unpacked from an archive until this is dropped.
 #[derive(Debug)]
 pub struct Results {
     /// Folder of the results.
@@ -28,10 +28,10 @@ pub struct Results {
 }
 
 impl Results {
-    /// Opens a results folder, a published folder or an archive; `None` if `what` is nothing of these.
+    /// Opens a results folder, a published folder or an archive; returns `None` if `what` is none of these.
     ///
     /// # Errors
-    /// An archive that cannot be unpacked, or what is published is not what it was.
+    /// The archive cannot be unpacked, or the publication has changed.
     pub fn open(what: &str) -> Result<Option<Self>, ExperimentError> {
         let path = Path::new(what);
         let results = if path.join("state.json").is_file() {
@@ -58,10 +58,10 @@ impl Results {
         Ok(Some(results))
     }
 
-    /// The experiment, which must have the plan that it had.
+    /// Returns the experiment, which must have its original plan.
     ///
     /// # Errors
-    /// The file is wrong or of another plan, or files of runs are not what they were.
+    /// The file has an error or another plan, or files of runs have changed.
     pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
         let folder = Folder::open(&self.folder)?;
         let experiment = folder.experiment()?;
@@ -88,7 +88,7 @@ impl Results {
         Ok(experiment)
     }
 
-    /// The name that the experiment was run by, and what was asked for other than its file says.
+    /// Returns the name under which the experiment was run, and the requested changes to its file.
     ///
     /// # Errors
     /// Its state cannot be read.
@@ -97,10 +97,10 @@ impl Results {
         Ok((crate::name_of(&state.name), state.changes))
     }
 
-    /// Keeps what a comparison needs of these results in the folder of those that replicate them.
+    /// Copies the data that a comparison needs into the folder of the replicating results.
     ///
     /// # Errors
-    /// It cannot be copied.
+    /// The data cannot be copied.
     pub fn keep_in(&self, folder: &Folder) -> Result<(), ExperimentError> {
         let to = folder.path().join(PUBLISHED);
         let from = Folder::open(&self.folder)?;
@@ -126,38 +126,38 @@ impl Results {
     }
 }
 
-/// Outcome of a replication: how far it got.
+/// Outcome of a replication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// The same came out on the same machines.
+    /// The results agree, on the same machines.
     Repeated,
-    /// The same came out on other machines.
+    /// The results agree, on other machines.
     Replicated,
-    /// Something else came out.
+    /// The results disagree.
     Contradicted,
-    /// Too little is known: no claims, or runs are missing.
+    /// The data are insufficient: there are no claims, or runs are missing.
     Open,
 }
 
-/// A claim there and here.
+/// A claim with both verdicts.
 #[derive(Debug, Clone, Serialize)]
 pub struct Claimed {
     /// Verdict as published.
     pub published: Verdict,
-    /// Verdict here.
+    /// Verdict on the new results.
     pub here: Verdict,
 }
 
 impl Claimed {
-    /// Whether both say the same; `None` where one of them says nothing.
+    /// Returns whether both verdicts agree; `None` if one is inconclusive.
     pub fn agree(&self) -> Option<bool> {
         let told = |verdict: &Verdict| verdict.verdict.is_told();
         (told(&self.published) && told(&self.here))
             .then_some(self.published.verdict == self.here.verdict)
     }
 
-    /// Value and verdict, as people read them.
+    /// Returns value and verdict of both, as text.
     pub fn cells(&self) -> [String; 2] {
         [&self.published, &self.here].map(|verdict| {
             let value = verdict.value.map(plain);
@@ -176,22 +176,22 @@ impl Claimed {
 /// Published results and those that replicate them.
 #[derive(Debug, Serialize)]
 pub struct Replication {
-    /// Name of what was replicated.
+    /// Name of the replicated results.
     pub of: String,
-    /// How far the replication got.
+    /// Outcome of the replication.
     pub reached: Reached,
     /// Outcome in a sentence.
     pub text: String,
     /// Differences between the machines.
     pub machines: Vec<Difference>,
-    /// Claims there and here.
+    /// Claims with both verdicts.
     pub claims: Vec<Claimed>,
     /// Comparison of the metrics.
     pub comparisons: Comparisons,
 }
 
 impl Replication {
-    /// Compares the results in `dir` with those that they replicate; `None` if they replicate none.
+    /// Compares the results in `dir` with those that they replicate; returns `None` if they replicate none.
     pub(crate) fn of(dir: &Path) -> Result<Option<Self>, ExperimentError> {
         let folder = Folder::open(dir)?;
         let state = folder.state()?;

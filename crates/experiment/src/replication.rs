@@ -1,4 +1,4 @@
-//! The replication report: what all reference experiments say of what was published, on one page.
+//! The replication report: the results of all reference experiments compared with the published ones, on one page.
 
 use crate::changes::Changes;
 use crate::error::ExperimentError;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use taut_results::{Completion, instant, write_json, write_whole};
 
-/// What is wrong with the documents by themselves, a line of Markdown each.
+/// Inconsistencies of the documents, a line of Markdown each.
 const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.md");
 
-/// The systems of the documents: name, place where each is described in quotes, experiments.
+/// The systems in the documents: name, quoted location of each description, experiments.
 const SYSTEMS: &str = include_str!("../../../experiments/published/systems.csv");
 
-/// What came of all reference experiments, from a folder that has their results by name.
+/// The results of all reference experiments, from a folder that contains them by name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReplicationReport {
     /// Layout of the file.
@@ -29,26 +29,26 @@ pub struct ReplicationReport {
     pub made: String,
     /// Version that made it.
     pub taut_version: String,
-    /// The machine, as far as the runs know it.
+    /// The machine, as far as the runs record it.
     pub machine: String,
     /// The experiments, by name.
     pub experiments: Vec<Replicated>,
 }
 
-/// What came of one reference experiment.
+/// The results of one reference experiment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Replicated {
     /// Name of the experiment.
     pub name: String,
     /// Title of the experiment.
     pub title: String,
-    /// Time at which its runs began, RFC 3339; empty where there are none.
+    /// Time at which its runs began, RFC 3339; empty if there are none.
     pub started: String,
-    /// Runs that are whole, and those that are planned.
+    /// Number of complete runs.
     pub done: usize,
-    /// Runs that are planned.
+    /// Number of planned runs.
     pub planned: usize,
-    /// Reason why there are no results, or not all.
+    /// Reason why results are missing or incomplete.
     pub missing: String,
     /// Its claims.
     pub verdicts: Vec<Verdict>,
@@ -69,7 +69,7 @@ struct Place<'a> {
     rows: Vec<Row<'a>>,
 }
 
-/// What was held against one document.
+/// The claims about one document.
 struct Document<'a> {
     name: String,
     anchor: String,
@@ -81,7 +81,7 @@ struct System<'a> {
     name: &'a str,
     published: &'a str,
     experiments: Vec<&'a str>,
-    /// How often each verdict was reached for what was published of it.
+    /// Number of each verdict on the system's published results.
     verdicts: String,
 }
 
@@ -106,14 +106,14 @@ const DOCUMENTS: [&str; 4] = [
 ];
 
 impl ReplicationReport {
-    /// Layout that this program reads and writes.
+    /// Layout version that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 
-    /// Gathers what lies in a folder: results of reference experiments, each under its name. Where the results of one are not
-    /// there, what the folder's report said of it before stays. Results that cannot be read count as missing, with the reason.
+    /// Gathers the results of reference experiments in a folder, each under its name. If an experiment's results are
+    /// missing, its entry in the folder's earlier report stays. Unreadable results count as missing, with the reason.
     ///
     /// # Errors
-    /// A reference experiment of this program is wrong.
+    /// A reference experiment of this program has an error.
     pub fn gather(dir: &Path) -> Result<Self, ExperimentError> {
         let mut experiments = Vec::new();
         let (mut machine, mut earlier) = Self::earlier(dir);
@@ -160,7 +160,8 @@ impl ReplicationReport {
         })
     }
 
-    /// The machine and the experiments with runs of the report that a folder has; nothing where it has none that can be read.
+    /// Returns the machine and the experiments with runs from the folder's earlier report; both are empty if there is
+    /// no readable one.
     fn earlier(dir: &Path) -> (String, BTreeMap<String, Replicated>) {
         let read = std::fs::read(dir.join("replication.json")).ok();
         let report = read.and_then(|it| serde_json::from_slice::<Self>(&it).ok());
@@ -172,10 +173,10 @@ impl ReplicationReport {
         (report.machine, experiments)
     }
 
-    /// Writes `replication.json`, `replication.md` and `index.html`; the page's path is returned.
+    /// Writes `replication.json`, `replication.md` and `index.html`; returns the page's path.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The files cannot be written.
     pub fn write(&self, dir: &Path) -> Result<PathBuf, ExperimentError> {
         write_json(&dir.join("replication.json"), self)?;
         write_whole(&dir.join("replication.md"), self.markdown().as_bytes())?;
@@ -196,7 +197,7 @@ impl ReplicationReport {
         Ok(path)
     }
 
-    /// How often each verdict was reached, in a sentence.
+    /// Returns the number of each verdict, in a sentence.
     pub fn lead(&self) -> String {
         let mut published: BTreeMap<&str, usize> = BTreeMap::new();
         let mut own: BTreeMap<&str, usize> = BTreeMap::new();
@@ -230,7 +231,7 @@ impl ReplicationReport {
         )
     }
 
-    /// Says whether an experiment has results in this report.
+    /// Returns whether an experiment has results in this report.
     fn was_run(&self, name: &str) -> bool {
         let mut all = self.experiments.iter();
         all.any(|it| it.name == name && !it.started.is_empty())
@@ -309,7 +310,7 @@ impl ReplicationReport {
         documents
     }
 
-    /// Claims of our own, by experiment.
+    /// Returns the claims of our own, by experiment.
     fn own(&self) -> Vec<(&Replicated, Vec<&Verdict>)> {
         let mut own = Vec::new();
         for experiment in &self.experiments {
@@ -327,13 +328,14 @@ impl ReplicationReport {
         all.filter(|it| !it.missing.is_empty()).collect()
     }
 
-    /// The report as Markdown.
+    /// Returns the report as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!(
-            "# Replication\n\nWhat was published, and what comes out here: made by `taut experiment replicate-all`, taut {}, {}, on {}. {}\n\n\
-             *Same*: in the direction that was published, and the interval meets the published figure within its tolerance (a factor of 1.25 unless \
-             the experiment says another). *Same direction*: so many times the published figure. *Opposite*: the other way round. \
-             [All of it](reference/experiment-file.md#claims). n: repetitions.\n",
+            "# Replication\n\nPublished results and those measured here: made by `taut experiment replicate-all`, taut {}, {}, on {}. {}\n\n\
+             *Same*: in the published direction, and the interval meets the published figure within its tolerance (a factor of 1.25 unless \
+             the experiment says another). *Same direction, × N*: N times the published figure. *Opposite*: in the other direction. n: repetitions; \
+             with fewer than six, no interval reaches 95 %, and the verdict holds for the range of all of them. \
+             [All verdicts](reference/experiment-file.md#claims). `taut experiment run EXPERIMENT` repeats a row.\n",
             self.taut_version,
             self.made,
             if self.machine.is_empty() {
@@ -344,7 +346,7 @@ impl ReplicationReport {
             self.lead(),
         );
         let cell = |text: &str| text.replace('|', "\\|");
-        text.push_str("\n## The systems\n\n| System | Published | Verdicts of what was published | Experiments, for `taut experiment run` |\n|---|---|---|---|\n");
+        text.push_str("\n## The systems\n\n| System | Published | Verdicts of published figures | Experiments |\n|---|---|---|---|\n");
         for it in self.systems() {
             let experiments: Vec<String> =
                 it.experiments.iter().map(|it| format!("`{it}`")).collect();
@@ -362,39 +364,40 @@ impl ReplicationReport {
             for place in document.places {
                 let _ = write!(
                     text,
-                    "\n### Section {}\n\n| Claim | Published | Here | Verdict | n | By |\n|---|---|---|---|---|---|\n",
+                    "\n### Section {}\n\n| Claim | Published | Here | Verdict | n | Experiment |\n|---|---|---|---|---|---|\n",
                     place.place
                 );
                 for row in place.rows {
                     let _ = writeln!(
                         text,
-                        "| {} | {} | {} | {} | {} | `taut experiment run {}` |",
+                        "| {} | {} | {} | {} | {} | `{}` |",
                         cell(&row.verdict.text),
                         cell(&row.published),
                         cell(&row.here),
-                        row.verdict.words(),
+                        row.verdict.brief(),
                         row.verdict.repetitions,
                         row.name
                     );
                 }
             }
         }
-        text.push_str("\n## Claims of our own\n\n| Experiment | Claim | Here | Verdict |\n|---|---|---|---|\n");
+        text.push_str("\n## Claims of our own\n\n| Experiment | Claim | Here | Verdict | n |\n|---|---|---|---|---|\n");
         for (experiment, verdicts) in self.own() {
             for verdict in verdicts {
                 let row = row(&experiment.name, verdict);
                 let _ = writeln!(
                     text,
-                    "| `{}` | {} | {}; {} | {} |",
+                    "| `{}` | {} | {}; {} | {} | {} |",
                     experiment.name,
                     cell(&verdict.text),
                     cell(&row.here),
                     cell(&verdict.condition),
-                    verdict.words()
+                    verdict.brief(),
+                    verdict.repetitions
                 );
             }
         }
-        text.push_str("\n## What could not be run, or not all of it\n\n");
+        text.push_str("\n## Missing runs\n\n");
         for it in self.missing() {
             let _ = writeln!(
                 text,
@@ -402,7 +405,7 @@ impl ReplicationReport {
                 it.name, it.title, it.done, it.planned, it.missing
             );
         }
-        text.push_str("\n## What is wrong with the documents by themselves\n\n");
+        text.push_str("\n## Inconsistencies of the documents\n\n");
         text.push_str(INCONSISTENCIES);
         text
     }
@@ -433,7 +436,7 @@ impl Replicated {
 fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
     let published = verdict.figure.as_ref().map(|figure| {
         let mut figure = figure.clone();
-        // The place is the heading above it.
+        // The source is in the heading above.
         figure.source.clear();
         let text = figure.to_string();
         text.replace(" (, ", " (")
@@ -447,7 +450,7 @@ fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
     }
 }
 
-/// An address on the page.
+/// Returns an anchor on the page.
 fn anchor(name: &str) -> String {
     let word = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -459,7 +462,7 @@ fn anchor(name: &str) -> String {
     name.chars().map(word).collect()
 }
 
-/// Numbers in a place compare as such: Fig. 5.14 comes behind Fig. 5.9.
+/// Returns a sort key that compares numbers in a source by value: Fig. 5.14 comes after Fig. 5.9.
 fn order(place: &str) -> Vec<(u64, String)> {
     place
         .split(|c: char| !c.is_alphanumeric())
@@ -471,7 +474,7 @@ fn order(place: &str) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Name of each system, the place where it is described, and the names of its experiments.
+/// Returns the name of each system, the location of its description, and the names of its experiments.
 fn systems() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SYSTEMS.lines().filter_map(|line| {
         let (name, rest) = line.split_once(",\"")?;
@@ -486,7 +489,7 @@ fn inconsistencies() -> impl Iterator<Item = &'static str> {
         .filter_map(|line| line.strip_prefix("- "))
 }
 
-/// Processor and kernel of the machine on which a folder's runs were made; empty where nobody knows.
+/// Returns processor and kernel of the machine of a folder's runs; empty if unknown.
 fn machine_of(folder: &Folder) -> String {
     let nodes = nodes_of(folder);
     let Some(facts) = nodes.values().next() else {
@@ -559,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn each_system_is_held_to_what_was_published_by_experiments_that_there_are() {
+    fn every_replicated_system_refers_to_existing_experiments() {
         let all: Vec<_> = systems().collect();
         assert_eq!(all.len(), 21);
         for (name, _, experiments) in all {
@@ -573,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_under_their_document_in_order_and_what_is_missing_is_said() {
+    fn published_figures_are_listed_by_document_and_missing_ones_reported() {
         let experiment = |name: &str, verdicts, missing: &str| Replicated {
             name: name.to_owned(),
             title: "t".to_owned(),
@@ -620,7 +623,7 @@ mod tests {
             .collect();
         assert!(at.is_sorted(), "{at:?}");
         assert!(text.contains(
-            "| it is \\| so | 2 times (printed) | 4 (96 % 3 to 5) | same direction, 2 times the published figure | 6 | `taut experiment run a` |"
+            "| it is \\| so | 2 times (printed) | 4 (96 % 3 to 5) | same direction, × 2 | 6 | `a` |"
         ), "{text}");
         assert!(text.contains("- `b` (t): 1 of 2 runs. 3 runs failed"));
         assert_eq!(
@@ -639,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_report_said_before_stays_where_results_are_gone() {
+    fn earlier_verdicts_stay_in_the_report_after_results_are_gone() {
         let dir = tempfile::tempdir().unwrap();
         let mut report = ReplicationReport::gather(dir.path()).unwrap();
         report.machine = "m".to_owned();
@@ -657,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_says_of_all_that_they_were_not_run() {
+    fn an_empty_folder_reports_every_experiment_as_not_run() {
         let folder = tempfile::tempdir().unwrap();
         let report = ReplicationReport::gather(folder.path()).unwrap();
         assert_eq!(report.experiments.len(), reference().count());

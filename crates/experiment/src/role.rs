@@ -1,4 +1,4 @@
-//! The nodes of an experiment by their roles, and the wires between them, as the file has them.
+//! The nodes of an experiment by role, and the wires between them, as in the file.
 
 use crate::definition::{Definition, NodeDefinition};
 use crate::duration::time;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use taut_settings::suggestion;
 use toml::Spanned;
 
-/// A node's part in the experiment.
+/// A role of the experiment, with its node.
 #[derive(Debug, Clone)]
 pub(crate) struct Role {
     pub(crate) address: NodeAddress,
@@ -97,7 +97,7 @@ pub(crate) fn roles(
     Ok(roles)
 }
 
-/// Checks that what is said of a node goes with where it is.
+/// Checks that a node's settings fit its address.
 fn check_address(
     source: &Source,
     role: &str,
@@ -119,7 +119,7 @@ fn check_address(
     Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))
 }
 
-/// The role and the interface of a link's end.
+/// Returns the role and the interface of a link's end.
 pub(crate) fn end_of<'a>(
     source: &Source,
     end: &'a Spanned<String>,

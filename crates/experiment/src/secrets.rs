@@ -1,5 +1,5 @@
-//! Values that commands of a run get through the environment and that nobody may read in the results: they are
-//! taken out of whatever the commands print before it is written, and out of the files that they leave.
+//! Secrets: values that commands of a run get through the environment and that must not appear in the results. They are
+//! removed from the output of commands before it is written, and from the files that they leave.
 
 use crate::error::ExperimentError;
 use std::collections::BTreeMap;
@@ -8,27 +8,27 @@ use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 use taut_results::files_below;
 
-/// Text in the place of a value.
+/// Text that replaces a value.
 const MARK: &[u8] = b"[secret]";
-/// A shorter value would be found in text that has nothing to do with it.
+/// Minimum length of a value: a shorter one would match unrelated text.
 const SHORTEST: usize = 4;
 const PIECE: usize = 1 << 16;
-/// Length of the line that holds all secrets at most, bytes.
+/// Maximum length of the line with all secrets, bytes.
 const LONGEST_LINE: u64 = 1 << 20;
 
 /// The values of an experiment's secrets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Secrets {
-    /// Values by their names, as commands get them.
+    /// Values by name, as passed to commands.
     given: BTreeMap<String, String>,
-    /// Longest first; a value that JSON writes otherwise is there in both ways.
+    /// Values to remove, the longest first; one that JSON escapes is included in both forms.
     values: Vec<Vec<u8>>,
-    /// Names of the secrets that the environment does not have.
+    /// Names of the secrets that are missing in the environment.
     pub(crate) unset: Vec<String>,
 }
 
 impl Secrets {
-    /// The values that the environment has for these names.
+    /// Reads the values of these names from the environment.
     pub(crate) fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut found = Self::default();
         for name in names {
@@ -66,8 +66,8 @@ impl Secrets {
         self.values.is_empty()
     }
 
-    /// A line with all of them, for the standard input of what runs a command, on whatever machine: it stands in no
-    /// list of processes and in no file.
+    /// Returns a line with all of them, for the standard input of the process that runs a command on any machine. In
+    /// this way they are in no process list and in no file.
     pub(crate) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(&self.given).unwrap_or_default();
         line.push(b'\n');
@@ -81,18 +81,18 @@ impl Secrets {
         serde_json::from_str(&line).map_err(|_| io::Error::other("the secrets did not arrive"))
     }
 
-    /// A text without the values.
+    /// Returns a text without the values.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(self, &mut out);
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = scrubber
             .write(text.as_bytes())
             .and_then(|()| scrubber.end());
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Copies until the end, without the values. Returns how many there were.
+    /// Copies until the end, without the values. Returns the number of removed values.
     pub(crate) fn copy(&self, mut from: impl Read, to: impl Write) -> io::Result<u64> {
         let mut scrubber = Scrubber::new(self, to);
         let mut piece = vec![0; PIECE];
@@ -106,7 +106,7 @@ impl Secrets {
         }
     }
 
-    /// Whether a file holds one of the values.
+    /// Returns whether a file contains one of the values.
     pub(crate) fn are_in(&self, path: &Path) -> Result<bool, ExperimentError> {
         if self.is_empty() {
             return Ok(false);
@@ -117,7 +117,7 @@ impl Secrets {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Takes the values out of the files in a folder, and names those that held one.
+    /// Removes the values from the files in a folder, and returns the files that contained one.
     pub(crate) fn scrub(&self, folder: &Path) -> Result<Vec<String>, ExperimentError> {
         let mut scrubbed = Vec::new();
         if self.is_empty() {
@@ -138,8 +138,7 @@ impl Secrets {
     }
 }
 
-/// Passes bytes on without the values, also where a value comes in pieces: what may be the beginning of one is
-/// held back.
+/// Writer that removes the values, also one that is split over several writes: a possible beginning of one is buffered.
 struct Scrubber<'a, W> {
     secrets: &'a Secrets,
     held: Vec<u8>,
@@ -217,7 +216,7 @@ mod tests {
         secrets
     }
 
-    /// Returns what comes out when the text comes in pieces of this size.
+    /// Returns the output when the text arrives in pieces of this size.
     fn in_pieces(secrets: &Secrets, text: &str, size: usize) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(secrets, &mut out);
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_part_of_a_value_is_passed_on_at_once() {
+    fn text_that_cannot_start_a_secret_is_passed_at_once() {
         let secrets = secrets(&["hunter2"]);
         let mut out = Vec::new();
         Scrubber::new(&secrets, &mut out)
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_brings_them_to_a_command_whatever_is_in_them() {
+    fn secrets_with_any_characters_reach_a_command_on_one_line() {
         let given = BTreeMap::from([("TOKEN".to_owned(), "two\nlines \"and\" more".to_owned())]);
         let secrets = Secrets {
             given: given.clone(),

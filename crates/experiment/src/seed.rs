@@ -1,8 +1,8 @@
-//! Seeds of an experiment: one for each purpose, all out of the one that its file has.
+//! Seeds of an experiment: one for each purpose, all derived from the one in its file.
 
 use sha2::{Digest, Sha256};
 
-/// A seed for one purpose out of the experiment's.
+/// Returns a seed for one purpose, derived from the experiment's.
 pub(crate) fn seed_of(seed: u64, purpose: &str) -> u64 {
     let digest = Sha256::new()
         .chain_update(seed.to_le_bytes())

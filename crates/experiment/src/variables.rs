@@ -1,4 +1,4 @@
-//! Variables: values of loops, filled-in texts, conditions.
+//! Variables: loop values, templates, and conditions.
 
 use crate::definition::{Range, RangeScale};
 use crate::error::{ExperimentError, Source};
@@ -13,24 +13,24 @@ use toml::Spanned;
 /// Names and values, in the order of the file.
 pub type Values = IndexMap<String, Value>;
 
-/// Values that one loop variable can take at most.
+/// Maximum number of values of one loop variable.
 const MOST_VALUES: usize = 100_000;
 
-/// Combinations that all loops together can make at most.
+/// Maximum number of combinations of all loops.
 const MOST_COMBINATIONS: usize = 1_000_000;
-/// The values of all combinations together take no more, bytes.
+/// Maximum memory of the values of all combinations, bytes.
 const MOST_BYTES: usize = 512 << 20;
-/// Length that a text with its variables filled in has at most, bytes.
+/// Maximum length of a text with its variables filled in, bytes.
 const LONGEST_TEXT: usize = 1 << 20;
-/// Steps that filling a text in or deciding a condition may take: far more than any needs that a person wrote.
+/// Maximum number of steps for a template or a condition: far more than hand-written ones need.
 pub(crate) const MOST_STEPS: u64 = 1_000_000;
-/// Variables that need each other one after the other.
+/// Maximum depth of variables that depend on each other.
 const DEEPEST: usize = 100;
 
-/// Names that every run gives a value to.
+/// Names of the variables that every run sets.
 pub(crate) const GIVEN: [&str; 5] = ["run", "repetition", "seed", "nodes", "node"];
 
-/// Reads a plain value.
+/// Parses a plain value.
 pub(crate) fn scalar(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -53,7 +53,7 @@ fn plain(value: &toml::Value) -> Option<Value> {
     })
 }
 
-/// Reads the values of a loop variable.
+/// Parses the values of a loop variable.
 pub(crate) fn loop_values(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -135,7 +135,7 @@ fn range_values(range: &Range) -> Result<Vec<Value>, String> {
         .all(|x| x.fract() == 0.0);
     let mut values: Vec<Value> = (0..count)
         .map(at)
-        // Ranges between whole numbers take whole numbers: frames and packets are counted.
+        // Ranges between integers yield integers, as frames and packets are counted.
         .map(|x| {
             if whole && x.abs() < 9e15 {
                 Value::from(x.round() as i64)
@@ -148,7 +148,7 @@ fn range_values(range: &Range) -> Result<Vec<Value>, String> {
     Ok(values)
 }
 
-/// Returns every combination of the loops and blocks, in the order of the file, the last one changing fastest.
+/// Returns every combination of the loops and blocks, in the order of the file, with the last one changing fastest.
 pub(crate) fn combinations(
     source: &Source,
     loops: &IndexMap<String, Spanned<toml::Value>>,
@@ -217,7 +217,7 @@ pub(crate) fn combinations(
     Ok(all)
 }
 
-/// Returns the values of a block's loop, in which a value may come again beside another one.
+/// Returns the values of a block's loop, in which a value may repeat.
 fn loop_values_of_zip(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -235,7 +235,7 @@ fn loop_values_of_zip(
     loop_values(source, value)
 }
 
-/// Fills texts in and decides conditions.
+/// Evaluator of templates and conditions.
 #[derive(Debug)]
 pub(crate) struct Templates {
     environment: Environment<'static>,
@@ -252,7 +252,7 @@ impl Templates {
         Self { environment }
     }
 
-    /// Names of variables that a text uses, with a dot for those of nodes: `nodes.device.address`.
+    /// Returns the names of variables that a template uses, with a dot for those of nodes: `nodes.device.address`.
     pub(crate) fn used(
         &self,
         source: &Source,
@@ -268,7 +268,7 @@ impl Templates {
         Ok(template.undeclared_variables(true).into_iter().collect())
     }
 
-    /// Names of variables that a condition or formula uses.
+    /// Returns the names of variables that a condition or formula uses.
     pub(crate) fn used_in_expression(
         &self,
         source: &Source,
@@ -281,7 +281,7 @@ impl Templates {
         Ok(expression.undeclared_variables(true).into_iter().collect())
     }
 
-    /// The text with its variables filled in.
+    /// Returns the template with its variables filled in.
     pub(crate) fn fill(&self, text: &str, values: &Value) -> Result<String, String> {
         if !is_template(text) {
             return Ok(text.to_owned());
@@ -310,7 +310,7 @@ impl Templates {
         Ok(value.is_true())
     }
 
-    /// Variables whose texts use others, all filled in.
+    /// Fills in all variables whose texts use others.
     pub(crate) fn resolve(
         &self,
         source: &Source,
@@ -321,7 +321,7 @@ impl Templates {
         for name in values.keys() {
             self.resolve_one(source, name, values, spans, &mut done, &mut Vec::new())?;
         }
-        // In the order of the file.
+        // The values are in the order of the file.
         Ok(values
             .keys()
             .filter_map(|name| Some((name.clone(), done.get(name)?.clone())))
@@ -383,12 +383,12 @@ impl Templates {
     }
 }
 
-/// Text as far as it may be long.
+/// Text output up to the maximum length.
 struct Limited(Vec<u8>);
 
 impl std::io::Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Also of one write that is too long there is enough to tell.
+        // Even a single write that is too long leaves enough text to report.
         let kept = bytes
             .len()
             .min((LONGEST_TEXT + 1).saturating_sub(self.0.len()));
@@ -404,14 +404,14 @@ impl std::io::Write for Limited {
     }
 }
 
-/// Returns how much memory values take, about, in bytes.
+/// Returns the approximate memory of values, bytes.
 pub(crate) fn size_of_values(values: &Values) -> usize {
     let of =
         |(name, value): (&String, &Value)| 64 + name.len() + value.as_str().map_or(0, str::len);
     values.iter().map(of).sum()
 }
 
-/// Says that there is no such variable.
+/// Returns the message that there is no such variable.
 pub(crate) fn unknown<'a>(
     source: &Source,
     span: std::ops::Range<usize>,
@@ -428,14 +428,14 @@ fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark))
 }
 
-/// Says what is wrong with a text or a formula.
+/// Returns the message about an error in a template or a formula.
 pub(crate) fn message(error: &minijinja::Error) -> String {
     error
         .detail()
         .map_or_else(|| error.kind().to_string(), ToOwned::to_owned)
 }
 
-/// A value as people read it.
+/// Returns a value as text.
 pub(crate) fn text_of(value: &Value) -> String {
     value
         .as_str()

@@ -81,7 +81,7 @@ fn published_archives_survive_seeded_noise() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("experiment_file", experiment_file::plan);
     corpus::replay("published_archive", published::archive);
 }

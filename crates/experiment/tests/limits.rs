@@ -1,4 +1,5 @@
-//! Experiment files that ask for more than a machine has: refused with the place and a number, never tried.
+//! Tests of experiment files that exceed a machine's resources: they are refused with the location and a number,
+//! without an attempt.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -13,7 +14,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn plans_that_nobody_could_run_are_refused_before_they_are_made() {
+fn plans_too_large_to_run_are_refused_before_expansion() {
     let letters = ["a", "b", "c", "d", "e", "f"];
     let loops: String = letters
         .iter()
@@ -75,7 +76,7 @@ fn texts_that_grow_beyond_all_bounds_are_refused() {
         "[variables]\n{chain}y5000 = 'x'\n[[step]]\nrun = '{{{{ y0 }}}}'\n"
     ));
     assert!(message.contains("deep"), "{message}");
-    // Loops in a text, and loops in those.
+    // Nested loops in a template.
     let turns = "{% for i in range(9999) %}".repeat(8) + "x" + &"{% endfor %}".repeat(8);
     let message = refusal(&format!("[[step]]\nrun = '{turns}'\n"));
     assert!(message.starts_with("e.toml:3:7: "), "{message}");

@@ -1,5 +1,5 @@
-//! Results folders and archives that mean harm: nothing outside them is read or written, nothing hangs, and one line says
-//! what is wrong.
+//! Tests of malicious results folders and archives: nothing outside them is read or written, nothing hangs, and one
+//! line reports the problem.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../fuzz/bodies/published.rs"]
@@ -17,7 +17,7 @@ use taut_experiment::{Results, evaluate, publish};
 const RECORD: &str = "runs/v1-r1/run.json";
 const LOG: &str = "runs/v1-r1/local/latency/latency.hlog";
 
-/// Results in `place/in` with some of their files changed; beside them `place/secret` that nobody may see or change.
+/// Makes results in `place/in` with some files changed, next to `place/secret`, which must not be read or changed.
 fn results(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let mut files = published::files();
@@ -43,7 +43,7 @@ fn publish_into(folder: &Path, out: PathBuf) -> Result<publish::Published, Strin
     publish::publish(folder, &options).map_err(|e| e.to_string())
 }
 
-/// Checks what is said of results that all commands refuse.
+/// Checks the message about results that all commands refuse.
 #[track_caller]
 fn refused(place: &Path, folder: &Path, part: &str) {
     let out = place.join("out");
@@ -117,7 +117,7 @@ fn names_of_files_that_lead_elsewhere_are_refused() {
         });
         refused(place.path(), &folder, "no name of a file inside");
     }
-    // Of facts about a node, and of a node.
+    // Facts about a node, and the node itself.
     for (word, with) in [
         ("0.json", "../../secret"),
         (r#"{"local""#, r#"{"../../out""#),
@@ -159,7 +159,7 @@ fn a_list_of_checksums_reads_nothing_but_its_folder() {
 
 #[test]
 fn links_in_a_folder_are_not_followed() {
-    // Each of the files that are read, and a folder above some.
+    // Each of the files that are read, and a parent folder of some.
     for name in [
         "state.json",
         "runs.jsonl",
@@ -180,7 +180,7 @@ fn links_in_a_folder_are_not_followed() {
         );
         assert!(!out.join("out").exists(), "{name}: {told:?}");
     }
-    // Facts that are a link are none.
+    // Facts behind a link are ignored.
     let (place, folder) = results(|_| {});
     let elsewhere = place.path().join("elsewhere");
     fs::rename(folder.join("nodes/0.json"), &elsewhere).unwrap();
@@ -198,7 +198,7 @@ fn links_in_a_folder_are_not_followed() {
 }
 
 #[test]
-fn a_report_is_written_into_the_folder_and_through_no_link() {
+fn reports_are_written_inside_their_folder_and_never_through_links() {
     let (place, folder) = results(|_| {});
     let target = place.path().join("secret");
     for name in ["report.html.partial", "metrics.csv.partial", "summary.json"] {
@@ -234,7 +234,7 @@ fn samples_are_looked_for_below_the_run_alone() {
 }
 
 #[test]
-fn files_that_an_experiment_names_are_none_of_the_results_own() {
+fn an_experiment_may_not_name_files_of_its_results() {
     for from in [
         "state.json",
         "runs.jsonl",
@@ -253,7 +253,7 @@ fn files_that_an_experiment_names_are_none_of_the_results_own() {
 
 #[test]
 fn files_too_large_to_be_what_they_say_are_refused() {
-    // Sparse: they take no room.
+    // The files are sparse, so they take no space.
     for name in ["state.json", "runs.jsonl", "experiment.toml", RECORD] {
         let (place, folder) = results(|_| {});
         let file = fs::OpenOptions::new()

@@ -1,4 +1,4 @@
-//! A body on wheels that moves: plays by itself in a browser, without a script.
+//! An animated body on wheels, which a browser plays without a script.
 
 use super::Chart;
 use super::svg::{Anchor, Path, number};
@@ -8,25 +8,25 @@ const GROUND: f64 = 196.0;
 /// Length of the body and radius of the wheel, px.
 const BODY: f64 = 128.0;
 const WHEEL: f64 = 18.0;
-/// Free room at either side, so that a body that lies stays in the figure.
+/// Margin at either side, so that a fallen body stays inside the figure.
 const ROOM: f64 = 160.0;
-/// Largest angle that a body is shown with while small ones are exaggerated, degrees.
+/// Largest angle that a body is drawn with while small angles are exaggerated, degrees.
 const SHOWN: f64 = 30.0;
-/// Frames beyond which only some are shown.
+/// Number of frames beyond which only some of them are drawn.
 const MOST_FRAMES: usize = 400;
 
-/// How things are at one moment; moments are equally far apart.
+/// The state at one moment; successive frames are equally far apart in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frame {
     /// Angle of the body from upright, degrees.
     pub angle: f64,
     /// Where the wheel is, m.
     pub position_m: f64,
-    /// Whether the lamp is on.
+    /// True while the lamp is on.
     pub lamp: bool,
 }
 
-/// By how much angles are exaggerated, so that they can be seen.
+/// Returns the factor that angles are exaggerated by, so that small ones are visible.
 pub fn exaggeration(frames: &[Frame]) -> u32 {
     let most = frames.iter().map(|frame| frame.angle.abs());
     let most = most.filter(|angle| angle.is_finite()).fold(0.0, f64::max);
@@ -34,14 +34,14 @@ pub fn exaggeration(frames: &[Frame]) -> u32 {
     [20, 10, 5, 2].iter().find(fits).copied().unwrap_or(1)
 }
 
-/// Draws it; `lamp` says what the lamp is for. It plays in so many seconds, over and over.
+/// Draws the animation, which lasts `seconds` and repeats; `lamp` is the label of the lamp.
 pub fn draw(chart: &Chart<'_>, frames: &[Frame], seconds: f64, lamp: &str) -> String {
     let mut svg = chart.svg(HEIGHT);
     let width = chart.width();
     svg.line((0.0, GROUND), (width, GROUND), &[("class", "mark")]);
     let factor = exaggeration(frames);
     let every = frames.len().div_ceil(MOST_FRAMES).max(1);
-    // A lamp that is on for a short time is seen as well.
+    // Keeps a short flash of the lamp visible although frames are skipped.
     let shown: Vec<Frame> = frames
         .chunks(every)
         .map(|chunk| Frame {
@@ -56,7 +56,7 @@ pub fn draw(chart: &Chart<'_>, frames: &[Frame], seconds: f64, lamp: &str) -> St
             (from.min(it), to.max(it))
         });
     let room = (width - 2.0 * ROOM).max(1.0);
-    // As many px as a metre may have without the body looking as if it slid on ice.
+    // Upper limit of px per metre: with more, the body would look as if it slid on ice.
     let scale = if to > from {
         (room / (to - from)).min(600.0)
     } else {
@@ -155,14 +155,14 @@ mod tests {
             assert_eq!(values.split(';').count(), 10, "{values}");
         }
         assert_eq!(values[2].matches("#d55e00").count(), 1);
-        // A degree is hard to see.
+        // An angle of one degree is hard to see without exaggeration.
         assert_eq!(exaggeration(&frames), 20);
         assert!(values[1].starts_with("-20;0;20;"), "{}", values[1]);
         assert_eq!(svg, drawn(&frames), "the same input gives the same bytes");
     }
 
     #[test]
-    fn long_runs_are_thinned_and_no_lamp_is_lost_and_nonsense_is_drawn_somewhere() {
+    fn long_animations_are_thinned_without_losing_lamps_or_drawing_nan() {
         let mut frames = vec![
             Frame {
                 angle: 50.0,

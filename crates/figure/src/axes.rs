@@ -22,25 +22,25 @@ pub struct Panel {
     pub y: Scale,
 }
 
-/// Which labels a panel carries besides its grid.
+/// The labels that a panel carries besides its grid.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Labels<'a> {
     /// Title under the x axis; its tick labels are shown only with one.
     pub x: Option<&'a str>,
     /// Title along the y axis.
     pub y: Option<&'a str>,
-    /// Labelled y ticks wanted; none for rows that are named, not numbered.
+    /// Number of labelled y ticks wanted; 0 for rows that have names instead of numbers.
     pub y_ticks: usize,
-    /// Labelled x ticks wanted.
+    /// Number of labelled x ticks wanted.
     pub x_ticks: usize,
 }
 
 /// Size of a tick label, px (`.tick` in svg.rs).
 const TICK_SIZE: f64 = 11.0;
-/// Room between two tick labels, px.
+/// Gap between two tick labels, px.
 const TICK_GAP: f64 = 8.0;
 
-/// How the hover read-out looks for values in a panel.
+/// How the hover read-out finds the values in a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hover {
     /// All series at the pointer's x.
@@ -106,7 +106,7 @@ impl Panel {
         svg.close();
     }
 
-    /// States in the middle of the panel why it has no data.
+    /// Writes the reason why the panel has no data in its middle.
     pub fn empty(&self, svg: &mut Svg, why: &str) {
         svg.text(
             (
@@ -119,7 +119,7 @@ impl Panel {
         );
     }
 
-    /// The ticks of the x axis, from the left; a label that would run into the one before it is left out.
+    /// Returns the ticks of the x axis from the left, without labels that would run into the one before.
     fn x_ticks(&self, wanted: usize) -> Vec<Tick> {
         let mut ticks = self.x.ticks(wanted);
         let mut taken = f64::NEG_INFINITY;
@@ -200,7 +200,7 @@ impl Panel {
     }
 }
 
-/// Left edge and width of each of `count` columns, with `left` px before and `right` px after each.
+/// Returns the left edge and width of each of `count` columns, with `left` px before and `right` px after each.
 pub fn columns(count: usize, left: f64, right: f64) -> Vec<(f64, f64)> {
     let each = WIDTH / count.max(1) as f64;
     (0..count)
@@ -230,7 +230,7 @@ mod tests {
     use taut_measure::quantity::Quantity;
 
     #[test]
-    fn labels_of_the_x_axis_do_not_overlap_in_any_width() {
+    fn x_axis_labels_do_not_overlap_at_any_width() {
         let scales = [
             Scale::nines(10_000_000),
             Scale::log(Quantity::TimeNs, [700.0, 2e8]),

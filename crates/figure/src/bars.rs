@@ -1,4 +1,4 @@
-//! One figure per thing as bars, in groups, with the spread over the repetitions.
+//! Bar charts: one value per item, in groups, with the spread over the repetitions.
 
 use taut_measure::quantity::Quantity;
 
@@ -10,28 +10,28 @@ use super::{Chart, Column, Series, rows};
 /// One bar.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Whose.
+    /// Label and style of the bar.
     pub series: Series,
-    /// Smallest, median and largest over the repetitions, or why there is none.
+    /// Smallest value, median and largest value over the repetitions, or the reason why there is none.
     pub spread: Result<[f64; 3], String>,
-    /// Whether the value may be higher than what was found.
+    /// True if the real value may be higher than the value found.
     pub at_least: bool,
 }
 
-/// What the bars show.
+/// Names, quantity and axis of a bar chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     /// Name of the file.
     pub name: &'static str,
-    /// Title for those who cannot see it.
+    /// Title for screen readers.
     pub title: &'static str,
     /// Title of the axis.
     pub x_title: &'static str,
-    /// What the values are.
+    /// The quantity of the values.
     pub quantity: Quantity,
-    /// Whether the axis is logarithmic; else it begins at zero.
+    /// True for a logarithmic axis; a linear one begins at zero.
     pub logarithmic: bool,
-    /// A value in words.
+    /// Formats a value as text.
     pub text: fn(f64) -> String,
 }
 
@@ -46,7 +46,7 @@ pub fn draw(figure: &Figure, groups: &[Column<Item>]) -> String {
     let items = groups.iter().flat_map(|group| &group.items);
     let values = items.filter_map(|item| item.spread.as_ref().ok()).flatten();
     let x = if figure.logarithmic {
-        // Room below the smallest, or its bar would have no length.
+        // The axis begins below the smallest value, as its bar would have no length otherwise.
         Scale::log(figure.quantity, values.flat_map(|v| [*v, v / 2.0]))
     } else {
         Scale::linear_from_zero(figure.quantity, values.copied())

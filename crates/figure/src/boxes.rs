@@ -6,10 +6,10 @@ use super::svg::{Anchor, Svg};
 use super::{Axis, Chart, Column, rows};
 use taut_measure::quantity::{Quantity, count};
 
-/// Ends of the whiskers.
+/// Quantiles at the ends of the whiskers.
 const WHISKERS: [f64; 2] = [0.01, 0.99];
 
-/// What a box shows.
+/// The values that a box shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Marks {
     whiskers: [f64; 2],
@@ -28,8 +28,8 @@ impl Marks {
     }
 }
 
-/// Draws groups of boxes over one axis; a group without heading has no line for it. `of` is what was
-/// counted ("packets", "runs").
+/// Draws groups of boxes over one axis; a group without heading has no line for it. `of` names the values counted
+/// ("packets", "runs").
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, groups: &[Column<Item<'_>>]) -> String {
     let marks = groups
         .iter()
@@ -79,7 +79,7 @@ fn draw_box(svg: &mut Svg, panel: &Panel, quantity: Quantity, of: &str, item: &I
     }
     let (from, to) = (panel.px(low), panel.px(high));
     let corner = (from, y - 7.0);
-    // White below, so that neither whisker nor grid shows through.
+    // A white box below hides whisker and grid.
     svg.rect(corner, (to - from, 14.0), &[("fill", "#fff")]);
     svg.rect(
         corner,

@@ -1,4 +1,4 @@
-//! Cumulative distribution: which share of packets, or of runs, took at most how long, or longer.
+//! Cumulative distributions: the fraction of packets, or of runs, that took at most, or at least, a given time.
 
 use super::axes::{Hover, Labels, Panel, columns};
 use super::chart::{Axis, Chart};
@@ -8,26 +8,26 @@ use super::svg::{Anchor, Path, Svg};
 use super::{Column, Series, WIDTH, legend};
 use taut_measure::quantity::Quantity;
 
-/// Single points of a distribution that others published: the value, the share of [`Share::AtMost`].
+/// Single points of a published distribution: each a value and its fraction ([`Share::AtMost`]).
 pub struct Published {
-    /// Their name in the legend, and their style.
+    /// Their label in the legend, and their style.
     pub series: Series,
-    /// Value and share, each.
+    /// Pairs of value and fraction.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Which share is drawn.
+/// The fraction that is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// At most the value: rises from 0 to 1.
+    /// The fraction at or below the value: rises from 0 to 1.
     AtMost,
-    /// At least the value, on a logarithmic axis: falls from 1, and shows the tail.
+    /// The fraction at or above the value, on a logarithmic axis: falls from 1, and shows the tail.
     AtLeast,
 }
 
 const PANEL_HEIGHT: f64 = 260.0;
 
-/// Draws the distributions of several series over one axis; `of` is what was counted ("packets", "runs").
+/// Draws the distributions of several series over one axis; `of` names the values counted ("packets", "runs").
 pub fn chart(
     chart: &Chart<'_>,
     axis: Axis<'_>,
@@ -102,7 +102,7 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     svg.finish()
 }
 
-/// From all down to a single one of the most that any series has.
+/// Returns an axis from 1 down to one value of the largest series.
 fn tail_scale(items: &[Item<'_>]) -> Scale {
     let most = items.iter().map(|item| item.values.count()).max();
     let most = most.unwrap_or(0).max(10) as f64;
@@ -163,7 +163,7 @@ fn draw_published(
     }
 }
 
-/// Corners of the distribution's staircase: the value, the share.
+/// Returns the corners of the distribution's staircase as pairs of value and fraction.
 fn points<'a>(values: &Distribution<'a>, share: Share) -> impl Iterator<Item = (f64, f64)> + 'a {
     let total = values.count();
     let mut below = 0;
@@ -172,14 +172,14 @@ fn points<'a>(values: &Distribution<'a>, share: Share) -> impl Iterator<Item = (
         below += step.count;
         let at = |below: u64| match share {
             Share::AtMost => below as f64 / total as f64,
-            // At the largest there is itself.
+            // The largest value itself is at or above itself.
             Share::AtLeast => (total - below).max(1) as f64 / total as f64,
         };
         [(step.low, at(before)), (step.high, at(below))]
     })
 }
 
-/// Leaves out points less than one and a half pixels from the one before, which a line is wide, but for the last.
+/// Skips points closer to the one before than the line is wide (1.5 px), except the last point.
 fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut last = None;
@@ -252,7 +252,7 @@ mod tests {
         for share in [Share::AtMost, Share::AtLeast] {
             let chart = Chart::new("c", "t", "d");
             let svg = super::chart(&chart, axis, share, "packets", &items, &published);
-            // Both points, and the sign of the legend.
+            // Counts both points, and the marker in the legend.
             assert_eq!(svg.matches("class=\"published\"").count(), 3, "{share:?}");
             assert!(
                 svg.contains("published: there|90.0 % at most 2.00 ms"),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn thinning_keeps_a_point_for_each_width_of_a_line_and_both_ends() {
+    fn thinning_leaves_one_point_per_line_width_and_both_ends() {
         let fine = (0..=10_000).map(|i| (f64::from(i) / 100.0, 0.0));
         let line = thinned(fine);
         assert!((60..=68).contains(&line.len()), "{}", line.len());

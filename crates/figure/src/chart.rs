@@ -1,5 +1,5 @@
-//! A figure of one panel at any width: its names, its axes and where legend and panel lie. What is drawn
-//! in the panel is up to the kind of figure.
+//! A figure of one panel at any width: its names, its axes, and the positions of legend and panel. Each kind of figure
+//! draws the data in the panel itself.
 
 use super::axes::{Hover, Labels, Panel};
 use super::scale::Scale;
@@ -10,11 +10,11 @@ use taut_measure::quantity::Quantity;
 /// Names and size of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chart<'a> {
-    /// Makes its ids unique on a page.
+    /// Name of the figure, which makes its ids unique on a page.
     pub name: &'a str,
-    /// For who cannot see it.
+    /// Title for screen readers.
     pub title: &'a str,
-    /// The same, longer.
+    /// Longer description for screen readers.
     pub description: &'a str,
     /// Width, px; at least 300.
     pub width: f64,
@@ -23,18 +23,18 @@ pub struct Chart<'a> {
 /// An axis that fits itself to the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Axis<'a> {
-    /// What is on it, and the unit of a [`Quantity::Number`].
+    /// Title of the axis, and the unit of a [`Quantity::Number`].
     pub title: &'a str,
-    /// What the values are, and so how they read.
+    /// The quantity of the values, which decides how they are formatted.
     pub quantity: Quantity,
-    /// Equal ratios equally far apart: for values over several powers of ten, all above zero.
+    /// True for a logarithmic axis: for values over several powers of ten, all above zero.
     pub log: bool,
 }
 
 const RIGHT: f64 = 26.0;
 
 impl Axis<'_> {
-    /// The axis laid out for the values.
+    /// Returns the axis fitted to the values.
     pub(super) fn scale(&self, values: impl IntoIterator<Item = f64>) -> Scale {
         let doubles = matches!(self.quantity, Quantity::Bytes | Quantity::Packets);
         if self.log && doubles {
@@ -48,7 +48,7 @@ impl Axis<'_> {
 }
 
 impl<'a> Chart<'a> {
-    /// A figure as wide as a page ([`super::WIDTH`]).
+    /// Returns a figure as wide as a page ([`super::WIDTH`]).
     pub fn new(name: &'a str, title: &'a str, description: &'a str) -> Self {
         Chart {
             name,
@@ -66,7 +66,7 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// An empty document as high as it must be.
+    /// Returns an empty document of this height.
     pub(super) fn svg(&self, height: f64) -> Svg {
         Svg::new(
             self.name,
@@ -113,7 +113,7 @@ impl<'a> Chart<'a> {
     }
 }
 
-/// Room that the labels and the title of a y axis need, px.
+/// Returns the width that labels and title of a y axis need, px.
 pub(super) fn left_of(y: &Scale, ticks: usize) -> f64 {
     let labels = y.ticks(ticks).into_iter().filter_map(|tick| tick.label);
     let widest = labels

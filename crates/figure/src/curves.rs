@@ -12,20 +12,20 @@ use taut_measure::quantity::Quantity;
 /// A point of a curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Where it lies.
+    /// Its x value.
     pub x: f64,
-    /// Smallest, middle and largest over the repetitions.
+    /// Smallest value, median and largest value over the repetitions.
     pub y: [f64; 3],
-    /// What the pointer reads there, lines separated by `|`.
+    /// Text of the hover read-out, lines separated by `|`.
     pub tip: String,
 }
 
 /// A curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Whose.
+    /// Label and style of the curve.
     pub series: Series,
-    /// By rising x.
+    /// The points in order of rising x.
     pub points: Vec<Point>,
 }
 
@@ -36,7 +36,7 @@ pub struct Part<'a> {
     pub title: &'a str,
     /// Its y axis.
     pub y: Scale,
-    /// What was measured.
+    /// The measured curves.
     pub curves: Vec<Curve>,
     /// Models and published figures: points joined by a thin line, with a name.
     pub models: Vec<Curve>,
@@ -45,9 +45,9 @@ pub struct Part<'a> {
 /// How the spread over the repetitions is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// As a shaded band along the curve.
+    /// A shaded band along the curve.
     Band,
-    /// As a bar at each point: for few points, or where bands would cover each other.
+    /// A bar at each point: for few points, or where bands would cover each other.
     Bars,
 }
 
@@ -64,13 +64,13 @@ pub struct Figure<'a> {
     pub parts: Vec<Part<'a>>,
     /// How spread is drawn.
     pub extent: Extent,
-    /// Values of x to mark, with a word each.
+    /// Values of x to mark with a vertical, each with its label.
     pub verticals: Vec<(f64, String)>,
-    /// A line below.
+    /// A note below the figure.
     pub note: String,
 }
 
-/// How often intervals are to cover the median, from six runs on.
+/// Probability that an interval covers the median, from six runs on.
 const CONFIDENCE: f64 = 0.95;
 
 const RIGHT: f64 = 26.0;
@@ -78,8 +78,8 @@ const GAP: f64 = 26.0;
 const Y_TICKS: usize = 6;
 
 impl Point {
-    /// The median over some runs with its interval, which with fewer than six runs is their range. `x` reads as `of_x`, the values as `of_y`. `None` without values or with
-    /// such as are no numbers.
+    /// Returns the median over some runs with its interval; with fewer than six runs the interval is their range. The
+    /// read-out formats `x` as `of_x` and the values as `of_y`. Returns `None` without values, or if one is not finite.
     pub fn of_runs(x: f64, of_x: Quantity, values: &[f64], of_y: Quantity) -> Option<Point> {
         let found = median_interval(values, CONFIDENCE).filter(|_| x.is_finite())?;
         Some(Point {
@@ -144,7 +144,7 @@ pub fn draw(figure: &Figure<'_>) -> String {
     } else {
         220.0
     };
-    // Words at the verticals stand above the first panel.
+    // Labels of the verticals are above the first panel.
     let words = if figure.verticals.is_empty() {
         0.0
     } else {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_point_has_a_mark_and_a_tip_and_thresholds_inside_have_a_word() {
+    fn every_point_has_a_tip_and_inner_thresholds_have_labels() {
         let svg = figure(vec![curve(
             "a",
             &[(4096.0, 1.0), (8192.0, 2.0), (65536.0, 9.0)],
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_of_runs_tells_an_interval_only_where_there_is_one() {
+    fn a_point_shows_an_interval_only_with_enough_runs() {
         let of = |values: &[f64]| {
             Point::of_runs(2e6, Quantity::RatePps, values, Quantity::TimeNs).unwrap()
         };

@@ -1,4 +1,4 @@
-//! The values of one series as a distribution, in memory that does not grow with packets.
+//! The values of one series as a distribution, in memory whose size is independent of the number of packets.
 
 use super::Series;
 use taut_measure::LatencyHistogram;
@@ -9,14 +9,14 @@ use taut_measure::rank::nearest_rank;
 pub enum Distribution<'a> {
     /// Latencies of packets, ns.
     Latency(&'a LatencyHistogram),
-    /// One value per run or the like, sorted ascending, all finite.
+    /// One value per run or similar, sorted ascending, all finite.
     Sorted(&'a [f64]),
 }
 
 /// A series and its values.
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
-    /// Whose.
+    /// Label and style of the series.
     pub series: Series,
     /// The values.
     pub values: Distribution<'a>,
@@ -31,7 +31,7 @@ pub(super) struct Step {
 }
 
 impl<'a> Distribution<'a> {
-    /// Values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         match self {
             Distribution::Latency(latency) => latency.count(),
@@ -39,7 +39,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// The value at quantile `q` by nearest rank; `None` without values.
+    /// Returns the value at quantile `q` by nearest rank; `None` without values.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         match self {
             Distribution::Latency(latency) => latency.quantile(q).map(|ns| ns as f64),
@@ -50,7 +50,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// Arithmetic mean; `None` without values.
+    /// Returns the arithmetic mean; `None` without values.
     pub fn mean(&self) -> Option<f64> {
         match self {
             Distribution::Latency(latency) => latency.mean_ns(),
@@ -59,14 +59,14 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// The smallest and the largest value, if there are any.
+    /// Returns the smallest and the largest value, if there are any.
     pub(super) fn ends(&self) -> impl Iterator<Item = f64> + use<> {
         [self.quantile(0.0), self.quantile(1.0)]
             .into_iter()
             .flatten()
     }
 
-    /// The values, lowest first, in groups that are as narrow as known.
+    /// Returns the values, lowest first, in the narrowest groups known.
     pub(super) fn steps(&self) -> Box<dyn Iterator<Item = Step> + 'a> {
         match *self {
             Distribution::Latency(latency) => {

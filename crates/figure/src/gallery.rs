@@ -1,4 +1,4 @@
-//! Every kind of figure with made-up data, narrow and wide: nothing overlaps, nothing is lost.
+//! Tests of every kind of figure with synthetic data, narrow and wide: nothing overlaps, nothing is lost.
 
 use super::cdf::Share;
 use super::curves::{Curve, Extent, Point};
@@ -64,7 +64,7 @@ fn groups<'a>(items: &[Item<'a>]) -> [Column<Item<'a>>; 2] {
     })
 }
 
-/// All kinds at a width: name, document.
+/// Returns all kinds at one width as pairs of name and document.
 fn all(width: f64) -> Vec<(&'static str, String)> {
     let chart = |name| made_up(name, width);
     let mut figures = figures_of_packets(width);
@@ -79,7 +79,7 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
     figures
 }
 
-/// Returns the names and the size of a figure with made-up data.
+/// Returns the names and the size of a figure with synthetic data.
 fn made_up(name: &'static str, width: f64) -> Chart<'static> {
     Chart {
         width,
@@ -190,7 +190,7 @@ fn lines(chart: &Chart<'_>, extent: Extent) -> String {
     curves::chart(chart, rate, time(false), extent, curves)
 }
 
-/// Draws clouds of many points, of some, and of few.
+/// Draws a cloud of many points, one of some, and one of few.
 fn scattered(chart: &Chart<'_>) -> String {
     let mut random = Rng::with_seed(9);
     let cloud: Vec<Vec<(f64, f64)>> = (0..3)
@@ -242,7 +242,7 @@ fn heat_map(chart: &Chart<'_>) -> String {
     heat::chart(chart, time(true), &x, &y, &cells)
 }
 
-/// Rows of three parts, one of which is not known in the second.
+/// Draws rows of three parts, one of which is unknown in the second row.
 fn stacked(chart: &Chart<'_>, axis: Axis<'_>) -> String {
     let item = |index: usize| stack::Item {
         series: series(index),
@@ -260,7 +260,7 @@ fn stacked(chart: &Chart<'_>, axis: Axis<'_>) -> String {
     stack::chart(chart, axis, &parts, &[column])
 }
 
-/// Where the upright texts of a document stand: left, right, baseline, text.
+/// Returns the position of each upright text of a document: left, right, baseline, text.
 fn texts(svg: &str) -> Vec<(f64, f64, f64, String)> {
     let attribute = |tag: &str, name: &str| -> Option<String> {
         let from = tag.find(&format!(" {name}=\""))? + name.len() + 3;
@@ -339,7 +339,7 @@ fn every_series_is_drawn_told_and_finite() {
             assert!(svg.contains(&format!("<title>{label}")), "{name}: {label}");
             assert!(svg.contains(series.style.colour), "{name}: {label}");
         }
-        // One of two things compared is dashed in every kind that draws lines.
+        // Every kind that draws lines dashes one of the two compared series.
         assert!(svg.contains("stroke-dasharray=\"5 4\""), "{name}");
     }
 }
@@ -395,7 +395,7 @@ fn no_data_and_senseless_data_are_figures_that_say_so() {
     ] {
         assert!(svg.contains("no data") && !svg.contains("NaN"), "{svg}");
     }
-    // A single value, and ones that a logarithmic axis has no place for.
+    // A single value, and values that a logarithmic axis cannot show.
     for values in [[5.0].as_slice(), &[-1.0, 0.0, 3.0], &[0.0]] {
         let item = Item {
             series: series(0),

@@ -1,5 +1,5 @@
-//! Histograms of the gaps between packets, one panel per generator and a column per rate, from no gap to
-//! three times the one asked for. After Gallenmüller 2021, figures 3.3 and 3.4.
+//! Histograms of the gaps between packets, one panel per generator and a column per rate, from no gap to three times
+//! the requested gap. After Gallenmüller 2021, figures 3.3 and 3.4.
 
 use taut_measure::quantity::{self, Quantity};
 
@@ -11,13 +11,13 @@ use super::{Column, Series, WIDTH, legend};
 /// One generator's gaps at one rate.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Whose.
+    /// Label and style of the generator.
     pub series: Series,
-    /// The gap asked for, ns.
+    /// The requested gap, ns.
     pub asked_ns: f64,
-    /// Share of the gaps in each bin; the last one has all that are longer. Empty for no data.
+    /// Fraction of the gaps in each bin; the last bin holds all longer gaps. Empty without data.
     pub shares: Vec<f64>,
-    /// What else to say in the panel.
+    /// A note in the panel.
     pub note: String,
 }
 
@@ -25,7 +25,7 @@ const PANEL_HEIGHT: f64 = 64.0;
 const ROW_HEIGHT: f64 = PANEL_HEIGHT + 34.0;
 const TOP: f64 = 36.0;
 
-/// Draws the figure; `bins_per_gap` bins are as wide as the asked gap.
+/// Draws the figure; the requested gap is `bins_per_gap` bins wide.
 pub fn draw(name: &str, bins_per_gap: usize, columns_of: &[Column<Item>]) -> String {
     let rows = columns_of.iter().map(|c| c.items.len()).max().unwrap_or(0);
     let height = TOP + rows as f64 * ROW_HEIGHT + 34.0;

@@ -1,5 +1,5 @@
-//! Heat maps: a value for each pair of two variables, as a colour and as a number. Colours are those of
-//! viridis (van der Walt and Smith 2015): even, ordered in grey print too, and told by the colour-blind.
+//! Heat maps: a value for each pair of two variables, as a colour and as a number. The colours are viridis (van der
+//! Walt and Smith 2015): perceptually even, ordered in grey print too, and distinguishable by colour-blind readers.
 
 use super::svg::{Anchor, Svg, shortened, text_width};
 use super::{Axis, Chart, Scale};
@@ -8,7 +8,7 @@ use taut_measure::quantity::Quantity;
 /// One of the two variables: its title and its values in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side {
-    /// What varies.
+    /// Name of the variable.
     pub title: String,
     /// Its values as text.
     pub labels: Vec<String>,
@@ -29,8 +29,8 @@ const COLOURS: [[u8; 3]; 10] = [
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 50.0;
 
-/// Draws `cells`, a row per label of `y` (from the top) with a value per label of `x`; what is absent or no
-/// number is hatched. `value` says what the values are, and if their colours go by ratio.
+/// Draws `cells`: a row per label of `y` (from the top), with a value per label of `x`. Cells without a finite value
+/// are hatched. `value` is the axis of the values; if it is logarithmic, colours follow ratios.
 pub fn chart(
     chart: &Chart<'_>,
     value: Axis<'_>,
@@ -83,7 +83,7 @@ pub fn chart(
         let middle = TOP + (row as f64 + 0.5) * high + 3.8;
         svg.text((left - 7.0, middle), Anchor::End, "tick", &label);
     }
-    // Labels wider than their columns are cut, but not to less than three letters.
+    // Labels wider than their columns are shortened, but not to less than three letters.
     let room = wide.max(36.0) - 6.0;
     let cut: Vec<String> = x
         .labels
@@ -105,7 +105,7 @@ pub fn chart(
     svg.finish()
 }
 
-/// Which labels to show so that they do not meet: all, or every second, third and so on.
+/// Returns the indices of the labels to draw so that they do not overlap: all, every second, every third and so on.
 fn every(labels: &[String], size: impl Fn(&str) -> f64, room: f64) -> impl Iterator<Item = usize> {
     let widest = labels.iter().map(|label| size(label)).fold(0.0, f64::max);
     let step = (widest / room.max(1.0)).ceil().max(1.0) as usize;
@@ -120,7 +120,7 @@ fn cell(
     (wide, high): (f64, f64),
     found: Option<f64>,
 ) {
-    // Neighbours overlap a little, or the page would show through between them.
+    // Neighbours overlap a little, as gaps between them would show the page.
     let size = (wide + 0.4, high + 0.4);
     let Some(found) = found else {
         svg.rect((x, y), size, &[("fill", "#f2f2f2")]);
@@ -130,7 +130,7 @@ fn cell(
     let (fill, ink) = colours.at(found);
     svg.rect((x, y), size, &[("fill", &fill)]);
     let texts = [quantity.text(found), quantity.tick(found)];
-    // The whole number small rather than a short one, and none rather than one that cannot be read.
+    // A number is drawn in a small size rather than shortened, and not at all where it would be illegible.
     let fits =
         |text: &String, size: f64| text_width(text, size) + 2.0 <= wide && size + 2.0 <= high;
     let fitting = [11.0, 9.0].into_iter().find_map(|size| {
@@ -177,7 +177,7 @@ impl Colours {
         Colours { range }
     }
 
-    /// The colour of a value, and that of a number written on it.
+    /// Returns the colour of a value, and the colour of a number on it.
     fn at(&self, value: f64) -> (String, &'static str) {
         let place = self.range.place(value);
         let place = if place.is_finite() { place } else { 0.0 };
@@ -189,14 +189,14 @@ impl Colours {
             f64::from(from) + part * (f64::from(to) - f64::from(from))
         };
         let [red, green, blue] = [channel(0), channel(1), channel(2)];
-        // Perceived lightness (Rec. 601 weights) decides which ink is read.
+        // The perceived lightness (Rec. 601 weights) decides the colour of the number.
         let light = 0.299 * red + 0.587 * green + 0.114 * blue;
         let ink = if light > 125.0 { "#000" } else { "#fff" };
         let (red, green, blue) = (red.round() as u8, green.round() as u8, blue.round() as u8);
         (format!("#{red:02x}{green:02x}{blue:02x}"), ink)
     }
 
-    /// The bar that tells colours' values, from `left` to `right` px.
+    /// Draws the bar that maps colours to values, from `left` to `right` px.
     fn key(&self, svg: &mut Svg, value: Axis<'_>, left: f64, right: f64) {
         const STEPS: u32 = 40;
         let title = shortened(value.title, 12.0, right - left);

@@ -12,7 +12,7 @@ use super::{Column, Series, WIDTH};
 /// One device's jitter.
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
-    /// Whose.
+    /// Label and style of the device.
     pub series: Series,
     /// Absolute differences of successive latencies, ns.
     pub jitter: &'a LatencyHistogram,

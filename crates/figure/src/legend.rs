@@ -1,4 +1,4 @@
-//! Legends: a strip above the plot, or labels at the lines' ends pushed apart where they would meet.
+//! Legends: a strip above the plot, or labels at the ends of the lines, moved apart where they would overlap.
 
 use super::axes::Panel;
 use super::svg::{Anchor, Svg, shortened, text_width};
@@ -32,7 +32,7 @@ pub fn strip(svg: &mut Svg, corner: (f64, f64), width: f64, series: &[&Series]) 
     }
 }
 
-/// The height that [`strip`] will take.
+/// Returns the height of the strip that [`strip`] draws.
 pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
     strip(
         &mut Svg::new("", 0.0, 0.0, "", ""),
@@ -42,7 +42,8 @@ pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
     )
 }
 
-/// The keys of every column, and the height of the highest of their strips; `bounds` are left edges and widths of the columns.
+/// Draws the keys of every column and returns the height of the highest strip; `bounds` are left edges and widths of
+/// the columns.
 pub fn strips<'a, T>(
     columns: &'a [Column<T>],
     bounds: &[(f64, f64)],
@@ -87,8 +88,8 @@ fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
     );
 }
 
-/// Writes labels right of `x`, each as near as possible to its wanted height (px), at least one
-/// line apart and within `top..=bottom`; a thin line leads from the data to a label that moved.
+/// Writes labels right of `x`, each as near as possible to its wanted height (px). Labels stay at least one line apart
+/// and within `top..=bottom`; a thin line leads from the data to a label that moved.
 pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Series)]) {
     let mut order: Vec<&(f64, &Series)> = ends.iter().collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -112,11 +113,10 @@ pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Seri
     }
 }
 
-/// Moves rising positions so that neighbours are `gap` apart, staying within the bounds if there is
-/// room.
+/// Moves rising positions so that neighbours are `gap` apart, within the bounds if there is enough space.
 fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut placed: Vec<f64> = wanted.to_vec();
-    // Relax: neighbours too close push each other equally; bounds hold the outermost.
+    // Relaxation: neighbours that are too close push each other equally; the bounds limit the outermost.
     for _ in 0..200 {
         for index in 1..placed.len() {
             let overlap = gap - (placed[index] - placed[index - 1]);

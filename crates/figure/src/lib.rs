@@ -1,16 +1,16 @@
-//! What people see of results: figures as stand-alone SVG files, and tables for terminals.
+//! Figures of results as stand-alone SVG files, and tables for terminals.
 //!
 //! The types to know:
 //!
-//! - [`Series`] and its [`Style`]: what a line, a panel or a bar shows, and how it is told from the others.
-//! - [`Column`]: things of one kind under a heading, set side by side with other columns.
+//! - [`Series`] and its [`Style`]: label and look of a line, a panel or a bar.
+//! - [`Column`]: items of one kind under a heading, set side by side with other columns.
 //! - [`Chart`] and its two [`Axis`]: titles, units and limits of a figure with one panel.
 //!
 //! One file per kind of plot: its `draw` takes plain numbers and returns an SVG document, and knows nothing of
-//! experiments. `axes.rs` makes panels, [`Scale`] their ticks, `svg.rs` writes the text; a report's script shows the values
-//! under the pointer. The same input gives the same bytes. Sizes are px; a figure is [`WIDTH`] wide unless its chart says
-//! otherwise, and as high as it must be. Numbers are written by [`taut_measure::quantity`]. [`table`] lays out tables for
-//! terminals.
+//! experiments. `axes.rs` makes panels, [`Scale`] their ticks, `svg.rs` writes the text; a report's script shows the
+//! values under the pointer. The same input yields the same bytes. Sizes are px; a figure is [`WIDTH`] wide unless its
+//! chart says otherwise, and as high as it must be. Numbers are written by [`taut_measure::quantity`]. [`table`] lays
+//! out tables for terminals.
 //!
 //! Begin with `chart.rs`, then `scatter.rs`, then `axes.rs`.
 
@@ -53,20 +53,20 @@ pub use style::Style;
 /// Width of every figure, px.
 pub const WIDTH: f64 = 1000.0;
 
-/// What a line, a panel or a bar shows, and how it is told from the others.
+/// Label and look of a line, a panel or a bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Name shown beside it.
+    /// Label of the series.
     pub label: String,
     /// Colour, dashes and marker.
     pub style: Style,
 }
 
-/// Things of one kind under a heading, set side by side with other columns.
+/// Items of one kind under a heading, side by side with other columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column<T> {
-    /// What they have in common.
+    /// The heading.
     pub heading: String,
-    /// The things, top to bottom.
+    /// The items, top to bottom.
     pub items: Vec<T>,
 }

@@ -1,5 +1,5 @@
-//! Lines without marks over one axis, and areas stacked on each other: what a model says, point by point. A page's script may move
-//! them, as each states its name.
+//! Lines without marks over one axis, and stacked areas: the values of a model, point by point. Each line states its
+//! name, so that a page's script can move it.
 
 use super::axes::Hover;
 use super::scale::Scale;
@@ -9,13 +9,13 @@ use super::{Chart, Series};
 /// A line, or the upper edge of an area.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Whose.
+    /// Label and style of the line.
     pub series: Series,
-    /// By rising x.
+    /// The points in order of rising x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws lines. `level` are values of y across the whole panel, such as limits, with a word each.
+/// Draws lines. Each `level` is a y value, such as a limit, drawn across the whole panel with its label.
 pub fn draw(
     chart: &Chart<'_>,
     x: (Scale, &str),
@@ -52,7 +52,7 @@ pub fn draw(
     })
 }
 
-/// Draws areas from the bottom up, each on the ones before; `lines` have their own heights, not the sums.
+/// Draws stacked areas from the bottom up; `lines` have absolute heights, not sums.
 pub fn stacked(chart: &Chart<'_>, x: (Scale, &str), y: (Scale, &str), lines: &[Line]) -> String {
     let keys: Vec<&Series> = lines.iter().map(|line| &line.series).collect();
     chart.draw(Hover::Nearest, x, y, &keys, |svg, panel| {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_its_name_and_a_level_outside_is_left_out() {
+    fn a_line_has_a_label_and_outlying_levels_are_omitted() {
         let (x, y) = scales();
         let levels = [(0.5, "half".to_owned()), (7.0, "beyond".to_owned())];
         let svg = draw(

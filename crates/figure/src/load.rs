@@ -1,5 +1,5 @@
-//! Average and maximum latency over offered rate, with the highest loss-free rate marked.
-//! After Stylianopoulos et al., DEBS 2020, figure 4.
+//! Average and maximum latency over offered rate, with the highest loss-free rate marked. The layout follows
+//! Stylianopoulos et al., DEBS 2020, figure 4.
 
 use taut_measure::quantity::{Quantity, rate, share, time};
 
@@ -11,9 +11,9 @@ use super::{Column, Series, WIDTH, legend};
 /// One device under rising load.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Whose.
+    /// Label and style of the device.
     pub series: Series,
-    /// By rising rate.
+    /// The points in order of rising rate.
     pub points: Vec<Point>,
     /// Highest loss-free rate, packets per second.
     pub loss_free_pps: Option<f64>,
@@ -28,13 +28,13 @@ pub struct Point {
     pub avg_ns: [f64; 3],
     /// Maximum latency.
     pub max_ns: [f64; 3],
-    /// Lost share.
+    /// Fraction of packets lost.
     pub loss: f64,
 }
 
 const PANEL_HEIGHT: f64 = 210.0;
 
-/// A figure of a point: smallest, middle and largest over the repetitions.
+/// Returns smallest, middle and largest value of a point over the repetitions.
 type Figure = fn(&Point) -> [f64; 3];
 
 /// Draws the figure: averages above, maxima below.
@@ -62,7 +62,7 @@ pub fn draw(columns_of: &[Column<Item>]) -> String {
     for ((column, keys), (left, width)) in columns_of.iter().zip(&keys).zip(bounds) {
         svg.text((left, 16.0), Anchor::Start, "head", &column.heading);
         legend::strip(&mut svg, (left, 26.0), width, keys);
-        // Each transport has rates of its own; latencies are to be compared across.
+        // Each transport has its own range of rates; latencies share an axis for comparison.
         let rates = column.items.iter().flat_map(|item| {
             item.points
                 .iter()

@@ -1,5 +1,5 @@
-//! Points of several series, filled or hollow, in panels side by side, each over axes of its own and with the line on which all
-//! would lie if nothing were wrong: what was measured over what was predicted, or what is left over each cause.
+//! Scatter plots in panels side by side, each over axes of its own: filled or hollow points of several series, and the
+//! line of a perfect model. They show measured over predicted values, or residuals over each cause.
 
 use super::axes::{Hover, Labels, Panel};
 use super::chart::left_of;
@@ -10,24 +10,24 @@ use super::{Chart, Series, legend};
 /// A point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// Where it lies.
+    /// Its x and y values.
     pub at: (f64, f64),
-    /// Whether it is drawn as an outline.
+    /// True if it is drawn as an outline.
     pub hollow: bool,
-    /// What the pointer reads there, lines separated by `|`.
+    /// Text of the hover read-out, lines separated by `|`.
     pub tip: String,
 }
 
 /// The points of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Whose.
+    /// Label and style of the series.
     pub series: Series,
-    /// Those with a coordinate that is no number are left out.
+    /// The points; those with a coordinate that is not finite are skipped.
     pub marks: Vec<Mark>,
 }
 
-/// Where points would lie.
+/// The line that points of a perfect model are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     /// Both coordinates are the same.
@@ -39,15 +39,15 @@ pub enum Line {
 /// One of the panels.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
-    /// What stands above it.
+    /// Heading above the panel.
     pub heading: &'a str,
     /// Title and scale of the x axis.
     pub x: (&'a str, Scale),
     /// Title and scale of the y axis.
     pub y: (&'a str, Scale),
-    /// The line.
+    /// The reference line.
     pub line: Line,
-    /// What is drawn.
+    /// The series of points.
     pub items: Vec<Item>,
 }
 
@@ -57,7 +57,7 @@ const BELOW: f64 = 74.0;
 const HEADING: f64 = 30.0;
 const RADIUS: f64 = 3.4;
 
-/// Draws panels in rows of so many, each `height` px high.
+/// Draws panels in rows of `in_a_row`, each `height` px high.
 pub fn draw(chart: &Chart<'_>, parts: &[Part<'_>], in_a_row: usize, height: f64) -> String {
     let mut keys: Vec<&Series> = Vec::new();
     for item in parts.iter().flat_map(|part| &part.items) {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_point_has_a_tip_those_apart_are_hollow_and_what_is_no_number_is_left_out() {
+    fn points_have_tips_and_points_without_a_number_are_omitted() {
         let marks = vec![
             mark(1.0, 2.0, false),
             mark(3.0, 4.0, true),

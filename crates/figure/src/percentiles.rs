@@ -1,5 +1,4 @@
-//! Percentile ladders: values over their percentile on an axis of nines, so that the tail takes the room it
-//! deserves.
+//! Percentile ladders: values over their percentile on an axis of nines, which gives the tail more space.
 
 use taut_measure::quantity::Quantity;
 
@@ -13,11 +12,11 @@ const PANEL_HEIGHT: f64 = 300.0;
 const TOP: f64 = 30.0;
 /// Points per line.
 const POINTS: u32 = 160;
-/// Values that must lie beyond a percentile for the line to be drawn in full.
+/// Number of values beyond a percentile from which the line is solid.
 const BEYOND: f64 = 10.0;
 
-/// Draws several series over one axis; `of` is what was counted ("packets", "runs"). Lines are dotted where
-/// fewer than ten lie beyond, and end at the largest value.
+/// Draws several series over one axis; `of` names the values counted ("packets", "runs"). Lines are dotted where fewer
+/// than ten lie beyond, and end at the largest value.
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) -> String {
     let y = axis.scale(items.iter().flat_map(|item| item.values.ends()));
     let keys: Vec<&Series> = items.iter().map(|item| &item.series).collect();
@@ -83,7 +82,7 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     svg.finish()
 }
 
-/// The axis to the last percentile that the most values show.
+/// Returns the axis up to the last percentile that the largest series can show.
 fn nines<'a>(items: impl Iterator<Item = &'a Item<'a>>) -> Scale {
     Scale::nines(items.map(|item| item.values.count()).max().unwrap_or(0))
 }

@@ -1,5 +1,5 @@
-//! Rows under headings over one horizontal axis: the layout of bars and boxes. Names stand at the left, so
-//! that there may be many and long ones.
+//! Rows under headings over one horizontal axis: the layout of bars and boxes. Names are at the left, where many and
+//! long ones fit.
 
 use super::axes::{Hover, Labels, Panel};
 use super::chart::Chart;
@@ -12,8 +12,8 @@ const ROW: f64 = 24.0;
 const HEAD: f64 = 28.0;
 const TOP: f64 = 8.0;
 
-/// Draws a row for each item: `series` names it, `row` draws it around a height, px. The axis is `x` with
-/// its title; `right` px stay free beside the panel.
+/// Draws a row for each item: `series` returns its label and style, `row` draws it around a height in px. The axis is
+/// `x` with its title; `right` px stay free to the right of the panel.
 pub(super) fn draw<T>(
     chart: &Chart<'_>,
     x: (Scale, &str),
@@ -25,7 +25,7 @@ pub(super) fn draw<T>(
     draw_with_keys(chart, x, right, &[], groups, series, row)
 }
 
-/// As [`draw`], with keys above the panel that say what is in the rows.
+/// Does the same as [`draw`], with keys above the panel for the marks in the rows.
 pub(super) fn draw_with_keys<T>(
     chart: &Chart<'_>,
     (x, title): (Scale, &str),
@@ -39,7 +39,7 @@ pub(super) fn draw_with_keys<T>(
     let items = groups.iter().flat_map(|group| &group.items);
     let heads = groups.iter().filter(headed).count() as f64;
     let body = (items.clone().count() as f64 * ROW + heads * HEAD + 6.0).max(2.0 * ROW);
-    // A third of the width at most: what is longer is cut.
+    // Labels get a third of the width at most; longer ones are shortened.
     let most = chart.width() / 3.0;
     let left = items
         .map(|item| text_width(&series(item).label, 12.0))

@@ -17,7 +17,7 @@ pub enum Spacing {
 /// An axis: a range of values laid over a range of positions.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// What the values are.
+    /// The quantity of the values.
     pub quantity: Quantity,
     /// How they are spaced.
     pub spacing: Spacing,
@@ -37,16 +37,16 @@ pub struct Tick {
 }
 
 const MAX_NINES: f64 = 9.0;
-/// Beyond this size, and for ratios below its reciprocal, a value lies at the end of its axis: so differences, ratios and steps of
-/// whatever is shown stay numbers.
+/// Limit of values, and the reciprocal of the limit of ratios: a value beyond is drawn at the end of its axis.
+/// This keeps differences, ratios and steps of displayed values finite.
 const LARGEST: f64 = 1e100;
 
-/// A value as far as a linear axis reaches.
+/// Returns the value clamped to the limits of a linear axis; `None` if it is not a number.
 fn on_linear(value: f64) -> Option<f64> {
     value.is_finite().then(|| value.clamp(-LARGEST, LARGEST))
 }
 
-/// A value as far as a logarithmic axis reaches.
+/// Returns the value clamped to the limits of a logarithmic axis; `None` if it has no position there.
 fn on_log(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then(|| value.clamp(1.0 / LARGEST, LARGEST))
 }
@@ -95,7 +95,7 @@ impl Scale {
         if max < 0.0 && max > 0.6 * min {
             max = 0.0;
         }
-        // Equal values still need an axis to stand on, wider than what a float rounds away.
+        // Equal values still need an axis, wider than the rounding error of a float.
         let room = if min == 0.0 { 1.0 } else { min.abs() * 0.1 };
         if max - min <= max.abs().max(min.abs()) * 1e-9 {
             (min, max) = (min - room, max + room);
@@ -122,7 +122,7 @@ impl Scale {
         }
         let mut min = round_down(least);
         let mut max = round_up(largest);
-        // A single value, or nearly so, still needs an axis to stand on.
+        // A single value, or several nearly equal ones, still need an axis.
         if max / min < 4.0 {
             min = round_down(min * 0.6);
             max = round_up(max * 1.6);
@@ -135,8 +135,8 @@ impl Scale {
         }
     }
 
-    /// A logarithmic axis over exactly the positive values, with ticks at powers of two: for sizes that
-    /// are made by doubling.
+    /// Returns a logarithmic axis over exactly the positive values, with ticks at powers of two: for sizes that are
+    /// doubled from one to the next.
     pub fn doublings(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let positive = values.into_iter().filter_map(on_log);
         let (min, max) = positive.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
@@ -157,7 +157,7 @@ impl Scale {
         }
     }
 
-    /// A percentile axis for `samples` samples: from the 0th to the last they can show.
+    /// Returns a percentile axis for `samples` samples, from the 0th to the highest percentile that they can show.
     pub fn nines(samples: u64) -> Scale {
         let nines = (samples.max(10) as f64).log10().clamp(1.0, MAX_NINES);
         Scale {
@@ -168,7 +168,7 @@ impl Scale {
         }
     }
 
-    /// Where `value` lies between the ends, 0 to 1; beyond them it is held at the end.
+    /// Returns the position of `value` between the ends, 0 to 1; a value beyond an end is clamped to it.
     pub fn place(&self, value: f64) -> f64 {
         let place = match self.spacing {
             Spacing::Linear => (value - self.min) / (self.max - self.min),
@@ -183,7 +183,7 @@ impl Scale {
         }
     }
 
-    /// The value that lies at `place`, 0 to 1: the reverse of [`Scale::place`].
+    /// Returns the value at `place`, 0 to 1: the inverse of [`Scale::place`].
     pub fn value_at(&self, place: f64) -> f64 {
         match self.spacing {
             Spacing::Linear => self.min + place * (self.max - self.min),
@@ -192,7 +192,8 @@ impl Scale {
         }
     }
 
-    /// Most labelled ticks, up to `most`, whose labels do not meet when the axis lies along `width` px.
+    /// Returns the largest number of labelled ticks, up to `most`, whose labels do not overlap on an axis `width` px
+    /// long.
     pub fn ticks_along(&self, width: f64, most: usize) -> usize {
         let fits = |wanted: &usize| {
             let mut end = f64::NEG_INFINITY;
@@ -210,7 +211,7 @@ impl Scale {
         (1..=most.max(1)).rev().find(fits).unwrap_or(1)
     }
 
-    /// The axis's ticks in rising order, about `wanted` of them labelled.
+    /// Returns the axis's ticks in rising order, about `wanted` of them labelled.
     pub fn ticks(&self, wanted: usize) -> Vec<Tick> {
         match self.spacing {
             Spacing::Linear => self.linear_ticks(wanted),
@@ -287,7 +288,7 @@ fn nines(quantile: f64) -> f64 {
         .log10()
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
     if step.is_finite() && step > 1.0 / LARGEST {
         round_up(step)

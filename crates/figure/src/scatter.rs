@@ -1,5 +1,5 @@
-//! Points over two axes. Points that would cover each other are drawn as one, stronger for more, and the
-//! number is told.
+//! Points over two axes. Points that would cover each other are drawn as one, more opaque for more points, and the
+//! legend states their number.
 
 use super::axes::{Hover, Panel};
 use super::svg::Svg;
@@ -7,12 +7,12 @@ use super::{Axis, Chart, Series};
 use std::collections::BTreeMap;
 use taut_measure::quantity::count;
 
-/// The points of one series; those with a coordinate that is no number are left out.
+/// The points of one series; those with a coordinate that is not finite are skipped.
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
-    /// Whose.
+    /// Label and style of the series.
     pub series: Series,
-    /// Where they lie, x and y.
+    /// The points, x and y.
     pub points: &'a [(f64, f64)],
 }
 
@@ -46,7 +46,7 @@ pub fn chart(chart: &Chart<'_>, x: Axis<'_>, y: Axis<'_>, items: &[Item<'_>]) ->
             if points().next().is_none() {
                 panel.empty(svg, "no data");
             }
-            // The many below, or they would cover the few.
+            // Large series are drawn first, as they would cover the small ones.
             let mut order: Vec<&Item<'_>> = items.iter().collect();
             order.sort_by_key(|item| std::cmp::Reverse(item.points.len()));
             for item in order {
@@ -61,7 +61,7 @@ fn finite(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + '_ {
     points.filter(|(x, y)| x.is_finite() && y.is_finite())
 }
 
-/// The series with its number of points, as thinning hides it.
+/// Returns the series with its number of points in the label, as thinning hides it.
 fn counted(item: &Item<'_>) -> Series {
     let n = count(finite(item.points).count() as u64);
     Series {
@@ -86,7 +86,7 @@ fn draw_heaps(svg: &mut Svg, panel: &Panel, item: &Item<'_>) {
         } else {
             format!("{at} on average|{} points here", count(heap.count))
         };
-        // Both by the order of magnitude, or few beside many could not be seen.
+        // The opacity follows the logarithm of the counts, as cells of few points would be invisible otherwise.
         let part = n.ln() / most.ln().max(1.0);
         let radius = 2.2 + part * (cell / 2.0 - 1.8).max(0.5);
         let opacity = format!("{:.2}", 0.5 + 0.45 * part);
@@ -102,7 +102,7 @@ fn draw_heaps(svg: &mut Svg, panel: &Panel, item: &Item<'_>) {
     }
 }
 
-/// Heaps in the smallest cells that leave few enough of them, and the side of these cells.
+/// Returns the points merged by the smallest cells that leave few enough marks, and the side of these cells.
 fn marks(panel: &Panel, points: &[(f64, f64)]) -> (f64, Vec<Heap>) {
     let mut cell = CELLS[0];
     let mut found = heaps(panel, points, cell);
@@ -116,7 +116,7 @@ fn marks(panel: &Panel, points: &[(f64, f64)]) -> (f64, Vec<Heap>) {
     (cell, found)
 }
 
-/// Points put together by cells of `side` px: their number, and the sums of their coordinates.
+/// Returns the points merged by cells of `side` px: their number, and the sums of their coordinates.
 fn heaps(panel: &Panel, points: &[(f64, f64)], side: f64) -> Vec<Heap> {
     let mut cells: BTreeMap<(i64, i64), Heap> = BTreeMap::new();
     for (x, y) in finite(points) {

@@ -1,4 +1,4 @@
-//! Parts that add up to a whole, a row of them for each thing: where time goes, from left to right.
+//! Stacked rows: parts that add up to a total, one row per item, from left to right.
 
 use super::axes::Panel;
 use super::scale::Scale;
@@ -9,13 +9,13 @@ use taut_measure::quantity::Quantity;
 /// One row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Whose.
+    /// Label and style of the row.
     pub series: Series,
-    /// Its parts, as many as have names; none of those that are not known.
+    /// Its parts, one for each name; `None` for an unknown part.
     pub parts: Vec<Option<f64>>,
 }
 
-/// Draws groups of rows over one axis, which begins at zero; `parts` names the parts and says how they look.
+/// Draws groups of rows over one axis, which begins at zero; `parts` holds name and look of the parts.
 pub fn chart(
     chart: &Chart<'_>,
     axis: Axis<'_>,
@@ -36,7 +36,7 @@ pub fn chart(
     )
 }
 
-/// The sum of the parts that are known.
+/// Returns the sum of the known parts.
 fn whole(item: &Item) -> f64 {
     item.parts.iter().flatten().sum()
 }
@@ -97,7 +97,7 @@ mod tests {
     use crate::Style;
 
     #[test]
-    fn parts_follow_each_other_and_what_is_not_known_is_left_out() {
+    fn stacked_parts_follow_each_other_and_unknown_parts_are_omitted() {
         let series = |index: usize, label: &str| Series {
             label: label.to_owned(),
             style: Style::of(index),
@@ -131,7 +131,7 @@ mod tests {
             "{svg}"
         );
         assert!(svg.contains("no data") && svg.contains("ours|air: 2.00 ms"));
-        // Each part that is known, once.
+        // Each known part is drawn once.
         assert_eq!(svg.matches("data-tip=").count(), 5);
     }
 }

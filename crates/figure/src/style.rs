@@ -1,6 +1,6 @@
-//! How series are told apart: colours that colour-blind readers can separate, and in grey print
-//! dashes and markers. The first colours are Okabe and Ito's, the rest after Tol. More than about ten
-//! cannot be told by colour alone, so those after them differ in dashes too.
+//! The look of series: colours that colour-blind readers can distinguish, plus dashes and markers for grey print. The
+//! first colours are Okabe and Ito's, the rest follow Tol. Beyond about ten, colour alone is not enough, so later
+//! series differ in dashes too.
 
 use std::f64::consts::TAU;
 
@@ -14,14 +14,15 @@ pub struct Style {
     /// SVG dash array; empty for a solid line.
     pub dash: &'static str,
     marker: Marker,
-    /// Whether markers are outlines: of what was published.
+    /// True if markers are outlines, as those of published points are.
     hollow: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marker {
     Circle,
-    /// Corners, and the turn of the first one in hundredths of a full turn (0 points right).
+    /// A polygon by its number of corners and the angle of the first one, in hundredths of a full turn (0 points
+    /// right).
     Polygon(u8, u8),
     Star,
 }
@@ -42,7 +43,7 @@ const MARKERS: [Marker; 7] = [
 ];
 
 impl Style {
-    /// The style of the series at `index`; the same in every figure.
+    /// Returns the style of the series at `index`; it is the same in every figure.
     pub fn of(index: usize) -> Style {
         Style {
             colour: COLOURS[index % COLOURS.len()],
@@ -52,7 +53,7 @@ impl Style {
         }
     }
 
-    /// The style of the published points at `index` of a figure: grey, dotted, with hollow markers.
+    /// Returns the style of the published points at `index` of a figure: grey, dotted, with hollow markers.
     pub fn published(index: usize) -> Style {
         Style {
             marker: MARKERS[index % MARKERS.len()],
@@ -61,7 +62,7 @@ impl Style {
         }
     }
 
-    /// Attributes that a marker is drawn with.
+    /// Returns the attributes of a marker.
     pub(super) fn paint(&self) -> Vec<(&'static str, &'static str)> {
         match self.hollow {
             true => vec![
@@ -74,7 +75,7 @@ impl Style {
         }
     }
 
-    /// The style of what is not under test: thin and grey.
+    /// Returns the style of a reference, which is not under test: thin and grey.
     pub fn reference() -> Style {
         Style {
             colour: "#8a8a8a",
@@ -84,12 +85,12 @@ impl Style {
         }
     }
 
-    /// The same without dashes: what a dashed twin is compared with.
+    /// Returns the same style without dashes, for the series that a dashed twin is compared with.
     pub fn solid(self) -> Style {
         Style { dash: "", ..self }
     }
 
-    /// The same dashed: the other of two things compared, laid over its twin.
+    /// Returns the same style dashed, for the second of two compared series.
     pub fn dashed(self) -> Style {
         Style {
             dash: "5 4",
@@ -97,7 +98,7 @@ impl Style {
         }
     }
 
-    /// The same dotted: the third beside a solid and a dashed one.
+    /// Returns the same style dotted, for a third series next to a solid and a dashed one.
     pub fn dotted(self) -> Style {
         Style {
             dash: "1.5 3",
@@ -105,7 +106,7 @@ impl Style {
         }
     }
 
-    /// The style of a model of the series at `index`: its colour, dotted.
+    /// Returns the style of a model of the series at `index`: its colour, dotted.
     pub fn model(index: usize) -> Style {
         Style {
             colour: Style::of(index).colour,
@@ -113,7 +114,7 @@ impl Style {
         }
     }
 
-    /// The outline of the marker around a point; `radius` is that of a circle of equal weight.
+    /// Returns the outline of the marker around a point; `radius` is that of a circle of equal weight.
     pub(super) fn marker(&self, at: (f64, f64), radius: f64) -> String {
         let mut path = Path::default();
         let (corners, turn, radii): (u32, f64, &[f64]) = match self.marker {
@@ -127,7 +128,7 @@ impl Style {
             }
             Marker::Star => (10, 0.75, &[1.5, 0.65]),
         };
-        // 12.5 hundredths stand a square on its side.
+        // A turn of 12.5 hundredths rests a square on its side.
         let turn = if turn == 0.12 { 0.125 } else { turn };
         for corner in 0..corners {
             let angle = TAU * (turn + f64::from(corner) / f64::from(corners));
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_twelve_series_differ_in_colour_and_their_neighbours_in_marker() {
+    fn the_first_twelve_series_differ_in_colour_and_adjacent_markers() {
         for index in 0..12 {
             for other in 0..index {
                 assert_ne!(Style::of(index).colour, Style::of(other).colour);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn of_sixty_series_none_looks_like_another_as_a_line_or_as_a_marker() {
+    fn sixty_series_have_distinct_lines_and_markers() {
         let line = |index| (Style::of(index).colour, Style::of(index).dash);
         let point = |index| {
             let Style { colour, marker, .. } = Style::of(index);

@@ -1,4 +1,4 @@
-//! Writes SVG elements: escaped text, short numbers, no layout.
+//! Writer of SVG elements: escaped text, short numbers, no layout.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ pub struct Svg {
     out: String,
 }
 
-/// Where a text's anchor point lies along the text.
+/// The position of a text relative to its anchor point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// The text begins at the point.
@@ -55,7 +55,7 @@ impl Svg {
         self.out
     }
 
-    /// Opens a group; every attribute value is escaped. One with a `data-tip` gets it as a title too.
+    /// Opens a group; every attribute value is escaped. A `data-tip` is also written as a title.
     pub fn open(&mut self, attributes: &[(&str, &str)]) {
         self.out.push_str("<g");
         self.attributes(attributes);
@@ -64,8 +64,8 @@ impl Svg {
         self.out.push('\n');
     }
 
-    /// Moves or turns the group opened last: `values` are of moments equally far apart, with `;` between them, over and over in so
-    /// many seconds.
+    /// Moves or turns the group opened last. `values` holds the positions at equally spaced moments, separated by `;`.
+    /// The animation lasts `seconds` and repeats.
     pub fn animate_transform(&mut self, kind: &str, values: &str, seconds: f64) {
         let _ = writeln!(
             self.out,
@@ -74,7 +74,8 @@ impl Svg {
         );
     }
 
-    /// Changes an attribute of the group opened last from one value to the next, without what lies between; as above.
+    /// Steps an attribute of the group opened last through `values` without interpolation, with the timing of
+    /// [`Svg::animate_transform`].
     pub fn animate(&mut self, attribute: &str, values: &str, seconds: f64) {
         let _ = writeln!(
             self.out,
@@ -88,7 +89,7 @@ impl Svg {
         self.out.push_str("</g>\n");
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), attributes: &[(&str, &str)]) {
         let _ = write!(
             self.out,
@@ -102,7 +103,7 @@ impl Svg {
         self.out.push_str("/>\n");
     }
 
-    /// A rectangle by its upper left corner and size.
+    /// Draws a rectangle, given its upper left corner and size.
     pub fn rect(&mut self, corner: (f64, f64), size: (f64, f64), attributes: &[(&str, &str)]) {
         let _ = write!(
             self.out,
@@ -116,7 +117,7 @@ impl Svg {
         self.out.push_str("/>\n");
     }
 
-    /// A path from ready path data. One with a `data-tip` or `data-label` gets it as a title too.
+    /// Draws a path from finished path data. A `data-tip` or `data-label` is also written as a title.
     pub fn path(&mut self, data: &str, attributes: &[(&str, &str)]) {
         let _ = write!(self.out, "<path d=\"{data}\"");
         self.attributes(attributes);
@@ -125,7 +126,7 @@ impl Svg {
         self.out.push_str("</path>\n");
     }
 
-    /// What a browser shows at the pointer where no script does: the file opened on its own.
+    /// Writes the title that a browser displays at the pointer without a script, as when the file is opened on its own.
     fn title(&mut self, attributes: &[(&str, &str)]) {
         let told = |(name, _): &&(&str, &str)| matches!(*name, "data-tip" | "data-label");
         if let Some((_, text)) = attributes.iter().find(told) {
@@ -137,7 +138,7 @@ impl Svg {
         }
     }
 
-    /// A line of text; `class` is one of the style's text classes.
+    /// Writes a line of text; `class` is one of the style's text classes.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let _ = write!(
             self.out,
@@ -148,7 +149,7 @@ impl Svg {
         self.anchored(anchor, class, text);
     }
 
-    /// A line of text turned to read upwards, as along a y axis.
+    /// Writes a line of text turned to read upwards, as along a y axis.
     pub fn text_upwards(&mut self, at: (f64, f64), class: &str, text: &str) {
         let _ = write!(
             self.out,
@@ -159,7 +160,7 @@ impl Svg {
         self.anchored(Anchor::Middle, class, text);
     }
 
-    /// A number on a coloured ground, centred, in a colour that can be read there.
+    /// Writes a centred number on a coloured background, in the colour `ink`.
     pub fn number_in(&mut self, at: (f64, f64), size: f64, ink: &str, text: &str) {
         let (x, y) = (number(at.0), number(at.1));
         let _ = writeln!(
@@ -206,12 +207,12 @@ impl Path {
         let _ = write!(self.data, "L{},{}", number(x), number(y));
     }
 
-    /// A dot: a line without length, visible through its round cap.
+    /// Draws a dot: a line without length, visible through its round cap.
     pub fn dot(&mut self, x: f64, y: f64) {
         let _ = write!(self.data, "M{},{}h0", number(x), number(y));
     }
 
-    /// A circle, of two halves.
+    /// Draws a circle, as two halves.
     pub fn circle(&mut self, x: f64, y: f64, radius: f64) {
         self.move_to(x - radius, y);
         for across in [2.0 * radius, -2.0 * radius].map(number) {
@@ -226,7 +227,7 @@ impl Path {
         self.data.push('Z');
     }
 
-    /// A line through the points.
+    /// Returns a line through the points.
     pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> Path {
         let mut path = Path::default();
         for (index, (x, y)) in points.into_iter().enumerate() {
@@ -239,13 +240,13 @@ impl Path {
         path
     }
 
-    /// The path data.
+    /// Returns the path data.
     pub fn data(&self) -> &str {
         &self.data
     }
 }
 
-/// A coordinate with at most one decimal, as nobody sees less, `0` for what is not a number.
+/// Returns a coordinate with at most one decimal, as more is invisible, and `0` for a value that is not finite.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();
@@ -259,8 +260,8 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Roughly the width in px of `text` at `size` px in a sans-serif face; on the generous side, as DejaVu Sans
-/// is wider than most.
+/// Returns the approximate width in px of `text` at `size` px in a sans-serif face. It errs on the wide side, for
+/// DejaVu Sans.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let em: f64 = text
         .chars()
@@ -275,7 +276,7 @@ pub fn text_width(text: &str, size: f64) -> f64 {
     em * size
 }
 
-/// `text` if it is at most `width` px wide at `size` px, else its beginning and an ellipsis.
+/// Returns `text` if it is at most `width` px wide at `size` px, else its beginning and an ellipsis.
 pub fn shortened(text: &str, size: f64, width: f64) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
@@ -299,7 +300,7 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // XML 1.0 knows no control characters; they would make the file unreadable.
+            // XML 1.0 has no control characters; they would make the file unreadable.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_shows_is_a_title_for_who_has_none() {
+    fn tips_for_scripts_are_also_written_as_svg_titles() {
         let mut svg = Svg::new("f", 10.0, 10.0, "", "");
         svg.path("M0,0", &[("data-tip", "a<|b")]);
         svg.path("M0,0", &[("fill", "none")]);

@@ -1,9 +1,10 @@
-//! Tables for terminals: as wide as the terminal at most, the least important columns go first, and a line says which.
+//! Tables for terminals: at most as wide as the terminal. The least important columns are omitted first, and a line
+//! names them.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use std::io::IsTerminal;
 
-/// Columns of the terminal that standard output is; none where it is no terminal.
+/// Returns the number of columns of the terminal on standard output; `None` if it is no terminal.
 pub fn terminal_width() -> Option<usize> {
     let stdout = std::io::stdout();
     stdout.is_terminal().then_some(())?;
@@ -11,7 +12,7 @@ pub fn terminal_width() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// A table without lines between its cells, each column as wide as it has to be.
+/// Returns a table without lines between its cells, each column as wide as its content.
 pub fn plain() -> Table {
     let mut table = Table::new();
     table
@@ -20,8 +21,8 @@ pub fn plain() -> Table {
     table
 }
 
-/// Puts two spaces behind each column and none before the first; columns from number `numbers_from` on, counted from 0, are flush
-/// right. To be called when the rows are in.
+/// Sets two spaces after each column and none before the first; columns from number `numbers_from` on, counted from 0,
+/// are flush right. Call it after the rows are added.
 pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -31,8 +32,8 @@ pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
     }
 }
 
-/// The table as lines without spaces at their ends. Where it is wider than `width`, columns are left out in the order in which
-/// `least_important` names them (number and name) until it fits, or none of them is left.
+/// Returns the table as lines without trailing spaces. If it is wider than `width`, columns are omitted in the order of
+/// `least_important` (number and name) until it fits or none of them is left.
 pub fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize>) -> String {
     let mut left_out = Vec::new();
     let mut columns = least_important.iter();
@@ -85,7 +86,7 @@ mod tests {
             "{narrow}"
         );
         assert!(narrow.ends_with("width: deviation; --json and the report have them)\n"));
-        // What cannot be left out stays.
+        // Columns that are not in the list stay.
         let least = text(table, &order, Some(3));
         assert!(least.contains("memif-idle") && least.contains("deviation, average;"));
     }

@@ -1,5 +1,5 @@
-//! Latency over time, one panel per device: the worst packets in colour, by cause, over a thinned background.
-//! After Stylianopoulos et al., figure 3, and Gallenmüller's scatter of the 5000 worst latencies.
+//! Latency over time, one panel per device: the worst packets in colour, by cause, over a thinned background. The
+//! layout follows Stylianopoulos et al., figure 3, and Gallenmüller's scatter of the 5000 worst latencies.
 
 use taut_measure::quantity::{self, Quantity};
 
@@ -11,13 +11,13 @@ use super::{Column, Series, WIDTH, legend};
 /// One device over time. Points are (time in s, latency in ns).
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
-    /// Whose.
+    /// Label and style of the device.
     pub series: Series,
-    /// The worst packets, by cause where that is known.
+    /// The worst packets, by cause where it is known.
     pub worst: Vec<(Series, Vec<(f64, f64)>)>,
-    /// Some of all packets.
+    /// A sample of all packets.
     pub background: &'a [(f64, f64)],
-    /// When each repetition ends, s.
+    /// The time at which each repetition ends, s.
     pub ends: &'a [f64],
     /// A timer of the device, ns: its name and length, drawn as a line.
     pub timer: Option<(&'a str, f64)>,

@@ -1,5 +1,6 @@
-//! The access model held to this machine: random accesses to lists of many sizes, measured by the function `walk`, beside what the ideal
-//! model and the fitted one say, and the error of both in each level of memory. (Gallenmüller 2021, sections 4.1.3 and 5.2.2, Fig. 5.6.)
+//! The access model compared with this machine. The function `walk` measures random accesses to lists of many sizes;
+//! the ideal and the fitted model predict them, with the error of both in each level of memory. (Gallenmüller 2021,
+//! sections 4.1.3 and 5.2.2, Fig. 5.6.)
 
 use crate::{Described, ForecastError};
 use serde::Serialize;
@@ -10,79 +11,81 @@ use taut_host::choose_cores;
 use taut_model::access::{Hierarchy, Inclusion, Level, Point, fit};
 
 const CONFIDENCE: f64 = 0.95;
-/// Lists are at least so large, bytes.
+/// Minimum size of a list, bytes.
 const LEAST_BYTES: f64 = 4096.0;
-/// Sizes to a doubling.
+/// Number of sizes per doubling.
 const TO_A_DOUBLING: f64 = 2.0;
-/// Lists are at most so many times as large as the last cache, where memory hardly gets any help from it.
+/// Maximum size of a list in multiples of the last cache: at this size caches hardly help.
 const BEYOND_CACHES: f64 = 8.0;
-/// Lists are at most so large, bytes: `walk` links each line of them, and this takes about a second.
+/// Maximum size of a list, bytes: `walk` links each line of it, which takes about a second at this size.
 const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 
-/// Accesses of this machine, measured and predicted.
+/// The accesses of this machine, measured and predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Accesses {
-    /// By size, ascending.
+    /// The accesses by ascending size.
     pub points: Vec<Access>,
     /// Errors by level: `L1`, ..., `memory`.
     pub levels: BTreeMap<String, LevelError>,
-    /// The level in which each model is off by most, in its median.
+    /// The level with the largest median error of each model.
     pub worst: LevelError,
-    /// The size that was asked about, if any.
+    /// The access at the requested size, if any.
     pub at: Option<Access>,
-    /// What the fit to all points found of each level.
+    /// The result of the fit to all points for each level.
     pub fitted: Vec<Fitted>,
 }
 
-/// An access to a list of a size, cycles.
+/// An access to a list of one size, in cycles.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Access {
     /// Size of the list.
     pub bytes: u64,
-    /// Level that its end lies in.
+    /// The level that contains its end.
     pub level: String,
-    /// As measured.
+    /// The measured cycles.
     pub measured: f64,
-    /// How much more the lower quarter of the blocks took at most than the quietest, as a share.
+    /// Relative distance from the quietest block to the lower quartile of the blocks.
     pub scatter: f64,
-    /// By the ideal model: each level at what lists well inside it cost, all of each cache for the list, independent accesses.
+    /// Cycles by the ideal model: each level has the cost of lists well inside it, lists get all of each cache, and
+    /// accesses are independent.
     pub ideal: f64,
-    /// By a model that was fitted to other sizes.
+    /// Cycles by a model fitted to other sizes.
     pub fitted: f64,
 }
 
-/// Errors of both models, as shares of what was measured.
+/// Errors of both models, as shares of the measured cycles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LevelError {
-    /// Sizes.
+    /// Number of sizes.
     pub count: usize,
-    /// Median of the ideal model's.
+    /// Median error of the ideal model.
     pub ideal: f64,
-    /// Median of the fitted model's, on sizes that it was not fitted to.
+    /// Median error of the fitted model, on sizes that were not in the fit.
     pub fitted: f64,
-    /// Largest of the ideal model's.
+    /// Largest error of the ideal model.
     pub ideal_most: f64,
-    /// Largest of the fitted model's.
+    /// Largest error of the fitted model.
     pub fitted_most: f64,
 }
 
-/// A level of memory as it was fitted.
+/// A level of memory with its fitted parameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fitted {
     /// Its name.
     pub level: String,
     /// Cycles of an access.
     pub cycles: f64,
-    /// Share of it that the list gets.
+    /// Share of the level that the list gets.
     pub share: Option<f64>,
-    /// How steep the step at its end is: 1 for independent accesses.
+    /// Steepness of the step at its end: 1 for independent accesses.
     pub steepness: Option<f64>,
 }
 
-/// Measures this machine's accesses, for `each` at each size, and holds the models to them. `at` is a size that has to be among them.
+/// Measures this machine's accesses, for `each` at each size, and compares the models with them. `at` is an additional
+/// size.
 ///
 /// # Errors
-/// When the caches are unknown, memory is short, or the sizes do not tell the levels apart.
+/// When the caches are unknown, memory is short, or the sizes do not distinguish the levels.
 pub fn accesses(
     machine: &Described,
     at: Option<u64>,
@@ -98,7 +101,7 @@ pub fn accesses(
     held(&known, &measured, at)
 }
 
-/// Sizes from less than the first cache to memory, in equal factors.
+/// Returns the sizes from less than the first cache to memory, in equal factors.
 fn sizes(known: &Hierarchy, at: Option<u64>) -> Vec<u64> {
     let last = known
         .levels()
@@ -108,7 +111,7 @@ fn sizes(known: &Hierarchy, at: Option<u64>) -> Vec<u64> {
     let doublings = (most / LEAST_BYTES).log2();
     let count = (doublings * TO_A_DOUBLING).floor() as i32;
     let size = |place: i32| LEAST_BYTES * 2f64.powf(f64::from(place) / TO_A_DOUBLING);
-    // Whole lines.
+    // Sizes are multiples of a cache line.
     let mut sizes: Vec<u64> = (0..=count)
         .map(|place| size(place) as u64 / 64 * 64)
         .collect();
@@ -130,7 +133,7 @@ fn held(
     };
     let ideal = ideal(known, measured)?;
     let whole: Vec<Point> = measured.iter().map(point).collect();
-    // Every other point, each half predicted by a fit to the other, so that no point is predicted by a fit that has seen it.
+    // Each half of the points (every other one) is predicted by a fit to the other half, so no point is in its own fit.
     let half = |odd: usize| -> Result<Hierarchy, ForecastError> {
         let points = whole.iter().skip(odd).step_by(2).copied();
         Ok(fit(known, &points.collect::<Vec<_>>(), CONFIDENCE)?.hierarchy)
@@ -188,7 +191,7 @@ fn held(
     })
 }
 
-/// The cache that holds a list whole, by its size, or memory.
+/// Returns the name of the cache that holds a list of this size completely, or `memory`.
 fn level(known: &Hierarchy, bytes: f64) -> String {
     let holds = known
         .levels()
@@ -214,7 +217,8 @@ fn errors(points: &[&Access]) -> LevelError {
     }
 }
 
-/// The ideal model: of each level what the list costs whose size lies in the middle of it, of memory what the largest costs.
+/// Returns the ideal model: each level has the cost of the list whose size is in its middle, and memory that of the
+/// largest list.
 fn ideal(known: &Hierarchy, measured: &[AccessCost]) -> Result<Hierarchy, ForecastError> {
     let cost = |bytes: f64| {
         let distance = |cost: &&AccessCost| (cost.bytes as f64 / bytes).ln().abs();
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_reach_from_the_first_cache_to_memory_and_have_the_one_asked_about() {
+    fn sizes_span_caches_and_memory_and_include_the_requested_size() {
         let sizes = sizes(&known(), Some(100_000));
         assert_eq!((sizes[0], *sizes.last().unwrap()), (4096, 64 << 20));
         assert!(sizes.contains(&100_000) && sizes.is_sorted());
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_gives_lists_a_part_of_its_caches_is_fitted_and_the_ideal_model_is_off() {
+    fn the_fit_recovers_cache_fractions_where_the_ideal_model_errs() {
         let truth = Hierarchy::published(0.6).unwrap();
         let cost = |bytes: u64| AccessCost {
             bytes,

@@ -1,10 +1,8 @@
-//! What the inspection of packets costs on this machine, and at what rate its queue fills: the function is given
-//! packets from memory, without any port, and the model of overload is asked. (Gallenmüller 2021, section 5.4.4, eq.
-//! 5.10.)
+//! The cost of packet inspection on this machine, and the rate at which its queue fills. The function gets packets from
+//! memory, without any port; the overload model gives the rate. (Gallenmüller 2021, section 5.4.4, eq. 5.10.)
 //!
-//! Where the paper takes the median latency of lonely packets for t_CPU, the mean time of packets in full batches is
-//! measured here, which is what a busy core takes. What takes longer in one round than the same packets do in the
-//! others is an interruption.
+//! The paper uses the median latency of lonely packets as t_CPU. Here it is the mean time of packets in full batches,
+//! the time on a busy core. A batch that takes longer in one round than the same batch in the others was interrupted.
 
 use crate::ForecastError;
 use crate::overload::{Taken, published_errors};
@@ -24,90 +22,89 @@ use taut_sys::Clock;
 
 /// Sizes of the frames to port 53, check sequence included.
 pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
-/// Frames of one size: they are the same but for a counter.
+/// Number of frames of one size, which differ only in a counter.
 const FRAMES: u64 = 256;
-/// Shares of R_max at which latency is told.
+/// Shares of R_max at which latency is reported.
 pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
-/// Runs whose means give the interval: each reads the rules anew and has memory of its own, and those of all kinds of traffic
-/// take turns.
+/// Runs whose means give the interval. Each run loads the rules again and has its own memory; runs of all kinds of
+/// traffic are interleaved.
 const MEASURED: usize = 6;
-/// Rounds of a run that are made whatever time they take, those that are made at most, and those in front of them that do
-/// not count.
+/// Minimum and maximum number of measured rounds in a run, and the number of warm-up rounds before them.
 const LEAST_ROUNDS: usize = 2;
 const MOST_ROUNDS: usize = 4096;
 const WARM_UP: usize = 3;
-/// An interruption takes longer than this, and than so many times what the packets take.
+/// Minimum length of an interruption, absolute and as a multiple of the packets' usual time.
 const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
 const TIMES_USUAL: f64 = 4.0;
-/// Share of the core that interruptions may take before it is said.
+/// Share of the core that interruptions may take before a note mentions it.
 const DISTURBED: f64 = 0.05;
-/// How latency is simulated.
+/// Size of the simulation of latency.
 const PACKETS: u64 = 30_000;
 const RUNS: u64 = 3;
 const SEED: u64 = 1;
 const CONFIDENCE: f64 = 0.95;
 
-/// What is asked.
+/// The parameters of a measurement.
 #[derive(Debug, Clone)]
 pub struct Inspection {
-    /// Settings of the function `ips`, as in a chain file. Events are not written, and nothing listens.
+    /// Settings of the function `ips`, as in a chain file. Events are not written, and no control socket is opened.
     pub settings: toml::Table,
-    /// Packets taken from a port at a time at most, 64 at most.
+    /// Maximum number of packets received at a time, at most 64.
     pub burst: usize,
-    /// Places of the ring that packets wait in.
+    /// Length of the ring in which packets wait, packets.
     pub queue: usize,
-    /// Time that receiving and sending a packet takes beside the inspection, ns.
+    /// Time for receiving and sending a packet in addition to the inspection, ns.
     pub io_ns: f64,
-    /// Time that each kind of traffic is measured for.
+    /// Length of the measurement for each kind of traffic.
     pub duration: Duration,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Capacity {
-    /// Rules that were asked.
+    /// Number of rules.
     pub rules: usize,
-    /// Packets of a full batch.
+    /// Packets in a full batch.
     pub burst: usize,
-    /// Places of the ring.
+    /// Length of the ring, packets.
     pub queue: usize,
-    /// Time that receiving and sending a packet was said to take, ns.
+    /// The given time for receiving and sending a packet, ns.
     pub io_ns: f64,
-    /// By traffic.
+    /// The results by kind of traffic.
     pub traffic: Vec<OfTraffic>,
-    /// What to know about it.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What came of one kind of traffic.
+/// The result for one kind of traffic.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OfTraffic {
     /// Name of the traffic: `port 53` or `mixed`.
     pub name: &'static str,
     /// Bytes of a frame on average, check sequence included.
     pub frame_bytes: f64,
-    /// Packets whose time was taken.
+    /// Number of timed packets.
     pub packets: u64,
-    /// Share of them that rules were asked about.
+    /// Fraction of them that were matched against rules.
     pub inspected: f64,
     /// Time of packets that come alone.
     pub alone: Alone,
-    /// Time of a packet in full batches, the mean, ns.
+    /// Mean time of a packet in full batches, ns.
     pub busy_ns: Estimate,
-    /// What took the core away.
+    /// Interruptions of the core.
     pub interruptions: Taken,
-    /// The highest rate that a core keeps up with: R_max.
+    /// The highest rate that a core sustains: R_max.
     pub highest: Prediction,
     /// Time that a packet waits in a full ring, ns.
     pub ring_ns: f64,
-    /// Latency below R_max.
+    /// Latency at shares of R_max.
     pub latency: Vec<AtLoad>,
 }
 
-/// Times of packets that come alone, ns: of each packet the median over all rounds.
+/// Times of packets that come alone, ns: the median of each packet over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Alone {
-    /// Median of the packets.
+    /// Median over the packets.
     pub p50_ns: f64,
     /// 99th percentile.
     pub p99_ns: f64,
@@ -115,7 +112,7 @@ pub struct Alone {
     pub max_ns: f64,
 }
 
-/// Latency at a share of R_max, where packets come at random (Poisson).
+/// Latency at a share of R_max, with random (Poisson) arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AtLoad {
     /// Share of R_max.
@@ -128,11 +125,12 @@ pub struct AtLoad {
     pub p99_ns: f64,
     /// 99.9th percentile, ns.
     pub p99_9_ns: f64,
-    /// Share of the packets that found the ring full.
+    /// Fraction of the packets that arrived at a full ring.
     pub loss: f64,
 }
 
-/// Measures the inspection with each kind of traffic, and asks the models. `told` hears of each run.
+/// Measures the inspection with each kind of traffic, and evaluates the models. `told` is called with a progress line
+/// for each run.
 ///
 /// # Errors
 /// When settings or rules are wrong, the machine lacks memory, or interruptions take all of the core.
@@ -160,7 +158,7 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
         rules = read.rules;
         told(&format!("run {run} of {MEASURED}"));
         for kind in &mut all {
-            // Flows that one kind has left are nothing to the next one.
+            // Flows left over from one kind of traffic do not affect the next one.
             let mut function = looking.function().map_err(|e| wrong(&e))?;
             function.prepare().map_err(|e| wrong(&e))?;
             let part = asked.duration / (2 * MEASURED as u32);
@@ -186,17 +184,17 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
     })
 }
 
-/// A kind of traffic, and the runs in which its time was taken.
+/// A kind of traffic, with its measured runs.
 struct Kind {
     name: &'static str,
     frames: Vec<Vec<u8>>,
     runs: Vec<Run>,
-    /// Share of the packets that rules were asked about.
+    /// Fraction of the packets that were matched against rules.
     inspected: f64,
 }
 
 impl Kind {
-    /// Bytes of a frame on average, check sequence included.
+    /// Returns the mean length of a frame, check sequence included, bytes.
     fn frame_bytes(&self) -> f64 {
         let bytes: usize = self.frames.iter().map(Vec::len).sum();
         // The check sequence is not in memory.
@@ -204,7 +202,7 @@ impl Kind {
     }
 }
 
-/// Share of the packets that rules were asked about.
+/// Returns the fraction of the packets that were matched against rules.
 fn inspected(function: &dyn Function) -> f64 {
     let (mut all, mut asked) = (0, 0);
     for (name, count) in function.outcomes() {
@@ -255,7 +253,7 @@ fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String>
     notes
 }
 
-/// What was measured of a kind of traffic in a run: packets alone, and in full batches.
+/// The measurements of one kind of traffic in a run: packets alone, and in full batches.
 struct Run {
     alone: Rounds,
     busy: Rounds,
@@ -271,7 +269,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Gives the frames to the function again and again, in batches of so many.
+    /// Passes the frames to the function repeatedly, in batches of `burst`.
     fn of(
         function: &mut Box<dyn Function>,
         frames: &[Vec<u8>],
@@ -280,7 +278,7 @@ impl Rounds {
     ) -> Result<Self, ForecastError> {
         let pool = PoolHandle::new(2 * BATCH_CAPACITY as u32, false)
             .map_err(|e| ForecastError::Wrong(e.to_string()))?;
-        // What reading the clock twice takes is nobody's time.
+        // The time of two clock reads is subtracted.
         let empty = look_ticks();
         let mut batch = Batch::new();
         let mut rounds: Vec<Vec<u64>> = Vec::new();
@@ -318,7 +316,7 @@ impl Rounds {
         })
     }
 
-    /// Ticks that each batch usually takes.
+    /// Returns the usual ticks of each batch.
     fn usual(&self) -> Vec<f64> {
         let of_batch = |at: usize| {
             let all: Vec<f64> = self.ticks.iter().map(|round| round[at] as f64).collect();
@@ -328,14 +326,14 @@ impl Rounds {
     }
 }
 
-/// What the rounds say.
+/// The evaluation of the rounds.
 #[derive(Debug, Clone, PartialEq)]
 struct Found {
     packets: u64,
-    /// Time of each packet by itself, ns.
+    /// Time of each packet that came alone, ns.
     alone_ns: Vec<f64>,
     busy_ns: Estimate,
-    /// Lengths of interruptions, ns, and the time in which they were seen.
+    /// Lengths of interruptions, ns, and the observed time.
     interruptions_ns: Vec<f64>,
     seen_ns: f64,
 }
@@ -344,7 +342,7 @@ impl Found {
     fn of(runs: &[Run], clock: &Clock) -> Result<Self, ForecastError> {
         let ns = 1e9 / clock.hz;
         let (mut interruptions_ns, mut seen_ns, mut packets) = (Vec::new(), 0.0, 0);
-        // By run, of the busy ones.
+        // The mean of each run, in full batches.
         let mut means = Vec::new();
         for run in runs {
             for rounds in [&run.alone, &run.busy] {
@@ -421,7 +419,7 @@ impl Found {
             let lengths = ServiceTime::from_samples(&self.interruptions_ns)?;
             vacations = vacations.with_random(interruptions.per_second, lengths)?;
         }
-        // Shaped as lonely packets are, and as long as those of a busy core.
+        // The distribution has the shape of lonely packets and the mean of those on a busy core.
         let mean_ns = self.alone_ns.iter().sum::<f64>() / self.alone_ns.len().max(1) as f64;
         let service = ServiceTime::from_samples(&self.alone_ns)?
             .shifted(self.busy_ns.value + asked.io_ns - mean_ns)?;
@@ -473,7 +471,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A tick a nanosecond.
+    /// A clock with one tick per nanosecond.
     const CLOCK: Clock = Clock {
         hz: 1e9,
         error_ppm: 0.0,
@@ -490,8 +488,8 @@ mod tests {
     }
 
     #[test]
-    fn r_max_is_what_interruptions_leave_over_the_time_of_a_busy_packet() {
-        // Two packets of 900 and 1,100 ns alone, and 1,600 ns together; one round in twelve is held up for 12 us.
+    fn r_max_divides_uninterrupted_time_by_busy_packet_time() {
+        // Two packets of 900 and 1,100 ns alone, and 1,600 ns together; one round in twelve is interrupted for 12 us.
         let run = || Run {
             alone: Rounds {
                 packets: vec![1, 1],
@@ -520,15 +518,15 @@ mod tests {
         assert!((held_up.interruptions.share - share).abs() < 1e-9);
         let expected = (1.0 - share) * 1.25e6;
         assert!((held_up.highest.estimate.value - expected).abs() < 1.0);
-        // Closer to it packets wait longer, and never longer than the ring lasts but for what is in service.
+        // Closer to R_max packets wait longer, at most for a full ring plus the packets in service.
         let of = |at: usize| held_up.latency[at];
         assert!(of(0).p50_ns < of(2).p50_ns && of(2).p50_ns < of(3).p50_ns);
         assert!((of(3).rate_pps - 0.95 * expected).abs() < 1.0);
     }
 
     #[test]
-    fn the_interval_is_of_runs_and_not_of_what_one_run_repeats() {
-        // Runs of 800 to 850 ns, each of which repeats to the nanosecond.
+    fn confidence_intervals_use_runs_and_not_their_repetitions() {
+        // Runs of 800 to 850 ns, each repeatable to the nanosecond.
         let run = |number: u64| Run {
             alone: Rounds {
                 packets: vec![1],

@@ -1,4 +1,4 @@
-//! Why there is no forecast.
+//! Errors of forecasts.
 
 use std::path::PathBuf;
 use taut_model::estimate::WrongValue;
@@ -6,7 +6,7 @@ use taut_model::fit::FitError;
 use taut_model::model_file::ModelError;
 use taut_model::queueing::QueueingError;
 
-/// Why there is no forecast. Each is one line that says what is needed.
+/// Reason why there is no forecast. Each is one line that states what is needed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForecastError {
     /// A file that cannot be read.
@@ -14,22 +14,22 @@ pub enum ForecastError {
     File {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A file or an option with something wrong in it.
+    /// A file or an option with an error in it.
     #[error("{0}")]
     Wrong(String),
-    /// A model that cannot be fitted or asked.
+    /// A model that cannot be fitted or evaluated.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A value that cannot be.
+    /// An invalid value.
     #[error(transparent)]
     Value(#[from] WrongValue),
-    /// A fit that cannot be.
+    /// A fit that failed.
     #[error(transparent)]
     Fit(#[from] FitError),
-    /// A queue without an answer.
+    /// A queue without a result.
     #[error(transparent)]
     Queueing(#[from] QueueingError),
     /// A chain that cannot be measured here.

@@ -1,4 +1,4 @@
-//! Which model is fitted to which columns of a table, and how it is held to runs that it has not seen. (Gallenmüller 2021, section 4,
+//! Selection of the model and of the columns for a fit, and its check on held-out runs. (Gallenmüller 2021, section 4,
 //! names AIC and BIC for the choice of terms.)
 
 use crate::table::Table;
@@ -12,50 +12,50 @@ use taut_model::model_file::{
 };
 use taut_model::{chain, resource};
 
-/// What to fit, as a person asks for it.
+/// The request of a fit.
 #[derive(Debug, Clone)]
 pub struct What {
-    /// The model; by the columns that there are if none.
+    /// The model's kind; derived from the columns if `None`.
     pub kind: Option<Kind>,
-    /// Column of what was measured; the model's own if none.
+    /// Column of the response; the model's default if `None`.
     pub response: Option<String>,
-    /// So that single runs gone wrong pull little.
+    /// True for robust regression, in which outliers get little weight.
     pub robust: bool,
-    /// Seed by which runs are held out.
+    /// Seed of the draw of held-out runs.
     pub seed: u64,
-    /// Probability that intervals are to cover the truth.
+    /// Probability that intervals should cover the true value.
     pub confidence: f64,
-    /// The day, for the file.
+    /// Date for the file.
     pub date: String,
-    /// The machine whose caches an access model has.
+    /// The machine whose caches an access model uses.
     pub machine: Described,
 }
 
-/// A model, and how it came about.
+/// A model, and details of its fit.
 #[derive(Debug, Clone)]
 pub struct Fitted {
-    /// The model, fitted to all runs; its errors are those of a fit to half of them on the other half.
+    /// The model, fitted to all runs; its errors are those of a fit to one half of the runs, on the other half.
     pub model: Model,
     /// The fit to all runs.
     pub fit: LinearFit,
     /// Sets of terms that were tried.
     pub tried: Vec<Tried>,
-    /// Shares of caches, where it is an access model.
+    /// Shares of caches, for an access model.
     pub access: Option<AccessFit>,
 }
 
-/// Names of the columns that models know besides those of chains, and their units.
+/// Column names known to models in addition to those of chains, with their units.
 const MORE_COLUMNS: [(&str, &str); 2] = [(STRUCTURE, "bytes"), ("bytes", "bytes")];
 
-/// Returns the names of the columns that models know, and their units.
+/// Returns the column names known to models, with their units.
 fn known_columns() -> impl Iterator<Item = (&'static str, &'static str)> {
     chain::VARIABLES.into_iter().chain(MORE_COLUMNS)
 }
 
-/// Fits a model to a table, and finds its errors on runs held out: half of them, drawn by seed.
+/// Fits a model to a table, and finds its errors on held-out runs: half of them, drawn by seed.
 ///
 /// # Errors
-/// When columns are missing, runs too few or all alike, or values cannot be.
+/// Columns are missing, runs are too few or all alike, or values are invalid.
 pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
     let mut table = table.clone();
     table.derive();
@@ -119,7 +119,7 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
     let whole = fitting.fit(&runs, &[], &from)?;
     let mut file: ModelFile = whole.model.file().clone();
     let (seen, held_out) = halves(&runs, what.seed);
-    // With too few runs for halves there is the leave-one-out error.
+    // With too few runs for halves, only the leave-one-out error remains.
     if let Ok(half) = fitting.fit(&seen, &held_out, &from) {
         let errors = half
             .model
@@ -155,7 +155,7 @@ fn usual_response(kind: Kind) -> &'static str {
     }
 }
 
-/// Sets of terms of a model.
+/// Returns the sets of terms of a model.
 fn sets(kind: Kind) -> Vec<Vec<Shape>> {
     match kind {
         Kind::Chain => chain::shapes(None),
@@ -190,7 +190,7 @@ fn runs(
         })
     };
     let mut runs: Vec<Run> = table.rows.iter().filter_map(run).collect();
-    // A model is asked for what it depends on only.
+    // A model needs only the variables that it depends on.
     let constant = |name: &str| {
         let values: Vec<f64> = runs
             .iter()
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Runs of 90 + load + 0.05 bytes + 160 / batch + 9 (functions - 1) cycles, 1 % of noise.
+    /// Returns runs of 90 + load + 0.05 bytes + 160 / batch + 9 (functions - 1) cycles, with 1 % of noise.
     fn table() -> Table {
         let mut random = fastrand::Rng::with_seed(7);
         let rows = (0..80).map(|_| {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_made_the_runs_is_found_and_held_to_half_of_them() {
+    fn true_costs_are_fitted_and_validated_on_half_the_runs() {
         let fitted = fit(&table(), &what(None)).unwrap();
         let file = fitted.model.file();
         assert_eq!(file.kind, Kind::Chain);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wireless_link_is_a_time_and_one_for_each_byte() {
+    fn a_wireless_link_fits_a_constant_and_per_byte_time() {
         let rows = [64.0, 256.0, 512.0, 1024.0, 1400.0, 1500.0]
             .map(|bytes| row(&[("bytes", bytes), ("pps", 1e6 / (0.15 * bytes + 282.43))]));
         let table = Table {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fitted_is_told_in_one_line() {
+    fn tables_that_cannot_be_fitted_are_refused_in_one_line() {
         let mut few = table();
         few.rows.truncate(4);
         assert!(

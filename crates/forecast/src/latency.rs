@@ -1,4 +1,4 @@
-//! How long packets take on a core that is given so many of them: simulated, with ring, batches, flush policy and interruptions.
+//! The latency of packets on a core at a given rate, simulated with ring, batches, flush policy and interruptions.
 
 use crate::ForecastError;
 use serde::Serialize;
@@ -7,9 +7,9 @@ use taut_model::queueing::{
     Arrivals, Flush, Observer, Processor, Release, ServiceTime, Vacations, replicate,
 };
 
-/// Runs, of whose quantiles there is an interval of 95 %.
+/// Number of runs; their quantiles have an interval of 95 %.
 const RUNS: u64 = 6;
-/// Quantiles that are told.
+/// Quantiles that are reported.
 pub(crate) const QUANTILES: [(&str, f64); 5] = [
     ("p50", 0.5),
     ("p90", 0.9),
@@ -17,39 +17,39 @@ pub(crate) const QUANTILES: [(&str, f64); 5] = [
     ("p99.9", 0.999),
     ("p99.99", 0.9999),
 ];
-/// Packets beyond a quantile, in all runs, for it to be told.
+/// Minimum number of packets beyond a quantile, over all runs, for it to be reported.
 const BEYOND: f64 = 30.0;
 
-/// What is asked about a core.
+/// The parameters of a simulated core.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Cycles of a packet, those of its batch apart.
+    /// Cycles of a packet, without those of its batch.
     pub packet_cycles: f64,
     /// Cycles of a batch.
     pub batch_cycles: f64,
     /// Clock of the core, Hz.
     pub clock_hz: f64,
-    /// Packets that come.
+    /// The arrivals of packets.
     pub arrivals: Arrivals,
-    /// Packets taken from the ring at a time at most.
+    /// Maximum number of packets received from the ring at a time.
     pub burst: usize,
-    /// When packets are let go.
+    /// The policy by which buffered packets are sent.
     pub flush: Policy,
-    /// Places of the ring.
+    /// Length of the ring, packets.
     pub ring: usize,
-    /// What takes the core away.
+    /// The interruptions of the core.
     pub vacations: Vacations,
-    /// Who sends the packets and takes them back on a core that may be interrupted; none is one that nothing holds up.
+    /// The sender and receiver of the packets on a core that may be interrupted; with `None` nothing delays them.
     pub observer: Option<Observer>,
-    /// Time that packets spend on the way to the core and back, ns.
+    /// Time that packets spend between sender and core, both ways, ns.
     pub transfer_ns: f64,
-    /// Packets of each run.
+    /// Number of packets in each run.
     pub packets: u64,
     /// Seed of the first run.
     pub seed: u64,
 }
 
-/// A quantile of the latency, with the interval that the runs of the simulation give it.
+/// A quantile of the latency, with its interval over the runs of the simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quantile {
     /// Its name, such as `p99`.
@@ -60,41 +60,42 @@ pub struct Quantile {
     pub low_ns: f64,
     /// Upper end of the interval, ns.
     pub high_ns: f64,
-    /// Probability that such an interval covers the simulated quantile; it says nothing of the model.
+    /// Probability that such an interval covers the simulated quantile; it does not include errors of the model.
     pub confidence: f64,
 }
 
-/// What became of the packets.
+/// The results of a simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latency {
-    /// Packets per second that come to the core.
+    /// Arriving packets per second.
     pub rate_pps: f64,
-    /// Packets per second that it could take for ever.
+    /// Packets per second that the core sustains.
     pub saturation_pps: f64,
-    /// Share of that that it is given.
+    /// Share of the sustainable rate that arrives.
     pub load: f64,
-    /// Share of the packets that found the ring full.
+    /// Fraction of the packets that arrived at a full ring.
     pub loss: f64,
-    /// Packets of a batch on average.
+    /// Mean number of packets in a batch.
     pub mean_batch: f64,
-    /// Quantiles of the time from arrival to sending; with an observer, from its sending until it sees the packet.
+    /// Quantiles of the time from arrival to sending; with an observer, from its sending to its receiving of the
+    /// packet.
     pub quantiles: Vec<Quantile>,
-    /// Packets that were simulated.
+    /// Number of simulated packets.
     pub packets: u64,
 }
 
 impl Latency {
-    /// Returns a quantile by its name. None if it was not told.
+    /// Returns a quantile by its name. It is `None` if the quantile is not reported.
     pub fn quantile(&self, name: &str) -> Option<&Quantile> {
         self.quantiles.iter().find(|quantile| quantile.name == name)
     }
 }
 
 impl Asked {
-    /// Simulates it.
+    /// Simulates the core.
     ///
     /// # Errors
-    /// For costs, rates and rings that cannot be.
+    /// Costs, rates or the ring are invalid.
     pub fn forecast(&self) -> Result<Latency, ForecastError> {
         let processor = self.processor()?;
         let found = replicate(&processor, self.packets, RUNS, self.seed)?;
@@ -126,10 +127,10 @@ impl Asked {
         })
     }
 
-    /// Returns the highest rate that the core could take for ever, packets per second.
+    /// Returns the highest rate that the core sustains, packets per second.
     ///
     /// # Errors
-    /// As of [`Asked::forecast`].
+    /// The errors of [`Asked::forecast`].
     pub fn saturation_pps(&self) -> Result<f64, ForecastError> {
         Ok(self.processor()?.saturation_pps())
     }
@@ -139,7 +140,7 @@ impl Asked {
         let service = ServiceTime::constant(ns(self.packet_cycles))?;
         let processor = Processor::new(self.arrivals, service)
             .with_batch_costs(ns(self.batch_cycles), 0.0)?
-            // Functions go through a batch together.
+            // Functions process a batch together.
             .with_receive_batch(self.burst, Release::Batch)?
             .with_flush(flush(self.flush))?
             .with_ring(self.ring)?;
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_at_eighty_per_cent_waits_as_the_closed_form_says() {
+    fn latency_at_80_percent_load_agrees_with_the_closed_form() {
         let found = asked(8e6).forecast().unwrap();
         assert!((found.load - 0.8).abs() < 1e-9 && found.loss == 0.0);
         // M/D/1 with 100 ns at 0.8: latency of 300 ns on average, p50 about 240.

@@ -1,4 +1,5 @@
-//! A machine as far as it is known: this one, as the kernel shows it, or one that a file describes. (Gallenmüller 2021, Table 4.1.)
+//! A machine as far as it is known: this one, from the kernel, or one that a file describes. (Gallenmüller 2021, Table
+//! 4.1.)
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -13,15 +14,15 @@ use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
 use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
 
-/// Cycles of the levels of memory where nobody has measured them: those of Table 4.2, and of its memory.
+/// Assumed cycles of the memory levels if they were not measured: those of Table 4.2, and of its memory.
 const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
 const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 
-/// A machine in a TOML file. What it leaves out is unknown, and limits nothing.
+/// A machine in a TOML file. A missing key is unknown, and limits nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Described {
-    /// Its name, for people.
+    /// Its name, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Cores that forward.
@@ -30,13 +31,13 @@ pub struct Described {
     /// Their clock, GHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ghz: Option<f64>,
-    /// Share of each core that goes to other things, 0 to 1: c_other.
+    /// Share of each core for other work, 0 to 1: c_other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<f64>,
     /// Lines that packets leave through, together: `10G`, `2x25G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// Packets that the card carries at most, millions a second.
+    /// Packet rate limit of the card, millions a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card_mpps: Option<f64>,
     /// PCI Express of the cards, generation and lanes: `3x8`; several cards: `2x 3x8`.
@@ -45,13 +46,13 @@ pub struct Described {
     /// Memory, transfers and channels: `3200x2` is two channels of 3200 MT/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Links between sockets that packets have to take, one direction: `77G`.
+    /// Bandwidth between sockets that packets have to cross, one direction: `77G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interconnect: Option<String>,
-    /// What packets cost.
+    /// Costs of packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<CostsFile>,
-    /// What its ports cost, as `taut bench io` measured it.
+    /// Costs of its ports, as measured by `taut bench io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoCosts>,
     /// Caches of a core, the smallest first.
@@ -60,24 +61,24 @@ pub struct Described {
     /// Cycles of an access to memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_cycles: Option<f64>,
-    /// Whether a cache holds what smaller ones hold, too. True unless told.
+    /// True if a cache also holds the contents of smaller ones, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inclusive: Option<bool>,
 }
 
-/// What packets cost, in cycles.
+/// Costs of packets, in cycles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsFile {
     /// Receiving and sending a packet: c_IO.
     pub io: f64,
-    /// What is done to it: c_task.
+    /// Processing of a packet: c_task.
     #[serde(default)]
     pub task: f64,
-    /// Each byte of it.
+    /// Cycles per byte of a packet.
     #[serde(default)]
     pub byte: f64,
-    /// Each batch, which its packets share.
+    /// Cycles per batch, shared by its packets.
     #[serde(default)]
     pub batch: f64,
 }
@@ -88,15 +89,15 @@ pub struct CostsFile {
 pub struct CacheFile {
     /// Its size, KiB.
     pub kib: f64,
-    /// Cycles of an access that it answers.
+    /// Cycles of an access that hits it.
     pub cycles: f64,
 }
 
 impl CostsFile {
-    /// Returns them as exact costs: nobody has said how sure they are.
+    /// Returns the costs as exact numbers: their uncertainty is unknown.
     ///
     /// # Errors
-    /// When one is negative or no number.
+    /// A cost is negative or not finite.
     pub fn exact(&self) -> Result<Costs, ForecastError> {
         Ok(Costs {
             io_cycles: Estimate::given(self.io)?,
@@ -111,7 +112,7 @@ impl Described {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or says what cannot be.
+    /// The file cannot be read, or has an invalid value.
     pub fn load(path: &Path) -> Result<Self, ForecastError> {
         let text = fs::read_to_string(path).map_err(|source| ForecastError::File {
             path: path.to_owned(),
@@ -119,7 +120,7 @@ impl Described {
         })?;
         let described: Self = toml::from_str(&text)
             .map_err(|e| ForecastError::Wrong(format!("{}: {}", path.display(), one_line(&e))))?;
-        // What is wrong in it is told with its name, and at once.
+        // An invalid value is reported at once, with its key.
         described
             .machine()
             .and_then(|_| described.hierarchy())
@@ -128,7 +129,8 @@ impl Described {
         Ok(described)
     }
 
-    /// Returns this machine, as far as the kernel shows it. Cycles are those of the time-stamp counter, as everywhere in taut.
+    /// Returns this machine, as far as the kernel describes it. Cycles are those of the time-stamp counter, as
+    /// everywhere in taut.
     pub fn here() -> Self {
         let machine = taut_host::Machine::read();
         let clock = Clock::calibrate(Duration::from_millis(10));
@@ -156,7 +158,7 @@ impl Described {
         }
     }
 
-    /// Returns the machine with what `other` knows in the place of what this one does.
+    /// Returns the machine with known values of `other` in place of its own.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -180,10 +182,10 @@ impl Described {
         }
     }
 
-    /// Returns the machine as the resource model wants it: one core unless it says more.
+    /// Returns the machine for the resource model, with one core if their number is unknown.
     ///
     /// # Errors
-    /// When the clock is unknown, or something cannot be.
+    /// The clock is unknown, or a value is invalid.
     pub fn machine(&self) -> Result<Machine, ForecastError> {
         let ghz = self.ghz.ok_or_else(|| {
             ForecastError::Wrong(
@@ -223,10 +225,11 @@ impl Described {
         })
     }
 
-    /// Returns what receiving and sending a packet costs through a port in full batches, and where that is from.
+    /// Returns the cost of receiving and sending a packet through a port in full batches, and the source of that
+    /// figure.
     ///
     /// # Errors
-    /// When nobody has measured such a port on it.
+    /// No such port was measured on the machine.
     pub fn io(&self, port: &str) -> Result<(Estimate, String), ForecastError> {
         let Some(io) = &self.io else {
             return Err(ForecastError::Wrong(format!(
@@ -246,10 +249,10 @@ impl Described {
         ))
     }
 
-    /// Returns its caches. None if it knows of none.
+    /// Returns its caches, or `None` if they are unknown.
     ///
     /// # Errors
-    /// When their sizes do not ascend, or something cannot be.
+    /// Their sizes do not ascend, or a value is invalid.
     pub fn hierarchy(&self) -> Result<Option<Hierarchy>, ForecastError> {
         if self.caches.is_empty() {
             return Ok(None);
@@ -270,12 +273,12 @@ impl Described {
     }
 }
 
-/// Reads the first line of what the TOML reader says, with the line of the file that it is about.
+/// Returns the first line of the TOML reader's message, with the line of the file that it refers to.
 pub(crate) fn one_line(error: &toml::de::Error) -> String {
     error.message().lines().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a rate such as `10G`, `2x25G` or `100Gbit/s`, in bit/s. None for what is none.
+/// Returns a rate such as `10G`, `2x25G` or `100Gbit/s`, in bit/s, or `None` if the text is not a rate.
 pub fn bit_rate(text: &str) -> Option<f64> {
     let (times, each) = match text.split_once(['x', 'X']) {
         Some((times, each)) => (times.trim().parse::<u32>().ok()?, each.trim()),
@@ -307,7 +310,7 @@ fn memory(text: &str) -> Option<f64> {
     memory_bit_s(transfers.parse().ok()?, channels.parse().ok()?).ok()
 }
 
-/// Returns the fastest line of this machine's cards, Mbit/s, and the bus of that card, as far as they say.
+/// Returns the fastest line of this machine's cards, Mbit/s, and the bus of that card, as far as they are known.
 fn links() -> (Option<f64>, Option<String>) {
     let interfaces = fs::read_dir("/sys/class/net")
         .into_iter()
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_knows_and_the_rest_is_unknown() {
+    fn machine_files_leave_missing_values_unknown_and_refuse_wrong_ones() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine.toml");
         let text = "ghz = 3.3\nline = \"10G\"\n[costs]\nio = 100\ntask = 350\n\
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_clock_and_what_it_does_not_know_stays_unknown() {
+    fn the_local_machine_has_a_clock_and_accepts_given_values() {
         let here = Described::here();
         assert!(here.machine().is_ok(), "{here:?}");
         let asked = here.clone().with(Described {

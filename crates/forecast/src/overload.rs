@@ -1,7 +1,8 @@
-//! Overload from what was measured: the folders of `taut generate --out` of a plain forwarder and of a function between the same ports, at
-//! a rate at which packets do not wait for each other. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10.) With one more of the
-//! function at a higher rate that it carried, by the queue too (`taut_model::queueing::saturation`); with one of the function that was
-//! given bursts, by the time that its worker took for them.
+//! Overload predicted from measurements: the folders of `taut generate --out` of a plain forwarder and of a function
+//! between the same ports, at a rate at which packets do not queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and
+//! 5.10.) With another folder of the function at a higher, carried rate, the queueing model predicts it as well
+//! (`taut_model::queueing::saturation`). With a folder of the function under bursts, the worker's own time for them
+//! does.
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -17,106 +18,106 @@ use taut_model::queueing::{Arrivals, Effort, Processor, QueueingError, Vacations
 use taut_results::{RECORDED_LATENCIES, read_json};
 
 const CONFIDENCE: f64 = 0.95;
-/// Runs of which a median has an interval of that.
+/// Number of runs from which on a median has an interval of that confidence.
 const FOR_CONFIDENCE: usize = 6;
-/// Packets of which a median is worth something.
+/// Minimum number of packets for a useful median.
 const FEWEST: u64 = 100;
-/// Share of packets that may be lost: of those a median knows nothing.
+/// Largest fraction of lost packets: the median does not include them.
 const MOST_LOST: f64 = 0.01;
-/// How the queue is simulated: medians of queues settle fast.
+/// Size of the simulations: medians of queues converge fast.
 const EFFORT: Effort = Effort {
     packets: 50_000,
     runs: 3,
     seed: 1,
 };
-/// Share of the time of a core above which packets wait for each other, so that latency is no service time.
+/// Share of a core's time above which packets queue, so that latency is no longer the service time.
 const LONELY: f64 = 0.3;
-/// Packets of a batch from which on it counts as full: more change little.
+/// Mean batch size from which on a batch counts as full: larger ones make little difference.
 const FULL: f64 = 24.0;
 
-/// Where a core with a function tips over.
+/// The highest rate of a core with a function.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TippingPoint {
-    /// Time that the function takes the processor for a packet, µs: t_CPU.
+    /// Processor time of the function per packet, µs: t_CPU.
     pub cpu_us: Estimate,
-    /// Time that interruptions take of each second, µs: d_sum.
+    /// Time lost to interruptions in each second, µs: d_sum.
     pub interrupted_us_per_s: f64,
-    /// The highest rate that the core keeps up with: R_max. Its errors are those of the published cases.
+    /// The highest rate that the core sustains: R_max. Its errors are those of the published cases.
     pub highest: Prediction,
-    /// Median latencies and rates of the two, the forwarder first.
+    /// Median latencies and rates of both devices, the forwarder first.
     pub measured: [Latencies; 2],
-    /// The same by the queue. None without a folder of the busy function.
+    /// The prediction of the queueing model; `None` without a folder of the busy function.
     pub queue: Option<Busy>,
-    /// The same by the worker's own time for bursts. None without a folder of bursts.
+    /// The prediction from the worker's own time for bursts; `None` without a folder of bursts.
     pub work: Option<Full>,
-    /// What to know about it.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What a worker tells that was given bursts: packets in full batches, as under overload.
+/// The prediction from a worker under bursts: packets in full batches, as under overload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Full {
-    /// Time that a packet took of the worker, µs: input and output in it.
+    /// Time of the worker per packet, µs, input and output included.
     pub cpu_us: f64,
-    /// Packets of a batch, the mean.
+    /// Mean number of packets in a batch.
     pub batch: f64,
-    /// The highest rate that the core keeps up with, packets/s: what interruptions leave of a second, over that time.
+    /// The highest rate that the core sustains, packets/s: the share of a second without interruptions over that time.
     pub highest_pps: f64,
 }
 
-/// What a busy core tells by its queue.
+/// The prediction of the queueing model from a busy core.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Busy {
-    /// Time that the function takes the processor for a packet, the mean, µs: as on lonely packets, moved so that the queue has the
-    /// median that was measured.
+    /// Mean processor time of the function per packet, µs: the distribution of lonely packets, shifted so that the
+    /// queue has the measured median.
     pub cpu_us: Estimate,
-    /// The highest rate that the core keeps up with. Its errors are those of the published cases.
+    /// The highest rate that the core sustains. Its errors are those of the published cases.
     pub highest: Prediction,
-    /// The latencies that it was found from, at a rate that was carried.
+    /// The latencies that it was derived from, at a rate that was carried.
     pub measured: Latencies,
 }
 
-/// What the folders of one device at one rate say, a run each.
+/// The latencies of one device at one rate, from one folder per run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latencies {
-    /// Median, µs: the middle of those of the runs, and their interval. Packets of a run depend on each other, so that one run
-    /// has none: its confidence is 0.
+    /// Median over the runs of their medians, µs, with its interval. Packets of a run depend on each other, so a single
+    /// run has no interval: its confidence is 0.
     pub median_us: Estimate,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
     /// Packets that came back, in all runs.
     pub packets: u64,
     /// Packets per second that were sent.
     pub sent_pps: f64,
-    /// How the frames came to the device. None where the device was not set up by taut.
+    /// The transport of the frames to the device; `None` if taut did not set up the device.
     pub transport: Option<String>,
-    /// What took the device's core away. None where the device does not note that.
+    /// Interruptions of the device's core; `None` if the device does not record them.
     pub interruptions: Option<Taken>,
-    /// What the worker took for them. None where the device does not note that.
+    /// The worker's time for the packets; `None` if the device does not record it.
     pub work: Option<Work>,
     #[serde(skip)]
     histogram: LatencyHistogram,
 }
 
-/// How often and for how long a core was taken away.
+/// Rate and share of a core's interruptions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Times a second.
+    /// Interruptions per second.
     pub per_second: f64,
     /// Share of the time, 0 to 1.
     pub share: f64,
 }
 
-/// Time that a worker took for packets.
+/// The time that a worker spent on packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// For each, ns.
+    /// Time per packet, ns.
     pub packet_ns: f64,
-    /// Packets of a batch, the mean.
+    /// Mean number of packets in a batch.
     pub batch: f64,
 }
 
-/// The part of `summary.json` that counts here.
+/// The fields of `summary.json` that are used here.
 #[derive(Deserialize)]
 struct Summary {
     event: String,
@@ -140,17 +141,16 @@ struct Device {
 }
 
 impl Latencies {
-    /// Reads the folders of measurements of one stream, a run each.
+    /// Reads the folders of measurements of one stream, one run per folder.
     ///
     /// # Errors
-    /// When there are none, one is the folder of something else, too little came back, or they were not reached in the same
-    /// way.
+    /// There are no folders, one is not such a folder, too few packets came back, or the transports differ.
     pub fn of_runs(folders: &[impl AsRef<Path>]) -> Result<Self, ForecastError> {
         let runs = folders.iter().map(|folder| Self::read(folder.as_ref()));
         Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// What several runs say together: middles of what each says.
+    /// Returns the medians of the values of several runs.
     fn together(runs: &[Self]) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(what.to_owned());
         let medians: Vec<f64> = runs.iter().map(|run| run.median_us.value).collect();
@@ -163,7 +163,7 @@ impl Latencies {
         let mut histogram = LatencyHistogram::new();
         runs.iter().for_each(|run| histogram.merge(&run.histogram));
         let rates: Vec<f64> = runs.iter().map(|run| run.sent_pps).collect();
-        // Of runs some of which do not tell, nothing is told.
+        // If a run lacks a value, the result lacks it too.
         let interruptions: Option<Vec<Taken>> = runs.iter().map(|run| run.interruptions).collect();
         let work: Option<Vec<Work>> = runs.iter().map(|run| run.work).collect();
         Ok(Self {
@@ -234,19 +234,20 @@ impl Latencies {
     }
 }
 
-/// The middle of what is told of runs.
+/// Returns the median of a value over runs.
 fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
     let values: Vec<f64> = of.iter().map(told).collect();
     median(&values).unwrap_or(0.0)
 }
 
-/// Predicts where a function tips over, from the latencies of a plain forwarder and of the function, and by the queue from those of the
-/// `busy` function at a higher rate that it carried, and by its worker's time for `bursts`. Interruptions are those that are given, or
-/// else those that the forwarder's core noted of itself, or the function's.
+/// Predicts the highest rate of a function from the latencies of a plain forwarder and of the function. The queueing
+/// model also uses those of the `busy` function at a higher, carried rate; a third prediction uses the worker's time
+/// for `bursts`. Interruptions are the given ones, or else those recorded by the forwarder's core, or by the
+/// function's.
 ///
 /// # Errors
-/// When the function is not slower than the forwarder, interruptions take all of the core, the busy function was not busier or has
-/// latencies that no queue of it has, or the worker that was given bursts noted no time.
+/// The function is not slower than the forwarder, or interruptions take the entire core. The busy function was not
+/// busier, or its latencies match no queue. The worker under bursts recorded no time.
 pub fn tipping_point(
     forwarder: Latencies,
     function: Latencies,
@@ -262,7 +263,7 @@ pub fn tipping_point(
             few => format!("the interval of {few} runs is their range: {FOR_CONFIDENCE} have one of 95 %"),
         });
     }
-    // A plain forwarder's rounds are short, so that its core notes what hides in those of the function.
+    // A plain forwarder's rounds are short, so its core records interruptions that are hidden in the function's rounds.
     let noted = forwarder.interruptions.or(function.interruptions);
     let interruptions = match (given.is_empty(), noted) {
         (true, Some(taken)) if taken.per_second > 0.0 => vec![Interruption {
@@ -315,7 +316,7 @@ pub fn tipping_point(
     })
 }
 
-/// What a worker keeps up with that takes so long for packets of bursts.
+/// Returns the rate that a worker with this time per packet under bursts sustains.
 fn by_work(
     bursts: &Latencies,
     interrupted: f64,
@@ -340,7 +341,7 @@ fn by_work(
     })
 }
 
-/// The service time that a queue has to have for the latency that was measured at a rate that was carried, and its saturation.
+/// Returns the service time for which the queue has the measured latency at the carried rate, and the saturation.
 fn by_queue(
     forwarder: &Latencies,
     function: &Latencies,
@@ -357,7 +358,7 @@ fn by_queue(
     let mut held_up = 0.0;
     for one in interruptions {
         vacations = vacations.with_periodic(one.rate_hz, 1e3 * one.duration_us)?;
-        // Those that come while it lasts, and those on whose way it comes.
+        // The interruption delays packets that arrive while it lasts, and those in transit when it begins.
         let way_us = function.median_us.value - forwarder.median_us.value;
         held_up += one.rate_hz * (one.duration_us + way_us.max(0.0)) / 1e6;
     }
@@ -396,7 +397,7 @@ fn by_queue(
     })
 }
 
-/// The errors of the model on the four published cases, against where overload really began.
+/// Returns the errors of the model on the four published cases, compared with the observed start of overload.
 pub(crate) fn published_errors() -> Option<Errors> {
     let summaries = published::summaries(&published::checks().ok()?);
     let seen = summaries
@@ -412,7 +413,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
     use taut_model::queueing::{ServiceTime, replicate};
 
-    /// A folder with packets that took so long, us.
+    /// Makes a folder with packets of these latencies, us.
     fn folder(latencies_us: &[u64], summary: &str) -> tempfile::TempDir {
         let mut histogram = LatencyHistogram::new();
         for us in latencies_us {
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn r_max_is_what_interruptions_leave_over_what_the_function_adds() {
+    fn r_max_divides_uninterrupted_time_by_the_added_function_cost() {
         let forwarder = read(&[2, 3, 4], LONELY_PACKETS).unwrap();
         let function = read(&[14, 15, 16], LONELY_PACKETS).unwrap();
         let found = tipping_point(forwarder.clone(), function.clone(), None, None, &[]).unwrap();
@@ -491,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_keeps_up_with_what_it_took_for_full_batches() {
+    fn the_highest_rate_is_derived_from_full_batches() {
         let of = |work: &str| {
             let summary = format!("{{\"device_work\": {work}, {}", &LONELY_PACKETS[1..]);
             let bursts = read(&[14, 15, 16], &summary).unwrap();
@@ -512,7 +513,7 @@ mod tests {
         assert!(of("null").unwrap_err().to_string().contains("did not note"));
     }
 
-    /// What is measured of a queue: at so many packets a second, which take the core so long, ns.
+    /// Returns the latencies of a simulated queue at a rate, with a service time in ns.
     fn measured(rate_pps: f64, service_ns: f64) -> Latencies {
         let service = ServiceTime::from_bins(&[
             (service_ns - 500.0, service_ns, 9.0),
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_core_that_takes_less_than_a_lonely_one_is_found_by_its_queue() {
+    fn the_queue_of_a_busy_core_reveals_its_packet_cost() {
         // 14 us for lonely packets and 12 for those of a busy core, and 5 % of the packets up to 4.5 us more.
         let (forwarder, function) = (measured(1e4, 500.0), measured(1e4, 14_000.0));
         let busy = measured(75_000.0, 12_000.0);
@@ -549,10 +550,11 @@ mod tests {
         assert!(highest.low <= highest.value && highest.value <= highest.high);
         assert!(highest.value > 75_000.0, "{highest:?}");
         assert_eq!(queue.highest.errors.unwrap().count, 4);
-        // The bound, by what lonely packets take, says too little.
+        // The bound, from the time of lonely packets, is too low.
         let bound = bound.highest.estimate.value;
         assert!(bound < 0.93 * truth_pps, "{bound}");
-        // A core that was not busy, and one that cannot be the same, as its packets take less than those of the forwarder.
+        // One busy folder was not busier, and one cannot be the same function, as its packets take less time than the
+        // forwarder's.
         let faster = read(&[1], &LONELY_PACKETS.replace("10000", "20000")).unwrap();
         for (busy, says) in [
             (measured(5_000.0, 12_000.0), "want a higher rate"),
@@ -567,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_worth_less_is_told() {
+    fn notes_name_everything_that_makes_the_result_less_reliable() {
         let of = |transport: &str, rate: &str| {
             let text = LONELY_PACKETS
                 .replace("memif", transport)

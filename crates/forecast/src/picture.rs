@@ -1,4 +1,4 @@
-//! Resources as bars of text: how much of each is in use where the first one is used up.
+//! Text bars of resources: the share of each in use at the rate where the first one is exhausted.
 
 use taut_figure::table;
 use taut_measure::quantity::{rate, share};
@@ -7,7 +7,8 @@ use taut_model::resource::{Carried, Limit};
 /// Characters of a full bar.
 const WIDE: usize = 40;
 
-/// Returns a line for each resource: what it would carry alone, and how much of it is in use at the machine's highest rate.
+/// Returns a line for each resource: the rate that it would carry alone, and its share in use at the machine's highest
+/// rate.
 pub fn bars(carried: &Carried) -> String {
     let mut out = table::plain();
     for limit in &carried.limits {
@@ -51,7 +52,7 @@ mod tests {
     use taut_model::resource::{Costs, Machine, Packets};
 
     #[test]
-    fn the_one_that_binds_is_full_and_the_unknown_is_told() {
+    fn the_limiting_resource_fills_its_bar_and_unknowns_are_marked() {
         let machine = Machine {
             ethernet_bit_s: Some(10e9),
             ..Machine::new(1, 3.3e9).unwrap()

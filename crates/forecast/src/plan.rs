@@ -1,5 +1,5 @@
-//! Cores, batch and flush policy for a rate and a latency bound: what each choice would do, and the one that takes the fewest cores.
-//! (Gallenmüller 2021, eqs. 5.1 to 5.7; latency by simulation.)
+//! Cores, batch and flush policy for a rate and a latency bound: the result of each choice, and the one with the fewest
+//! cores. (Gallenmüller 2021, eqs. 5.1 to 5.7; latency by simulation.)
 
 use crate::latency::{Asked, Latency, QUANTILES};
 use crate::{Described, ForecastError};
@@ -10,14 +10,14 @@ use taut_model::estimate::Estimate;
 use taut_model::queueing::{Arrivals, Vacations};
 use taut_model::resource::{Costs, Packets};
 
-/// Batches and flush policies that are tried, for people and for the simulation.
+/// Batches and flush policies that are tried, as text and for the simulation.
 const BURSTS: [usize; 4] = [1, 8, 32, 64];
-/// Cores that are tried at most.
+/// Maximum number of cores tried.
 const MOST_CORES: u32 = 256;
-/// A core is given at most this share of what it could take for ever: beyond it any disturbance builds a queue.
+/// Largest load of a core, as a share of its saturation: beyond it any disturbance builds a queue.
 const MOST_LOAD: f64 = 0.95;
 
-/// A bound that packets have to keep: `p99.9<50us`.
+/// A latency bound: `p99.9<50us`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bound {
     /// Name of the quantile.
@@ -52,59 +52,60 @@ impl std::str::FromStr for Bound {
     }
 }
 
-/// What is wanted.
+/// The requirements of a plan.
 #[derive(Debug, Clone)]
 pub struct Demand {
     /// Packets per second.
     pub rate_pps: f64,
     /// Mean length of a frame, bytes.
     pub frame_bytes: f64,
-    /// What packets cost: those of a batch apart.
+    /// Costs of packets, without those of a batch.
     pub costs: Costs,
-    /// What they have to keep; none for any latency.
+    /// The latency bound; `None` accepts any latency.
     pub bound: Option<Bound>,
-    /// Places of a ring.
+    /// Length of a ring, packets.
     pub ring: usize,
-    /// What takes each core away.
+    /// The interruptions of each core.
     pub vacations: Vacations,
     /// Seed of the simulation.
     pub seed: u64,
 }
 
-/// A choice, and what it would do.
+/// A choice, with its predicted result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Choice {
     /// Cores.
     pub cores: u32,
-    /// Packets taken at a time at most.
+    /// Maximum number of packets received at a time.
     pub burst: usize,
-    /// Flush policy, as chain files have it.
+    /// Flush policy, in the notation of chain files.
     pub flush: String,
-    /// What becomes of the packets of each core, which come at random times.
+    /// Latency of the packets on each core, with random arrivals.
     pub latency: Latency,
-    /// Whether it keeps the bound, with its interval, and loses nothing.
+    /// True if it meets the bound, including its interval, without loss.
     pub keeps: bool,
 }
 
-/// The answer.
+/// The result of planning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
-    /// Packets per second that were asked for.
+    /// The required rate, packets per second.
     pub rate_pps: f64,
-    /// Packets per second that the machine's links and buses carry, whatever its cores; none if they are unknown.
+    /// Packets per second that the machine's links and buses carry, independent of its cores; `None` if unknown.
     pub links_pps: Option<f64>,
-    /// Cores that the machine has; none if unknown.
+    /// Number of the machine's cores; `None` if unknown.
     pub cores_there: Option<u32>,
-    /// Choices with the fewest cores that keep the bound, or with the most that were tried if none does.
+    /// Choices with the fewest cores that meet the bound, or with the most cores tried if none does.
     pub options: Vec<Choice>,
-    /// Number of the best among them: fewest cores, then the shortest tail. None if none keeps the bound.
+    /// Index of the best choice: fewest cores, then the shortest tail. `None` if no choice meets the bound.
     pub best: Option<usize>,
 }
 
-/// Plans for a demand on a machine. Packets are taken to spread evenly over cores, and to come to each at random times (Poisson).
+/// Plans for a demand on a machine. Packets are assumed to spread evenly over cores, and to arrive at each at random
+/// times (Poisson).
 ///
 /// # Errors
-/// For demands and machines that cannot be, and where more than 256 cores would be needed.
+/// The demand or the machine is invalid, or more than 256 cores would be needed.
 pub fn plan(demand: &Demand, described: &Described) -> Result<Plan, ForecastError> {
     let machine = described.machine()?;
     let packets = Packets::new(demand.frame_bytes, 1.0)?;
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_takes_as_many_cores_as_it_has_to_and_no_more() {
+    fn a_plan_uses_as_few_cores_as_the_rate_needs() {
         // 10 Mpkt/s per core at best.
         let one = plan(&demand(5e6, None), &machine()).unwrap();
         assert_eq!(one.options[one.best.unwrap()].cores, 1);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tight_bound_takes_a_policy_that_holds_nothing_back_or_more_cores() {
+    fn a_tight_latency_bound_excludes_buffering_or_requires_more_cores() {
         let tight = plan(&demand(5e6, Some("p99<2us")), &machine()).unwrap();
         let best = &tight.options[tight.best.unwrap()];
         assert!(

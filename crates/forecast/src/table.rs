@@ -1,5 +1,5 @@
-//! Runs that were measured, as a table of numbers: any CSV file, or what a results folder has of its runs. An experiment's
-//! `metrics.csv` is long, a row per run and metric; it is made wide.
+//! Measured runs as a table of numbers, from any CSV file or from a results folder. An experiment's `metrics.csv` has a
+//! row per run and metric (long format); it is converted to a row per run.
 
 use crate::ForecastError;
 use sha2::{Digest, Sha256};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use taut_model::model_file::Source;
 use taut_results::{has, hex, open};
 
-/// Files that a results folder may have its runs in, the first that is there.
+/// Files with the runs of a results folder; the first that exists is read.
 const OF_A_FOLDER: [&str; 2] = ["runs.csv", "metrics.csv"];
-/// A table is no larger, bytes.
+/// Maximum size of a table, bytes.
 const MOST_BYTES: u64 = 1 << 28;
 
 /// A row: numbers and texts by the name of their column.
@@ -20,16 +20,16 @@ const MOST_BYTES: u64 = 1 << 28;
 pub struct Row {
     /// Values that are numbers.
     pub numbers: BTreeMap<String, f64>,
-    /// Values that are none.
+    /// Values that are not numbers.
     pub texts: BTreeMap<String, String>,
 }
 
-/// Runs, and where they are from.
+/// Runs, with their source files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
-    /// A row for each run.
+    /// One row for each run.
     pub rows: Vec<Row>,
-    /// The files.
+    /// The source files.
     pub sources: Vec<Source>,
 }
 
@@ -37,7 +37,7 @@ impl Table {
     /// Reads results: CSV files, and folders of results.
     ///
     /// # Errors
-    /// When there is no table, or it is damaged.
+    /// There is no table, or it is damaged.
     pub fn read(paths: &[PathBuf]) -> Result<Self, ForecastError> {
         let mut all = Self::default();
         for path in paths {
@@ -48,10 +48,10 @@ impl Table {
         Ok(all)
     }
 
-    /// Keeps the rows of which `column` says `value`.
+    /// Keeps the rows whose `column` equals `value`.
     ///
     /// # Errors
-    /// When no row does.
+    /// No row matches.
     pub fn keep(&mut self, column: &str, value: &str) -> Result<(), ForecastError> {
         let number: Option<f64> = value.parse().ok();
         self.rows.retain(|row| {
@@ -66,10 +66,10 @@ impl Table {
         Ok(())
     }
 
-    /// Calls a column by another name.
+    /// Renames a column.
     ///
     /// # Errors
-    /// When no row has it.
+    /// No row has the column.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), ForecastError> {
         let mut found = false;
         for row in &mut self.rows {
@@ -87,7 +87,7 @@ impl Table {
         )))
     }
 
-    /// Adds columns that follow from others: hand-overs from functions, the time of a packet from a rate.
+    /// Adds derived columns: hand-overs from functions, the time of a packet from a rate.
     pub fn derive(&mut self) {
         for row in &mut self.rows {
             if let Some(functions) = row.numbers.get("functions").copied() {
@@ -99,7 +99,7 @@ impl Table {
         }
     }
 
-    /// Names of the columns that have a number in every row.
+    /// Returns the names of the columns that have a number in every row.
     pub fn columns(&self) -> Vec<String> {
         let Some(first) = self.rows.first() else {
             return Vec::new();
@@ -114,7 +114,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
     let (file, opened) = match path.is_dir() {
         false => (path.to_owned(), fs::File::open(path)),
         true => {
-            // A folder may be a stranger's: nothing outside of it is read.
+            // The folder may come from an untrusted source, so no file outside of it is read.
             let name = OF_A_FOLDER.iter().find(|name| has(path, name)).ok_or_else(|| {
                 ForecastError::Wrong(format!(
                     "{}: no runs.csv or metrics.csv: want a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
@@ -155,7 +155,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
                 Ok(number) if number.is_finite() => {
                     row.numbers.insert(name.clone(), number);
                 }
-                // What is no number cannot be fitted to; it is told when somebody asks for it.
+                // A text cannot be fitted; this is reported when a fit uses its column.
                 _ => {
                     row.texts.insert(name.clone(), field.to_owned());
                 }
@@ -180,7 +180,7 @@ fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
     Ok((rows, source))
 }
 
-/// Makes one row of each run's metrics.
+/// Merges the metrics of each run into one row.
 fn wide(long: Vec<Row>) -> Vec<Row> {
     let mut runs: BTreeMap<String, Row> = BTreeMap::new();
     for mut row in long {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn long_tables_are_made_wide_and_others_are_as_they_are() {
+    fn long_tables_are_pivoted_and_wide_tables_stay_unchanged() {
         let long = "run,repetition,device,load,metric,value\nv1-r1,1,null,100,cycles,120\nv1-r1,1,null,100,pps,5\nv2-r1,1,pair,200,cycles,220\n";
         let mut found = table(long).unwrap();
         assert_eq!(found.rows.len(), 2);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_told_in_one_line() {
+    fn invalid_tables_are_refused_in_one_line() {
         for (text, says) in [
             ("", "no runs"),
             ("a,b\n1\n", "metrics.csv"),

@@ -1,5 +1,5 @@
-//! Benchmark of what functions that touch whole payloads cost per packet: batches of 32 UDP datagrams; AES beside
-//! `openssl speed` for the same size in turns. `cargo bench -p taut-function`
+//! A benchmark of the cost per packet of functions that touch whole payloads, in batches of 32 UDP datagrams. AES is
+//! interleaved with `openssl speed` for the same size. `cargo bench -p taut-function`
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -14,14 +14,14 @@ use taut_xdp::functions::{KernelFunctions, KernelStage};
 const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(200);
 const BATCH: usize = 32;
-/// Settings of a receiver of packets of this machine.
+/// The settings of a receiver of packets of this machine.
 const CLOCKS: &str = "clock_error = \"1ms\"";
 
-/// The fastest block of batches through these functions, ns per packet; with what it takes to fill a batch. The first
-/// is met on the way out, others on the way in.
+/// Returns the fastest block of batches through these functions, ns per packet; this includes filling a batch. The
+/// first function is on the egress side, others on the ingress side.
 fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
     let pool = PoolHandle::new(256, false).unwrap();
-    // With the frame check sequence, which the frame does not have.
+    // The length includes the frame check sequence, which the frame does not have.
     let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
     let mut batch = Batch::new();
     let mut best = f64::INFINITY;
@@ -70,14 +70,14 @@ fn function(name: &str, settings: &str) -> Box<dyn Function> {
     function
 }
 
-/// ns per block of so many bytes, by `openssl speed`; none where there is no such program.
+/// Returns ns per block of `bytes` bytes, by `openssl speed`; none if there is no such program.
 fn openssl(cipher: &str, bytes: usize) -> Option<f64> {
     let output = Command::new("openssl")
         .args(["speed", "-elapsed", "-mr", "-seconds", "1", "-bytes"])
         .args([&bytes.to_string(), "-evp", cipher])
         .output()
         .ok()?;
-    // "+F:22:AES-256-GCM:1234567890.12": bytes per second.
+    // The line is "+F:22:AES-256-GCM:1234567890.12": bytes per second.
     let text = String::from_utf8(output.stdout).ok()?;
     let line = text.lines().find(|line| line.starts_with("+F:"))?;
     let per_second: f64 = line.rsplit(':').next()?.parse().ok()?;
@@ -99,7 +99,7 @@ fn main() {
             format!("encrypt = [1]\nmode = \"{mode}\"\nkey_file = \"{key}\"\nmtu = 9000\n{more}");
         function("aes", &text)
     };
-    // Onto itself: the same frame comes by again and again.
+    // The mapping forwards to itself: the same frame passes repeatedly.
     let nat = "outside = [1]\naddress = \"198.18.0.1\"\n\
                forward = [{ protocol = \"udp\", port = 31238, to = \"198.18.0.1:31238\" }]";
     println!("ns per packet beyond filling the batch");
@@ -114,7 +114,7 @@ fn main() {
         cost("nat, one flow", function("nat", nat));
         cost("aes gcm 128", aes("gcm", &short, ""));
         let (mut sender, mut receiver) = (aes("gcm", &short, ""), aes("gcm", &short, CLOCKS));
-        // What was sent before the receiver began is refused.
+        // Packets sent before the receiver began are refused.
         std::thread::sleep(Duration::from_millis(5));
         let both = fastest(&mut [&mut *sender, &mut *receiver], payload);
         println!(

@@ -1,5 +1,4 @@
-//! ATS: appends two time stamps to UDP payloads, when the packet was received and when it was handed on.
-//! (Xiang et al., JSAC 2019.)
+//! ATS: appends two timestamps to UDP payloads, the receive time and the send time. (Xiang et al., JSAC 2019.)
 
 use crate::datagram::{Datagram, Seen};
 use crate::mtu::Mtu;
@@ -27,11 +26,11 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// Copies of packets that came without room in front, as many as wait to be sent at most.
+/// The number of buffers for copies of packets without headroom, as many as may wait to be sent.
 const POOL_SLOTS: u32 = 2048;
-/// Length of both stamps.
+/// The length of both timestamps in bytes.
 const TRAILER_LEN_BYTES: usize = 16;
-/// A part per million, some of which a batch is older than the reading of the clock.
+/// The time of a calibration. Its error is a part per million, of the time between the clock's reading and a batch.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Deserialize)]
@@ -41,12 +40,12 @@ struct Settings {
     mtu: Mtu,
 }
 
-/// Returns what the kernel does to frames.
+/// Returns the XDP version for frames.
 fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     settings(table).map(|Settings { mtu }| KernelFunction::Ats { mtu: mtu.0 })
 }
 
-/// Outcome of a packet.
+/// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Stamped,
@@ -56,7 +55,7 @@ enum Outcome {
     Malformed,
 }
 
-/// Names of the outcomes, in the order of the enumeration.
+/// The names of the outcomes, in the order of the enumeration.
 const OUTCOMES: [&str; 5] = [
     "stamped",
     "passed: no whole UDP datagram",
@@ -84,7 +83,7 @@ impl Ats {
         }
         let before = it.sum(packet.bytes());
         packet.truncate(it.end as u16);
-        // There is room in front, none behind: all of it moves.
+        // There is headroom but no tailroom: the whole packet moves.
         if !move_start(packet, it.end, 0, TRAILER_LEN_BYTES, pool) {
             return Outcome::NoRoom;
         }
@@ -111,7 +110,7 @@ impl Function for Ats {
         let Some((clock, pool)) = &self.machine else {
             return;
         };
-        // Read through the vDSO: no system call.
+        // The clock is read through the vDSO, without a system call.
         let Some(now) = ClockReading::now(StampClock::Monotonic) else {
             return;
         };
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_get_both_times_in_the_right_order_with_right_lengths_and_checksums() {
+    fn datagrams_get_ordered_timestamps_and_correct_lengths_and_checksums() {
         let mut ats = ats("");
         for v6 in [false, true] {
             for (size, headroom) in [(100, 0), (101, 15), (1400, 16), (64 + 27, 100)] {
@@ -211,7 +210,7 @@ mod tests {
                 assert_eq!(old, &plain[udp_at + 8..]);
                 let stamp = |at: usize| u64::from_be_bytes(*stamps[at..].first_chunk().unwrap());
                 let (received, sent) = (stamp(0), stamp(8));
-                // Calibrated in 20 ms, so within some microseconds of a clock that is being corrected.
+                // The calibration takes 20 ms, so the error is some microseconds while the clock is being corrected.
                 assert!(before <= received + 50_000, "{before} {received}");
                 assert!(received + 1_900_000 <= sent, "{received} {sent}");
                 assert!(sent <= after + 50_000, "{sent} {after}");
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_datagram_passes_what_is_too_big_or_broken_is_dropped_and_all_are_counted() {
+    fn other_packets_pass_and_oversized_or_truncated_datagrams_are_dropped() {
         let mut ats = ats("mtu = 600");
         let frame = UdpFlow::default().frame(602).unwrap();
         assert!(through(&mut *ats, &frame, 50).is_some());

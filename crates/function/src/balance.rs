@@ -1,5 +1,5 @@
-//! Spreads flows over next hops, so that few flows move when a hop comes or goes: each bucket of flows belongs to the
-//! hop that draws the highest number for it. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
+//! Spreads flows over next hops, so that few flows move when a hop is added or removed. Each bucket of flows belongs to
+//! the hop with the highest number for it. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
 
 use crate::mix::mix;
 use crate::tuple::{Seen, Tuple};
@@ -20,7 +20,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }),
 };
 
-/// Number of buckets, so many that shares are even: with ten hops, within some percent.
+/// The number of buckets, large enough for even shares: with ten hops, within some percent.
 const BUCKETS: usize = HOP_BUCKETS;
 const MOST_HOPS: usize = 1024;
 
@@ -37,7 +37,7 @@ pub(crate) struct Balance {
     port: usize,
     seed: u64,
     hops: Vec<Mac>,
-    /// Numbers of the hops, by the upper bits of a flow's hash.
+    /// The numbers of the hops, by the upper bits of a flow's hash.
     buckets: Vec<u16>,
     balanced: u64,
     passed: u64,
@@ -82,10 +82,10 @@ impl Balance {
         })
     }
 
-    /// Returns what the kernel does to frames that leave through that port.
+    /// Returns the XDP version for frames that leave through that port.
     fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
-            // The second of the outcomes.
+            // This is the second of the outcomes.
             return KernelFunction::Passes { outcome: 1 };
         }
         let hop = |bucket: &u16| self.hops[usize::from(*bucket)].0;
@@ -102,7 +102,7 @@ impl Balance {
     }
 }
 
-/// Returns which hop a bucket belongs to: it depends on the hop's address, not on its place in the list.
+/// Returns the hop of a bucket: it depends on the hop's address, not on its position in the list.
 fn highest(bucket: u64, seed: u64, hops: &[Mac]) -> u16 {
     let drawn = |mac: &Mac| {
         let [a, b, c, d, e, f] = mac.0;
@@ -135,7 +135,7 @@ impl Function for Balance {
             let headers = batch.headers(i);
             let frame = batch.packet_mut_but_headers(i).bytes_mut();
             match (Seen::of(&headers, frame), Ethernet::new(frame)) {
-                // Neighbour discovery, for one, is for all.
+                // Multicast, such as neighbour discovery, is for all.
                 (Seen::Tuple(tuple), Ok(mut ethernet))
                     if !ethernet.destination().is_multicast() =>
                 {
@@ -199,13 +199,13 @@ mod tests {
     fn flow(number: u16) -> Vec<u8> {
         let [a, b] = number.to_be_bytes();
         let mut frame = UdpFlow::default().frame(64).unwrap();
-        // Source address and port in turn.
+        // Source address and port alternate.
         frame[28..30].copy_from_slice(&[a, b / 2]);
         frame[34..36].copy_from_slice(&[0x30, b % 2]);
         frame
     }
 
-    /// The hop of each flow: the last byte of its address.
+    /// Returns the hop of each flow, as the last byte of its address.
     fn places(balance: &Balance) -> Vec<u8> {
         (0..FLOWS)
             .map(|number| {
@@ -223,13 +223,13 @@ mod tests {
         let places = places(&balance(hops(1..=10)));
         for hop in 1..=10 {
             let share = places.iter().filter(|&&place| place == hop).count();
-            // 2000 each; by chance 45 more or less is usual.
+            // The mean is 2000 each; a random deviation of 45 is usual.
             assert!((1700..2300).contains(&share), "{hop}: {share}");
         }
     }
 
     #[test]
-    fn only_flows_of_a_hop_that_goes_move_and_only_to_one_that_comes() {
+    fn only_the_flows_of_removed_hops_move_and_later_return() {
         let ten = places(&balance(hops(1..=10)));
         let nine = places(&balance(hops((1..=10).filter(|&hop| hop != 4))));
         let mut moved = 0;
@@ -239,7 +239,7 @@ mod tests {
             moved += u64::from(before != after);
         }
         assert!((1700..2300).contains(&moved), "{moved} of {FLOWS}");
-        // As it comes again, wherever in the list, all is as it was.
+        // When the hop returns, at any position, all flows are as before.
         let back = hops([1, 2, 3, 5, 6, 7, 8, 9, 10, 4]);
         assert_eq!(places(&balance(back)), ten);
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_for_a_hop_passes_what_is_cut_short_is_dropped_and_all_are_counted() {
+    fn packets_without_a_hop_pass_and_truncated_packets_are_dropped() {
         let mut balance = balance(hops([1]));
         let frame = flow(1);
         let mut multicast = frame.clone();

@@ -2,7 +2,7 @@
 
 use taut_port::{Batch, PoolHandle};
 
-/// A batch of one frame with so much headroom: more than packets of a pool have, less or none.
+/// Returns a batch of one frame with that headroom: more than packets of a pool have, less or none.
 pub(crate) fn batch_of(frame: &[u8], headroom: u16) -> Batch {
     let pool = PoolHandle::new(1, false).unwrap_or_else(|e| panic!("{e}"));
     let mut batch = Batch::new();

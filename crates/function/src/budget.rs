@@ -1,18 +1,18 @@
-//! Budget of how often something may be done: so many times at once, and then so far apart.
+//! A rate limit on actions: a burst, and then a minimum interval.
 
 /// A token bucket over a clock of the caller's.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
     at_once: u64,
-    /// Time between two, in units of the clock.
+    /// The time between two tokens, in units of the clock.
     apart: u64,
-    /// Time at which one was earned last.
+    /// The time of the last token.
     since: u64,
 }
 
 impl Budget {
-    /// `at_once` are there now; another one comes every `apart`.
+    /// Creates a bucket with `at_once` tokens; another one comes every `apart`.
     pub(crate) fn new(at_once: u64, apart: u64, now: u64) -> Self {
         Self {
             left: at_once,
@@ -22,7 +22,7 @@ impl Budget {
         }
     }
 
-    /// Whether it may be done once more, which is counted.
+    /// Takes a token; returns false if there is none.
     pub(crate) fn admits(&mut self, now: u64) -> bool {
         let earned = now.saturating_sub(self.since) / self.apart;
         if earned > 0 {
@@ -40,14 +40,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_at_once_and_then_so_far_apart() {
+    fn a_budget_admits_a_burst_and_then_a_steady_rate() {
         let mut budget = Budget::new(50, 10, 1_000);
         let mut admitted = |now: u64| (0..1000).filter(|_| budget.admits(now)).count();
         assert_eq!(admitted(1_000), 50);
-        // The rest of a wait is not lost.
+        // The remainder of a wait is not lost.
         assert_eq!([1_009, 1_039, 1_040].map(&mut admitted), [0, 3, 1]);
         assert_eq!(admitted(100_000), 50);
-        // A clock that goes back earns nothing.
+        // A clock that runs backwards adds no tokens.
         assert_eq!(admitted(0), 0);
         assert_eq!(admitted(u64::MAX), 50);
     }

@@ -1,11 +1,11 @@
-//! BURN: spends a set number of cycles of the time-stamp counter per packet.
-//! (Gallenmüller 2021, section 5.1: SHEEP's CPU loader.)
+//! BURN: spends a set number of cycles of the time-stamp counter per packet. (Gallenmüller 2021, section 5.1: SHEEP's
+//! CPU loader.)
 //!
-//! Reading the counter in a loop would be coarse: it costs tens of cycles by itself. So a chain of
-//! dependent instructions of known duration is run, as long as the whole batch owes, between two fences
-//! that keep neighbouring work from hiding it. What a step and the rest of a call cost is measured when
-//! the worker is made. How long a call really took is read each time, as no loop of varying length ends
-//! without surprises for the processor, and what it missed is carried to the next: the mean is exact.
+//! Reading the counter in a loop would be coarse: it costs tens of cycles by itself. Instead, a chain of dependent
+//! instructions of known duration runs for the cycles of the whole batch. Two fences keep neighbouring work from hiding
+//! it. The cost of a step and of the rest of a call is measured when the worker is made. Each call also reads its real
+//! duration, because the processor cannot predict a loop of varying length exactly. The error is carried to the next
+//! call, so the mean is exact.
 
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use taut_measure::{Interval, mean_beside_median};
 use taut_port::{Batch, PoolHandle, PortError};
 use taut_sys::{ticks, wait_for_instructions};
 
-/// Cycles per packet at most: a full batch then holds the worker for some hundredths of a second.
+/// The limit on cycles per packet: a full batch then occupies the worker for some hundredths of a second.
 const MOST_CYCLES: u32 = 1_000_000;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -47,45 +47,45 @@ impl Settings {
     }
 }
 
-/// Costs of the chain on this core.
+/// The costs of the chain on this core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cost {
-    /// Ticks of one step.
+    /// The ticks of one step.
     step_ticks: f64,
-    /// Ticks of a call without steps: the reckoning, the fences, and reading the counter.
+    /// The ticks of a call without steps: the calculation, the fences, and reading the counter.
     call_ticks: f64,
-    /// Ticks among these that the call does not see when it times itself.
+    /// The ticks among these that the call's own timing misses.
     unseen_ticks: f64,
-    /// Ticks of a call that spends nothing yet.
+    /// The ticks of a call that spends nothing yet.
     skip_ticks: f64,
 }
 
-/// A call that took longer than planned by more than this share of it and a mispredicted branch or some
-/// was interrupted, which is nobody's burning.
+/// The fraction of the planned time by which a call may exceed it, in addition to a mispredicted branch or some. A
+/// longer call was interrupted, and its excess does not count as spent.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
-/// Ticks that a call is to have left for steps, so that a call before it that was too long can be made up for.
+/// The ticks that a call leaves for steps, so that it can compensate for an earlier call that was too long.
 const SLACK_TICKS: f64 = 25.0;
-/// Debts are kept in such parts of a cycle.
+/// The number of parts of a cycle in which debts are stored.
 const PARTS: f64 = 1024.0;
 
 struct Burn {
     parts_per_packet: i64,
-    /// Debt: what packets owe and was not spent yet; below zero, spent in advance. In parts of a cycle.
+    /// The debt: cycles of packets that are not yet spent, in parts of a cycle. A negative value was spent in advance.
     owed_parts: i64,
-    /// Debt that came since the last call, less what asking cost. That decides about the next, not the debt: with equal
-    /// batches calls then come at equal distances, which the processor predicts.
+    /// The debt since the last call, minus the cost of the checks. It decides about the next call, not the total debt.
+    /// With equal batches, calls are then at equal distances, which the processor predicts.
     waiting_parts: i64,
-    /// Debt that has to wait for a call to be worth its cost.
+    /// The debt from which a call is worth its cost.
     least_parts: i64,
     skip_parts: i64,
     cost: Cost,
     steps_per_tick: f64,
-    /// Ticks beyond the plan that a call may take to be believed, besides [`BELIEVED`].
+    /// The ticks beyond the plan that a call may take to be believed, in addition to [`BELIEVED`].
     surprise_ticks: f64,
-    /// Ticks that all calls took, as they timed themselves.
+    /// The ticks that all calls took by their own timing.
     seen_ticks: u64,
-    /// End of the chain, so that the next one depends on it.
+    /// The end of the chain, so that the next one depends on it.
     state: u64,
 }
 
@@ -94,8 +94,8 @@ fn parts(cycles: f64) -> i64 {
 }
 
 impl Burn {
-    /// Makes a burn that is not calibrated yet: [`Function::prepare`] does that on the core where it matters. Until
-    /// then a step counts as a cycle, whatever it takes.
+    /// Creates a burn that is not calibrated yet: [`Function::prepare`] calibrates it on the worker's core. Until then
+    /// a step counts as a cycle, whatever it takes.
     fn new(cycles: u32) -> Self {
         let mut burn = Self {
             parts_per_packet: parts(f64::from(cycles)),
@@ -118,7 +118,7 @@ impl Burn {
         burn
     }
 
-    /// Steps and calls cost this from now on.
+    /// Sets the cost of steps and calls.
     fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
         self.steps_per_tick = 1.0 / cost.step_ticks;
@@ -129,8 +129,8 @@ impl Burn {
         }
     }
 
-    /// Takes what `packets` packets owe. True when it is enough for a call; if not, having asked was
-    /// spent.
+    /// Adds the debt of `packets` packets. Returns true if it is enough for a call; otherwise the cost of this check
+    /// counts as spent.
     #[inline(always)]
     fn owes_a_call(&mut self, packets: usize) -> bool {
         let more = packets as i64 * self.parts_per_packet;
@@ -145,14 +145,14 @@ impl Burn {
         true
     }
 
-    /// The steps of a call that spends all that is owed.
+    /// Returns the number of steps of a call that spends all debt.
     #[inline(always)]
     fn steps(&self) -> u64 {
         let ticks = self.owed_parts as f64 / PARTS - self.cost.call_ticks;
         (ticks * self.steps_per_tick) as u64
     }
 
-    /// Takes what a call of `steps` steps spent off the debt: what it took, or was to take if it was
+    /// Subtracts the ticks of a call of `steps` steps from the debt: its real duration, or the planned one if it was
     /// interrupted.
     #[inline(always)]
     fn settle(&mut self, steps: u64, seen_ticks: u64) {
@@ -162,7 +162,7 @@ impl Burn {
         self.owed_parts -= parts(if is_believed { took } else { planned });
     }
 
-    /// Spends what is owed.
+    /// Spends the debt.
     #[inline(never)]
     fn spend(&mut self) {
         let steps = self.steps();
@@ -170,7 +170,7 @@ impl Burn {
         self.state = state;
         self.seen_ticks = self.seen_ticks.wrapping_add(seen_ticks);
         self.settle(steps, seen_ticks);
-        // What follows must not hide behind the reckoning, which counts as spent.
+        // Later work must not overlap the calculation, which counts as spent.
         wait_for_instructions();
     }
 }
@@ -193,8 +193,8 @@ impl Function for Burn {
     }
 }
 
-/// Runs `steps` steps, each of which needs the result of the one before, and nothing beside them: the end
-/// of the chain, and ticks from before the first step to after the last.
+/// Runs `steps` steps, each of which needs the result of the one before. Returns the end of the chain, and the ticks
+/// from before the first step to after the last.
 #[inline(never)]
 fn run_chain(state: u64, steps: u64) -> (u64, u64) {
     wait_for_instructions();
@@ -209,19 +209,19 @@ fn run_chain(state: u64, steps: u64) -> (u64, u64) {
     (state, ticks().wrapping_sub(begin))
 }
 
-/// Calls timed together, so that reading the counter does not count.
+/// The number of calls timed together, so that reading the counter does not count.
 const CALLS: u32 = 64;
-/// Repetitions, of which the lower quartile counts: interruptions only ever add.
+/// The number of repetitions, of which the lower quartile counts: interruptions only ever add.
 const REPETITIONS: usize = 129;
-/// The two lengths that the cost of a step is the difference of.
+/// The two chain lengths from which the cost of a step is derived.
 const STEPS: [u32; 2] = [8, 264];
 
-/// Measures what a step and a call cost: some milliseconds.
+/// Measures the cost of a step and of a call, which takes some milliseconds.
 ///
 /// # Errors
-/// When there is no memory for a packet.
+/// Fails if there is no memory for a packet.
 fn calibrate() -> Result<Cost, PortError> {
-    // The core is to run as fast as it will.
+    // The loop brings the core to its full frequency.
     let (warm, mut state) = (ticks(), 1);
     while ticks().wrapping_sub(warm) < 4_000_000 {
         (state, _) = run_chain(state, 1_000);
@@ -229,12 +229,11 @@ fn calibrate() -> Result<Cost, PortError> {
     let pool = PoolHandle::new(4, false)?;
     let mut packet = Batch::new();
     pool.fill(&mut packet, 1, 60);
-    // As long as nothing is known of the cost, a packet owes as many steps as cycles. The last one owes
-    // nothing and is asked anyway.
+    // Without a known cost, a packet owes as many steps as cycles. The last burn owes nothing but is called anyway.
     let mut burns = [STEPS[0], STEPS[1], 0].map(Burn::new);
     let mut samples = [const { Vec::new() }; 3];
     let mut unseen = Vec::new();
-    // In turns, so that a change of the core's frequency meets all of them.
+    // The calls are interleaved, so that a frequency change affects all of them.
     for _ in 0..REPETITIONS {
         for (burn, samples) in burns.iter_mut().zip(&mut samples) {
             let seen = burn.seen_ticks;
@@ -255,8 +254,8 @@ fn calibrate() -> Result<Cost, PortError> {
     Ok(cost_of(short, long, skip, quantile(&mut unseen, 0.5)))
 }
 
-/// The cost from what calls of both lengths and calls without work took, and what of a call's time it did
-/// not see itself.
+/// Returns the cost, derived from calls of both lengths, calls without work, and the time that a call's own timing
+/// misses.
 fn cost_of(short_ticks: f64, long_ticks: f64, skip_ticks: f64, unseen_ticks: f64) -> Cost {
     let difference = f64::from(STEPS[1] - STEPS[0]);
     let step_ticks = ((long_ticks - short_ticks) / difference).max(0.01);
@@ -274,25 +273,25 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 
-/// Precision of a burn, measured from outside.
+/// The precision of a burn, measured from outside.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct BurnError {
-    /// Cycles per packet asked for.
+    /// The configured cycles per packet.
     pub cycles: u32,
-    /// Packets per batch.
+    /// The packets per batch.
     pub batch: usize,
-    /// Blocks of batches that were timed.
+    /// The number of batch blocks that were timed.
     pub count: usize,
-    /// Blocks among them that were left out because the machine took time from them.
+    /// The number of blocks that were excluded because they were interrupted.
     pub disturbed: usize,
-    /// Mean of the cycles per packet that the other blocks took beyond those asked for.
+    /// The mean of the cycles per packet that the other blocks took beyond the configured ones.
     pub mean_cycles: f64,
-    /// Mean as above, and beside it the interval of the blocks' median.
+    /// The confidence interval of the blocks' median, in the same unit.
     pub interval: Option<Interval>,
 }
 
 impl BurnError {
-    /// Whether the burn keeps to its word: within 2 % from 50 cycles on, within 3 cycles below.
+    /// Returns true if the burn is accurate: within 2 % from 50 cycles on, within 3 cycles below.
     pub fn is_within_bounds(&self) -> bool {
         let bound = if self.cycles < 50 {
             3.0
@@ -303,20 +302,20 @@ impl BurnError {
     }
 }
 
-/// Batches timed together in [`measure_error`], and cycles that a block is to stay below if it can: the
-/// longer it is, the surer it is interrupted.
+/// The number of batches timed together in [`measure_error`], and the cycles that a block should not exceed. Longer
+/// blocks are more likely to be interrupted.
 const BATCHES_PER_BLOCK: usize = 32;
 const BLOCK_CYCLES: usize = 100_000;
-/// Blocks timed in [`measure_error`].
+/// The number of blocks timed in [`measure_error`].
 const BLOCKS: usize = 200;
-/// A block this much longer than the median was interrupted: share and ticks.
+/// The excess over the median that marks a block as interrupted: a factor and ticks.
 const DISTURBED: (f64, f64) = (1.1, 500.0);
 
-/// Measures the error of a burn of `cycles` per packet on the calling thread's core, in batches of
-/// `batch` packets: what the batches take longer than they would without the function.
+/// Measures the error of a burn of `cycles` per packet on the calling thread's core, in batches of `batch` packets. The
+/// error is the excess over the same batches without the function.
 ///
 /// # Errors
-/// When there is no memory for packets.
+/// Fails if there is no memory for packets.
 pub fn measure_error(cycles: u32, batch: usize) -> Result<BurnError, PortError> {
     let mut burn: Box<dyn Function> = Box::new(Burn::new(cycles));
     burn.prepare()?;
@@ -346,7 +345,7 @@ pub fn measure_error(cycles: u32, batch: usize) -> Result<BurnError, PortError> 
     })
 }
 
-/// The ticks of each block of `batches` calls.
+/// Returns the ticks of each block of `batches` calls.
 fn time_blocks(batches: usize, mut call: impl FnMut()) -> Vec<f64> {
     (0..BLOCKS)
         .map(|_| {
@@ -377,8 +376,8 @@ mod tests {
         burn
     }
 
-    /// Ticks that a batch of so many packets costs, on a core where calls take `surprise` longer and whose
-    /// counter stands at `now`.
+    /// Returns the ticks that a batch of `packets` packets costs. Calls take `surprise` ticks longer on this core, and
+    /// its counter stands at `now`.
     fn spent(burn: &mut Burn, packets: usize, surprise: f64, now: &mut f64) -> f64 {
         if !burn.owes_a_call(packets) {
             return COST.skip_ticks;
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_follows_what_packets_owe_whatever_the_batches() {
+    fn the_cycles_spent_follow_packet_costs_for_any_batch_sizes() {
         for cycles in [3, 7, 20, 49, 50, 350, 10_000] {
             for sizes in [&[1][..], &[32], &[1, 64, 3], &[2, 5]] {
                 for surprise in [0.0, 18.0] {
@@ -404,7 +403,7 @@ mod tests {
                         .iter()
                         .map(|n| spent(&mut burn, *n, surprise, &mut now));
                     let spent: f64 = each.sum();
-                    // Behind by what waits for a call, and what the counter's ticks round off.
+                    // The burn lags by the debt that waits for a call, and by the rounding of the counter.
                     let behind = owed - spent;
                     let most = COST.call_ticks + SLACK_TICKS + COST.step_ticks;
                     assert!(
@@ -417,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn small_debts_wait_until_a_call_is_worth_it_and_calls_are_evenly_spaced() {
+    fn small_costs_accumulate_and_calls_are_evenly_spaced() {
         let mut burn = burn(30);
         for surprise in [0.0, 40.0, 7.0] {
             let calls: Vec<bool> = (0..8)
@@ -431,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_core_is_made_up_for_and_an_interruption_is_not() {
+    fn a_slow_core_is_compensated_and_an_interruption_is_not() {
         let mut burn = burn(10_000);
         assert!(burn.owes_a_call(1));
         let steps = burn.steps();
@@ -440,7 +439,7 @@ mod tests {
         let seen = |took: f64| (took - COST.unseen_ticks).round() as u64;
         let about =
             |burn: &Burn, cycles: f64| (burn.owed_parts - left - parts(cycles)).abs() <= parts(0.5);
-        // One percent slower: as much less is owed for the next packet.
+        // The call was one percent slower, so the next packet owes that much less.
         burn.settle(steps, seen(planned * 1.01));
         assert!(about(&burn, -0.01 * planned), "{}", burn.owed_parts);
         burn.owed_parts = left + parts(planned);
@@ -458,7 +457,7 @@ mod tests {
     fn cost_is_read_from_two_lengths() {
         let cost = cost_of(41.0 + 8.0 * 3.7, 41.0 + 264.0 * 3.7, 2.0, 20.0);
         assert!((cost.step_ticks - 3.7).abs() < 1e-9 && (cost.call_ticks - 41.0).abs() < 1e-9);
-        // A core so disturbed that the long one looked shorter still gives a burn that ends.
+        // A disturbed core, on which the long chain looked shorter, still gives a burn that ends.
         let cost = cost_of(100.0, 50.0, 1.0, 0.0);
         assert!(cost.step_ticks > 0.0 && cost.call_ticks >= 0.0);
     }
@@ -472,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_three_cycles_below_fifty_and_two_percent_from_there() {
+    fn bounds_are_three_cycles_below_fifty_and_two_percent_above() {
         let of = |cycles, mean_cycles| BurnError {
             cycles,
             batch: 32,

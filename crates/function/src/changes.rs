@@ -1,5 +1,5 @@
-//! Small changes on their way to a worker: a ring of one writer, the side that decides, and one reader, the worker, which takes a few
-//! between two batches. Neither waits for the other, but for who asks whether they are in force.
+//! Small changes on their way to a worker: a ring with one writer, the control plane, and one reader, the worker. The
+//! worker applies a few between two batches. Neither waits for the other, except to confirm that changes are in force.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::thread::set_current_timer_slack;
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use taut_port::PortError;
 use taut_sys::{Alarm, Doorbell};
 
-/// Changes that may be on their way.
+/// The capacity of the ring, in changes.
 pub(crate) const RING: usize = 4096;
-/// How long the worker may take none before it is given up.
+/// The time without progress after which a worker counts as stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// A worker that polls on another core makes changes within so long, and is looked at again and again. One that sleeps, or has the same
-/// core, is looked at from time to time.
+/// The time within which a worker that polls on another core applies changes, so that it is polled without sleep. A
+/// sleeping worker, or one on the same core, is checked at longer intervals.
 const SOON: Duration = Duration::from_micros(5);
 const LOOK: Duration = Duration::from_micros(20);
 
-/// The end of whoever decides.
+/// The control plane's end.
 #[derive(Debug)]
 pub(crate) struct Sender<C> {
     ring: Producer<C>,
-    /// Changes that the ring had no room for in time: they go in before anything else.
+    /// The changes that did not fit into the ring in time: they are sent before all others.
     unsent: VecDeque<C>,
-    /// How long the worker may take none before it is given up.
+    /// The time without progress after which the worker counts as stuck.
     pub patience: Duration,
-    /// Rung when there is something in the ring.
+    /// The doorbell, which rings when the ring has changes.
     doorbell: Arc<Doorbell>,
     sent: u64,
     made: Arc<AtomicU64>,
@@ -44,10 +44,10 @@ pub(crate) struct Receiver<C> {
     most_per_batch: usize,
 }
 
-/// Makes both ends. The worker takes `most_per_batch` at a time.
+/// Creates both ends. The worker applies at most `most_per_batch` changes at a time.
 ///
 /// # Errors
-/// When there are too many files.
+/// Fails if there are too many open files.
 pub(crate) fn changes<C: Clone>(
     most_per_batch: usize,
 ) -> Result<(Sender<C>, Receiver<C>), PortError> {
@@ -72,17 +72,17 @@ pub(crate) fn changes<C: Clone>(
     Ok((sender, receiver))
 }
 
-/// The worker takes no changes: it has ended, or hangs.
+/// The error that the worker applies no changes: it has ended, or hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stuck;
 
 impl<C: Clone> Sender<C> {
-    /// Whether the worker has ended.
+    /// Returns true if the worker has ended.
     pub fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
     }
 
-    /// Sends changes, in order; waits while the ring is full. What it has no room for in time waits here.
+    /// Sends changes, in order; waits while the ring is full. Changes that do not fit in time stay here.
     pub fn send(&mut self, changes: &[C]) {
         let mut rest = changes.iter();
         if self.unsent.is_empty() {
@@ -97,10 +97,10 @@ impl<C: Clone> Sender<C> {
         self.doorbell.ring();
     }
 
-    /// Sends what still waits here, as far as there is room at once.
+    /// Sends the changes that stayed here, as far as there is space at once.
     ///
     /// # Errors
-    /// `Stuck` if something goes on waiting.
+    /// Returns `Stuck` if some still do not fit.
     pub fn catch_up(&mut self) -> Result<(), Stuck> {
         if self.unsent.is_empty() {
             return Ok(());
@@ -131,10 +131,10 @@ impl<C: Clone> Sender<C> {
         Ok(())
     }
 
-    /// Waits until everything sent is in force.
+    /// Waits until all sent changes are in force.
     ///
     /// # Errors
-    /// `Stuck`; what was sent is made once the worker takes changes again.
+    /// Returns `Stuck` on a timeout; sent changes are applied once the worker continues.
     pub fn settle(&mut self) -> Result<(), Stuck> {
         while let Some(change) = self.unsent.front().cloned() {
             self.push(change)?;
@@ -144,7 +144,7 @@ impl<C: Clone> Sender<C> {
         self.wait_for(self.sent)
     }
 
-    /// Waits until the worker has made `count` changes.
+    /// Waits until the worker has applied `count` changes.
     fn wait_for(&self, count: u64) -> Result<(), Stuck> {
         let mut seen = 0;
         let mut since = Instant::now();
@@ -163,13 +163,13 @@ impl<C: Clone> Sender<C> {
     }
 }
 
-/// Waits between two looks at a worker that has made no progress since then.
+/// Waits between two checks of a worker that has made no progress since then.
 pub(crate) fn pause(since: Instant) {
     if since.elapsed() < SOON {
-        // Not to give the core away: a worker on the same one keeps it for milliseconds, and gives it back to who sleeps.
+        // Yielding is avoided: a worker on the same core would keep it for milliseconds.
         return std::hint::spin_loop();
     }
-    // Unless told otherwise the kernel lets sleepers wait for some 50 µs more.
+    // By default the kernel delays wakeups by some 50 µs.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     std::thread::sleep(LOOK);
     let _ = set_current_timer_slack(None);
@@ -178,7 +178,7 @@ pub(crate) fn pause(since: Instant) {
 impl<C> Receiver<C> {
     /// Arms `alarm` as [`Function::arm`](crate::Function::arm) does.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
-        // What was sent before the doorbell was asked is there now, and rings no more.
+        // A change sent before the doorbell was armed is in the ring now, and rings no more.
         self.doorbell.arm(alarm) && self.ring.is_empty()
     }
 
@@ -186,7 +186,7 @@ impl<C> Receiver<C> {
         self.doorbell.disarm();
     }
 
-    /// Hands a few changes to `make`, in order.
+    /// Passes a few changes to `make`, in order.
     #[inline(always)]
     pub fn take(&mut self, make: impl FnMut(C)) {
         if !self.ring.is_empty() {
@@ -200,7 +200,7 @@ impl<C> Receiver<C> {
         if let Ok(chunk) = self.ring.read_chunk(many) {
             chunk.into_iter().for_each(make);
             self.taken += many as u64;
-            // Release: who sees the count also sees what else was written before, such as counters.
+            // Release: a thread that reads the count also reads earlier writes, such as counters.
             self.made.store(self.taken, Ordering::Release);
         }
     }
@@ -237,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_a_worker_that_sleeps_and_is_not_slept_on() {
+    fn a_change_wakes_a_sleeping_worker_and_prevents_sleeping() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         let mut alarm = Alarm::default();
-        // The first time the sender has to learn that there is somebody to wake.
+        // With the first call, the sender learns that there is a worker to wake.
         assert!(!receiver.arm(&mut alarm));
         receiver.disarm();
         sender.send(&[1]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_never_held_up_by_more_than_a_few_changes() {
+    fn a_batch_waits_for_only_a_few_changes() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         for key in 0..100 {
             sender.send(&[key]);

@@ -1,20 +1,20 @@
-//! Classes of functions: how much of a packet a function touches, and so where it belongs, in the kernel or in user
-//! space. (Xiang et al., JSAC 2019, section III.)
+//! The classes of functions: how much of a packet a function touches, and thus whether it belongs in the kernel or in
+//! user space. (Xiang et al., JSAC 2019, section III.)
 
-/// The class of a function, said in its [`crate::Entry`].
+/// The class of a function, in its [`crate::Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Input and output only: no byte of the packet is looked at.
+    /// Input and output only: no byte of the packet is read.
     Elementary,
-    /// Headers, or one pass of simple steps over the packet, with an end that the kernel's verifier can see: cheap.
+    /// Headers, or one pass of simple steps over the packet, with a bound that the kernel's verifier can prove: cheap.
     Basic,
-    /// Much work for each byte or packet, or packets that are kept for later: not for a program in the kernel, which
-    /// may neither compute long nor allocate.
+    /// Much work for each byte or packet, or buffered packets. It is unsuitable for a program in the kernel, which may
+    /// neither compute for long nor allocate.
     Advanced,
 }
 
 impl Class {
-    /// Name of the class.
+    /// Returns the name of the class.
     pub fn name(self) -> &'static str {
         match self {
             Self::Elementary => "elementary",
@@ -23,7 +23,7 @@ impl Class {
         }
     }
 
-    /// Says what makes a function one of this class, as part of a sentence.
+    /// Returns the definition of the class, as part of a sentence.
     pub fn means(self) -> &'static str {
         match self {
             Self::Elementary => "input and output only",

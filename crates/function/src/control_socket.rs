@@ -1,5 +1,5 @@
-//! Control sockets: Unix sockets on which a line of JSON asks a function and a line of JSON answers. Files come behind the
-//! line that asks to load them.
+//! Control sockets: Unix sockets with a line of JSON for each request and each reply. A file follows the line that
+//! requests to load it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -15,21 +15,21 @@ use std::time::Duration;
 use taut_port::PortError;
 use taut_sys::{listen_privately, spawn_background};
 
-/// Time after which a thread sees at the latest that it is to end.
+/// The longest time until a thread detects that it has to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// A request is no longer than this; files come behind theirs.
+/// The limit on the length of a request; files follow theirs.
 const MOST_LINE_BYTES: u64 = 1 << 20;
-/// A file is no longer than this, nor are those that are being loaded at one time together.
+/// The limit on the size of a file, and on all files that are being loaded at one time.
 pub const MOST_FILE_BYTES: u64 = 1 << 30;
-/// Clients at a time.
+/// The limit on concurrent clients.
 const MOST_CLIENTS: usize = 64;
 
-/// The side of a function that decides, as a control socket asks it.
+/// The control plane of a function, as a control socket calls it.
 pub(crate) trait Decides: Send + Sync + 'static {
-    /// Answers the request in a line; what belongs to it besides comes from `input`.
+    /// Replies to the request in a line; its further data comes from `input`.
     ///
     /// # Errors
-    /// When the client is gone or talks nonsense: nothing more is heard of it.
+    /// Fails if the client has disconnected or sends invalid data: the connection then ends.
     fn answer(
         &self,
         line: &[u8],
@@ -38,32 +38,32 @@ pub(crate) trait Decides: Send + Sync + 'static {
         loading: &Loading,
     ) -> std::io::Result<()>;
 
-    /// Waits until what was answered is in force.
+    /// Waits until the last reply is in force.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Returns the reason why it is not.
     fn settle(&self) -> Result<(), String>;
 }
 
-/// Answer to a request that is not granted.
+/// The reply to a refused request.
 #[derive(Serialize)]
 struct Refusal {
     ok: bool,
     error: String,
 }
 
-/// Bytes of files that clients send at the moment, all together.
+/// The bytes of files that all clients are sending at the moment.
 #[derive(Default)]
 pub(crate) struct Loading(AtomicU64);
 
-/// A file's part of them, until it is dropped.
+/// The share of one file, until it is dropped.
 pub(crate) struct Room<'a> {
     loading: &'a Loading,
     bytes: u64,
 }
 
 impl Loading {
-    /// Room for a file; why there is none.
+    /// Reserves space for a file; fails with the reason if there is none.
     pub fn room(&self, bytes: u64) -> Result<Room<'_>, String> {
         if bytes > MOST_FILE_BYTES {
             return Err(format!("a file has {MOST_FILE_BYTES} bytes at most"));
@@ -91,7 +91,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// The thread that listens. Dropping it ends it and its clients, and takes the socket away.
+/// The thread that listens. Dropping it ends it and its clients, and removes the socket.
 pub(crate) struct ControlSocket {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -99,10 +99,10 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, if there is one, for those who ask the function of that name.
+    /// Listens at `path`, if there is one, for requests to the function of that name.
     ///
     /// # Errors
-    /// As of [`ControlSocket::start`].
+    /// Fails as [`ControlSocket::start`] does.
     pub fn start_at(
         function: &str,
         path: Option<&PathBuf>,
@@ -112,10 +112,10 @@ impl ControlSocket {
         path.map(start).transpose()
     }
 
-    /// Listens at `path` for those who ask the function of that name.
+    /// Listens at `path` for requests to the function of that name.
     ///
     /// # Errors
-    /// When another one listens there, or the path cannot be used.
+    /// Fails if another process listens there, or if the path cannot be used.
     pub fn start(
         function: &str,
         path: &Path,
@@ -126,7 +126,7 @@ impl ControlSocket {
             let other = std::io::Error::other("another taut listens there: choose another path");
             return Err(PortError::system(what(), other));
         }
-        // What is left of one that was killed; anything else that lies there is not touched.
+        // A socket that a killed process has left is removed; any other file is not touched.
         let is_socket = |m: std::fs::Metadata| {
             use std::os::unix::fs::FileTypeExt;
             m.file_type().is_socket()
@@ -180,7 +180,7 @@ fn accept(listener: &UnixListener, control: &Arc<impl Decides>, stop: &Arc<Atomi
             let (control, stop) = (Arc::clone(control), Arc::clone(stop));
             let loading = Arc::clone(&loading);
             let serve = move || {
-                // A client that goes away is no trouble.
+                // A client that disconnects is no error.
                 let _ = serve(&stream, &*control, &loading, &stop);
             };
             clients.extend(spawn_background("control-client", serve));
@@ -191,7 +191,7 @@ fn accept(listener: &UnixListener, control: &Arc<impl Decides>, stop: &Arc<Atomi
     }
 }
 
-/// A stream whose reads end when the server does.
+/// A stream with reads that end when the server does.
 struct Interruptible<'a> {
     stream: &'a UnixStream,
     stop: &'a AtomicBool,
@@ -220,7 +220,7 @@ fn serve(
 ) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(LOOK))?;
-    // A client that asks and does not read must not keep the server from ending.
+    // A client that does not read its replies must not keep the server from ending.
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     let mut input = BufReader::with_capacity(1 << 16, Interruptible { stream, stop });
     let mut output = BufWriter::with_capacity(1 << 16, stream);
@@ -239,12 +239,12 @@ fn serve(
             return output.flush();
         }
         control.answer(&line, &mut input, &mut output, loading)?;
-        // The worker may share this core, and many requests may have come together.
+        // The worker may share this core, and many requests may have arrived together.
         std::thread::yield_now();
-        // Requests that have arrived together are put into force together: each alone would wait for the worker.
+        // Requests that have arrived together come into force together: each alone would wait for the worker.
         if !input.buffer().contains(&b'\n') {
             if let Err(stuck) = control.settle() {
-                // None of the answers that wait is true yet.
+                // None of the pending replies is true yet.
                 let (mut stream, _) = output.into_parts();
                 let text = format!("{stuck}; what was asked is made once it takes some again");
                 return refuse(&mut stream, text);
@@ -254,21 +254,21 @@ fn serve(
     }
 }
 
-/// Writes an answer, or a line of one.
+/// Writes a reply, or a line of one.
 pub(crate) fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io::Result<()> {
     serde_json::to_writer(&mut *output, answer)?;
     output.write_all(b"\n")
 }
 
-/// Writes that a request is not granted.
+/// Writes a refusal.
 pub(crate) fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
     write(output, &Refusal { ok: false, error })
 }
 
-/// Reads a request, and writes the answer that is granted or the reason why none is.
+/// Reads a request, and writes the reply or the refusal.
 ///
 /// # Errors
-/// When the client is gone.
+/// Fails if the client has disconnected.
 pub(crate) fn answer<R: DeserializeOwned, A: Serialize>(
     line: &[u8],
     output: &mut dyn Write,
@@ -281,10 +281,10 @@ pub(crate) fn answer<R: DeserializeOwned, A: Serialize>(
     }
 }
 
-/// Reads a file of so many bytes, behind the request that has announced it; why it is refused.
+/// Reads a file of `bytes` bytes after the request that has announced it; returns the reason for a refusal.
 ///
 /// # Errors
-/// When the client breaks off, or nobody reads its file.
+/// Fails if the client stops, or if its file is not read.
 pub(crate) fn read_file(
     bytes: u64,
     input: &mut dyn Read,

@@ -1,4 +1,4 @@
-//! UDP datagrams in frames: where they and their payloads lie, for functions that change payloads.
+//! UDP datagrams in frames: the offsets of their headers and payloads, for functions that change payloads.
 
 use crate::resize::move_start;
 use taut_port::{Packet, PoolHandle};
@@ -6,32 +6,32 @@ use taut_wire::checksum::{Sum, update_u16};
 use taut_wire::udp::{HEADER_LEN_BYTES, nonzero};
 use taut_wire::{Fault, Headers, IpProtocol, Layer3, Udp};
 
-/// Kind of a frame, for a function that changes UDP payloads.
+/// The kind of a frame, for a function that changes UDP payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// A whole UDP datagram.
+    /// A complete UDP datagram.
     Datagram(Datagram),
-    /// Something else, or a part of a datagram.
+    /// Another packet, or a part of a datagram.
     Other,
-    /// A header that lies about a length or is cut short.
+    /// A header that is truncated or has a wrong length.
     Malformed,
 }
 
-/// Places in a frame, bytes from its beginning.
+/// Offsets in a frame, bytes from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Datagram {
-    /// Place of the IP header.
+    /// The offset of the IP header.
     pub(crate) ip: usize,
-    /// Whether the datagram is in IPv4; in IPv6 otherwise.
+    /// True if the datagram is in IPv4; otherwise it is in IPv6.
     pub(crate) is_v4: bool,
-    /// Place of the UDP header.
+    /// The offset of the UDP header.
     pub(crate) udp: usize,
-    /// Place behind the last byte of the payload.
+    /// The offset after the last byte of the payload.
     pub(crate) end: usize,
 }
 
 impl Seen {
-    /// Makes it from the headers that were read of a frame.
+    /// Finds the datagram from the parsed headers of a frame.
     #[inline]
     pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
         match headers.fault() {
@@ -46,7 +46,7 @@ impl Seen {
                 ip: headers.ip(),
                 is_v4: headers.layer3() == Layer3::Ipv4,
                 udp: headers.transport(),
-                // By what was found to be there: a memif peer may have changed the length since.
+                // The value comes from the checked length: a memif peer may have changed it since.
                 end: headers.transport() + HEADER_LEN_BYTES + udp.payload().len(),
             }),
             Err(_) => Self::Malformed,
@@ -58,22 +58,22 @@ fn is_udp(headers: &Headers) -> bool {
     headers.protocol() == IpProtocol::UDP
 }
 
-/// Whether a frame carries a fragment of a UDP datagram.
+/// Returns true if a frame has a fragment of a UDP datagram.
 pub(crate) fn is_fragment(headers: &Headers) -> bool {
     is_udp(headers) && headers.is_fragment()
 }
 
 impl Datagram {
-    /// Places of the payload.
+    /// Returns the range of the payload.
     pub(crate) fn payload(&self) -> std::ops::Range<usize> {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
-    /// Puts `bytes`, of an even number, in front of the payload; lengths and checksums change with them, so that a
-    /// wrong checksum stays wrong. False, and no change, where there is no room.
+    /// Inserts `bytes`, of an even number, before the payload. Lengths and checksums are updated, so that a wrong
+    /// checksum stays wrong. Returns false, without a change, if there is no space.
     pub(crate) fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
         let keep = self.udp + HEADER_LEN_BYTES;
-        // What a short frame was filled up with stays behind.
+        // Padding of a short frame is removed.
         packet.truncate(self.end as u16);
         if !move_start(packet, keep, 0, bytes.len(), pool) {
             return false;
@@ -84,7 +84,7 @@ impl Datagram {
         true
     }
 
-    /// Takes the first `count` bytes, an even number, out of the payload, which has as many.
+    /// Removes the first `count` bytes, an even number, of the payload, which has as many.
     pub(crate) fn remove(&self, packet: &mut Packet, count: usize, pool: &PoolHandle) {
         let keep = self.udp + HEADER_LEN_BYTES;
         let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
@@ -93,13 +93,13 @@ impl Datagram {
         self.grew_by(packet.bytes_mut(), !gone);
     }
 
-    /// Length of the UDP header and the payload, bytes.
+    /// Returns the length of the UDP header and the payload, bytes.
     pub(crate) fn length(&self) -> u16 {
         (self.end - self.udp) as u16
     }
 
-    /// Writes the lengths that it has once it ends where the frame does into its headers, the checksum of an IPv4
-    /// header with them. Returns where it lies now.
+    /// Extends the datagram to the end of the frame: writes the lengths into its headers, and updates the checksum of
+    /// an IPv4 header. Returns the new offsets.
     pub(crate) fn ends_with(self, frame: &mut [u8]) -> Self {
         let now = Self {
             end: frame.len(),
@@ -119,7 +119,7 @@ impl Datagram {
         now
     }
 
-    /// Lengths and checksums of a datagram that ends where the frame does now, and whose sum is larger by `sum`.
+    /// Updates lengths and checksums of a datagram that now ends where the frame does; its sum is larger by `sum`.
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());
@@ -127,7 +127,7 @@ impl Datagram {
         now.add_to_checksum(frame, 0, more.fold());
     }
 
-    /// Returns what the datagram's length and payload add to the UDP checksum.
+    /// Returns the contribution of the datagram's length and payload to the UDP checksum.
     pub(crate) fn sum(&self, frame: &[u8]) -> u16 {
         // The length counts in the pseudo header and in the UDP header.
         Sum::of(&frame[self.payload()])
@@ -136,14 +136,14 @@ impl Datagram {
             .fold()
     }
 
-    /// Changes the UDP checksum by as much as [`Datagram::sum`] has changed, so that a wrong one stays wrong and none
-    /// none. (RFC 1624.)
+    /// Changes the UDP checksum by as much as [`Datagram::sum`] has changed. A wrong one stays wrong, and a missing one
+    /// stays missing. (RFC 1624.)
     pub(crate) fn update_checksum(&self, frame: &mut [u8], before: u16) {
         let after = self.sum(frame);
         self.add_to_checksum(frame, before, after);
     }
 
-    /// A part of what the UDP checksum covers changed from `before` to `after`.
+    /// Updates the UDP checksum after a change of covered bytes from `before` to `after`.
     fn add_to_checksum(self, frame: &mut [u8], before: u16, after: u16) {
         let field = &mut frame[self.udp + 6..self.udp + 8];
         let found = u16::from_be_bytes([field[0], field[1]]);
@@ -166,7 +166,7 @@ mod tests {
     use taut_wire::{Ethernet, Ipv4, Ipv6, UdpFlow};
 
     #[test]
-    fn a_datagram_is_found_and_what_is_cut_short_or_something_else_is_told_apart() {
+    fn datagrams_truncated_packets_and_other_packets_are_distinguished() {
         for (v6, udp) in [(false, 34), (true, 54)] {
             let mut flow = UdpFlow::default();
             if v6 {
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(seen(&arp), Seen::Other);
     }
 
-    /// Whether both checksums of a frame are right.
+    /// Returns true if both checksums of a frame are right.
     fn is_right(frame: &[u8], v6: bool) -> bool {
         let bytes = &frame[14..];
         if v6 {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_put_in_and_taken_out_leave_checksums_right_and_wrong_ones_wrong() {
+    fn inserting_and_removing_bytes_preserves_checksum_validity() {
         let pool = PoolHandle::new(8, false).unwrap();
         for (v6, is_tight, spoil) in [
             (false, false, false),
@@ -264,7 +264,7 @@ mod tests {
             }
             let mut packet = pool.take(length as u16).unwrap();
             if is_tight {
-                // Without room in front.
+                // There is no headroom.
                 let room = packet.headroom() as u16;
                 assert!(packet.prepend(room));
                 packet.truncate(length as u16);

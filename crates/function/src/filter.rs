@@ -1,4 +1,4 @@
-//! Accepts or drops packets by addresses, protocol and ports: the first rule that fits decides.
+//! Accepts or drops packets by addresses, protocol and ports: the first matching rule decides.
 
 use crate::tuple::{Seen, Tuple, mapped};
 use crate::{
@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(|table, _| Filter::new(settings(table)?)?.in_kernel()),
 };
 
-/// Rules at most: they are gone through one by one.
+/// The limit on rules: they are compared one by one.
 const MOST_RULES: usize = 4096;
 const HIGHEST_PRIORITY: u8 = 7;
 
@@ -36,7 +36,7 @@ enum Action {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// Action on packets that no rule fits.
+    /// The action on packets that no rule matches.
     default: Action,
     #[serde(default)]
     rules: Vec<toml::Table>,
@@ -74,7 +74,7 @@ enum PortText {
     Range(String),
 }
 
-/// The bits that addresses of a range share. IPv4 addresses are their mapped IPv6 ones.
+/// The prefix of a range of addresses. IPv4 addresses are mapped into IPv6.
 #[derive(Debug, Clone, Copy)]
 struct Prefix {
     bits: u128,
@@ -88,7 +88,7 @@ impl Prefix {
             None => (text, None),
         };
         let address: IpAddr = address.parse().ok()?;
-        // Of a mapped address the first 96 bits say that it is one.
+        // The first 96 bits of a mapped address mark it as one.
         let (whole, before) = if address.is_ipv4() {
             (32, 96)
         } else {
@@ -111,7 +111,7 @@ impl Prefix {
 #[derive(Debug, Clone)]
 struct Rule {
     action: Action,
-    /// Priority of the queue in which packets wait that the rule accepts ([`Batch::set_priority`]).
+    /// The priority of the queue in which accepted packets wait ([`Batch::set_priority`]).
     priority: Option<u8>,
     protocol: Option<IpProtocol>,
     source: Option<Prefix>,
@@ -260,10 +260,10 @@ impl Filter {
         })
     }
 
-    /// Returns what the kernel does to frames.
+    /// Returns the XDP version for frames.
     ///
     /// # Errors
-    /// When a rule gives a priority: nothing waits there.
+    /// Fails if a rule sets a priority, because XDP has no queue.
     fn in_kernel(&self) -> Result<KernelFunction, SettingsError> {
         if let Some(at) = self.rules.iter().position(|rule| rule.priority.is_some()) {
             return Err(SettingsError(format!(
@@ -277,7 +277,7 @@ impl Filter {
         })
     }
 
-    /// Decides what becomes of a packet.
+    /// Returns the verdict on a packet.
     #[inline]
     fn decide(&mut self, seen: Seen) -> Verdict {
         let tuple = match seen {
@@ -318,10 +318,10 @@ impl Filter {
     }
 }
 
-/// Verdict on a packet.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The packet goes on, at that priority if a rule gives it one.
+    /// The packet passes, with that priority if a rule sets one.
     Accept(Option<u8>),
     Drop,
 }
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_ports_fits_no_rule_with_ports_and_what_hides_them_is_dropped() {
+    fn port_rules_skip_portless_packets_and_truncated_packets_are_dropped() {
         let mut filter = filter(
             "default = 'accept'\nrules = [{ action = 'drop', destination_port = '0-65535' }]",
         )
@@ -455,7 +455,7 @@ mod tests {
         let mut arp = udp.clone();
         arp[12..14].copy_from_slice(&[8, 6]);
         assert!(filter.accepts(seen(&arp)));
-        // A first fragment that ends in front of its ports.
+        // The first fragment ends before its ports.
         let mut short = udp[..36].to_vec();
         short[16..18].copy_from_slice(&22_u16.to_be_bytes());
         short[20] = 0x20;

@@ -1,4 +1,4 @@
-//! FWD: passes every packet on untouched. (Xiang et al., JSAC 2019; DPDK's testpmd calls it `io`.)
+//! FWD: passes every packet unchanged. (Xiang et al., JSAC 2019; DPDK's testpmd calls it `io`.)
 
 use crate::{Class, Context, Entry, Function, KernelVersion, Spread, settings};
 use serde::Deserialize;

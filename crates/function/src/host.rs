@@ -1,7 +1,7 @@
-//! HOST: makes a port of the chain a host with addresses of its own, which answers who asks for them: ARP (RFC 826),
-//! neighbour discovery (RFC 4861), echo (RFC 792, RFC 4443 section 4.2); and who sends UDP is told that nobody listens.
+//! HOST: makes a port of the chain a host with addresses of its own. It replies to ARP (RFC 826), neighbour discovery
+//! (RFC 4861) and echo requests (RFC 792, RFC 4443 section 4.2), and to UDP with "port unreachable".
 //!
-//! The worker only tells such packets from others; the answers are made on the slow path.
+//! The worker only detects such packets; the replies are made on the slow path.
 
 use crate::slow::{ErrorLimit, Handler, Passage, Punted, Send};
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
@@ -27,15 +27,15 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it has no version there"),
 };
 
-/// Addresses of one port.
+/// The limit on addresses of one port.
 const MOST_ADDRESSES: usize = 64;
 
-/// Time to live of answers (RFC 1700).
+/// The time to live of replies (RFC 1700).
 const HOPS: u8 = 64;
-/// Frames that are taken from the kernel at a time.
+/// The number of frames that are read from the kernel at a time.
 const AT_A_TIME: usize = 64;
 const LONGEST_FRAME_BYTES: usize = 2048;
-/// MTU of the tap interface, bytes.
+/// The MTU of the tap interface, bytes.
 const TAP_MTU: u16 = 1500;
 const ICMPV4_ECHO_REQUEST: u8 = 8;
 const ICMPV6_ECHO_REQUEST: u8 = 128;
@@ -51,7 +51,7 @@ struct Settings {
     tap: Option<String>,
 }
 
-/// Outcomes of packets for the port's own addresses. The worker counts the first one, the slow path the others.
+/// The outcomes of packets for the port's own addresses. The worker counts the first one, the slow path the others.
 #[derive(Debug, Default)]
 struct Counts {
     for_itself: AtomicU64,
@@ -64,7 +64,7 @@ struct Counts {
     not_understood: AtomicU64,
 }
 
-/// Addresses that the port is reached by.
+/// The addresses of the port.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     mac: Mac,
@@ -74,7 +74,7 @@ pub(crate) struct Own {
 struct Host {
     port: usize,
     own: Own,
-    /// Name of the interface by which the kernel is this host, and the interface until the slow path has it.
+    /// The name of the interface with which the kernel is this host, and the interface until the slow path has it.
     tap_name: Option<String>,
     tap: Option<Tap>,
     counts: Arc<Counts>,
@@ -88,11 +88,11 @@ impl Own {
         }
     }
 
-    /// Returns why the slow path is to have this frame, if it is.
+    /// Returns the punt cause of a frame for the slow path, if it is one.
     #[inline(always)]
     pub(crate) fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
-        // Most packets are for somebody else, which one look tells.
+        // Most packets are for other hosts, which the destination alone shows.
         let to = ethernet.destination();
         if to != self.mac && !to.is_multicast() {
             return None;
@@ -249,7 +249,8 @@ struct Answers {
 }
 
 impl Answers {
-    /// Tells who sends a datagram that nobody listens at its port; none if it is no whole and right one.
+    /// Sends "port unreachable" to the sender of a datagram; none if the datagram is incomplete or has a wrong
+    /// checksum.
     fn refuse(&mut self, frame: &[u8], send: &mut Send<'_>) -> Option<bool> {
         let own = datagram_for(frame)?;
         let mut reply = [0; icmp_error::LONGEST_BYTES];
@@ -258,7 +259,7 @@ impl Answers {
     }
 }
 
-/// The address that a UDP datagram is for, which is whole, and right by its checksums.
+/// Returns the destination of a complete UDP datagram with right checksums.
 pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
     let headers = Headers::of(frame);
     if headers.protocol() != IpProtocol::UDP || headers.is_fragment() {
@@ -276,7 +277,7 @@ pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
             .ok()?
             .pseudo_header(IpProtocol::UDP, udp.length().into()),
     };
-    // A kernel on the same machine leaves the checksum to a card that is not there: the sum of the pseudo header stands in its place.
+    // A kernel on the same machine leaves the checksum to a missing NIC: it then contains the sum of the pseudo header.
     let is_left_to_a_card = udp.checksum() == pseudo_header.fold();
     if !is_left_to_a_card && udp.verify_checksum(pseudo_header).is_err() {
         return None;
@@ -287,7 +288,7 @@ pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
 
 impl Handler for Answers {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
-        // What other functions punt is theirs.
+        // Packets that other functions punt belong to them.
         if punted.from_port != self.port || self.own.concerned(punted.frame).is_none() {
             return false;
         }
@@ -329,7 +330,7 @@ impl Handler for Answers {
     }
 }
 
-/// Slow path where the kernel is the host: what is for it goes there by a tap interface, and what it sends leaves by
+/// The slow path if the kernel is the host: packets for it go there by a tap interface, and its packets leave through
 /// the port.
 struct Kernel {
     tap: Tap,
@@ -376,7 +377,7 @@ impl Handler for Kernel {
     }
 }
 
-/// Makes the answer of an echo request in place; none if it is no whole and right one.
+/// Turns an echo request into the reply in place; none if it is incomplete or has a wrong checksum.
 pub(crate) fn echo(frame: &mut [u8]) -> Option<()> {
     let mut ethernet = Ethernet::new(&mut *frame).ok()?;
     ethernet.swap_addresses();
@@ -387,7 +388,7 @@ pub(crate) fn echo(frame: &mut [u8]) -> Option<()> {
             *packet.get_mut(8)? = HOPS;
             let mut ip = Ipv4::new(packet).ok()?;
             let is_icmp = ip.protocol() == IpProtocol::ICMP && !ip.is_fragment();
-            // A broadcast or a host without an address is not to be answered (RFC 1122 section 3.2.2.6).
+            // A broadcast or a host without an address must get no reply (RFC 1122 section 3.2.2.6).
             let (from, to) = (ip.source(), ip.destination());
             let is_host = !from.is_multicast() && !from.is_broadcast() && !from.is_unspecified();
             if !is_icmp || !is_host {
@@ -462,7 +463,7 @@ mod tests {
         }
     }
 
-    /// An echo request with some payload.
+    /// Returns an echo request with some payload.
     fn echo_request(v6: bool, to: &str) -> Vec<u8> {
         let mut frame = vec![0; 14 + if v6 { 40 } else { 20 } + 8 + 30];
         let kind = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
@@ -549,7 +550,7 @@ mod tests {
         frame[..length.unwrap()].to_vec()
     }
 
-    /// Returns what the worker marks a frame as, on that port.
+    /// Returns the worker's mark of a frame on that port.
     fn mark(host: &mut Host, frame: &[u8], from_port: usize) -> Option<Mark> {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
@@ -563,7 +564,7 @@ mod tests {
         batch.mark(0)
     }
 
-    /// Returns what the slow path sends.
+    /// Returns the frames that the slow path sends.
     fn answers(host: &mut Host, frame: &[u8], cause: Punt) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         let punted = Punted {
@@ -610,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_and_echo_are_answered_with_right_checksums_and_all_hops() {
+    fn neighbour_and_echo_requests_get_replies_with_correct_checksums() {
         let mut host = host();
         for v6 in [false, true] {
             let sent = answers(&mut host, &neighbour_question(v6), Punt::Neighbour);
@@ -647,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_udp_is_told_that_nobody_listens_but_not_without_end() {
+    fn valid_udp_to_the_host_triggers_icmp_port_unreachable() {
         let mut host = host();
         for (v6, own, sender) in [
             (false, "192.0.2.1", "192.0.2.7"),
@@ -678,7 +679,7 @@ mod tests {
             };
             left[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
             assert_eq!(answers(&mut host, &left, Punt::Local).len(), 1, "{v6}");
-            // With a wrong checksum, and a part of one.
+            // One frame has a wrong checksum, another is truncated.
             for at in [frame.len() - 1, if v6 { 60 } else { 20 }] {
                 let mut broken = frame.clone();
                 broken[at] ^= 0x20;

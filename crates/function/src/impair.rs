@@ -1,9 +1,8 @@
-//! Loses, doubles, delays, moves behind others, or damages packets on purpose: a device whose every fault is known,
-//! to try an instrument on. At random from a seed, or exactly the packets listed.
+//! Loses, duplicates, delays, reorders, or corrupts packets on purpose: a device with known faults, to test a measuring
+//! instrument. It chooses packets at random from a seed, or exactly the listed ones.
 //!
-//! The one function that changes the order of a batch. It keeps copies of the packets that others are to
-//! overtake, so that no ring waits for them, and lets go of them on empty batches too
-//! ([`Function::holds_packets`]).
+//! It is the only function that changes the order of a batch. It stores copies of the packets that others overtake, so
+//! that no ring waits for them, and releases them on empty batches too ([`Function::holds_packets`]).
 
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use fastrand::Rng;
@@ -28,23 +27,23 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
-/// Packets that may wait, or lie doubled, at a time.
+/// The limit on packets that are delayed or duplicated at a time.
 const SLOTS: u32 = 1024;
 
-/// A packet that nothing overtakes goes on after this: below the time that a generator waits for stragglers.
+/// The time after which a packet leaves that nothing overtakes: shorter than a generator waits for late packets.
 const LONGEST_HOLD: Duration = Duration::from_millis(5);
 
-/// Longest time that delayed packets can wait.
+/// The longest delay of packets.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
-/// Port numbers with a count of their own.
+/// The number of ports with a count of their own.
 const DIRECTIONS: usize = 64;
 
-/// Bytes of the log that are written at a time.
+/// The size of a write to the log, in bytes.
 const LOG_BYTES: usize = 1 << 20;
 
-/// Bytes of a stamp that are spared: magic, flow and sequence number, so that the receiver can say which
-/// packet was damaged.
+/// The bytes of a timestamp record that are not corrupted: magic, flow and sequence number, so that the receiver can
+/// name the packet.
 const SPARED_BYTES: usize = 10;
 
 #[derive(Deserialize)]
@@ -87,7 +86,7 @@ impl Default for Settings {
     }
 }
 
-/// Action on one packet.
+/// The action on one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Lose,
@@ -109,13 +108,13 @@ impl Action {
     }
 }
 
-/// Identity of a packet.
+/// The identity of a packet.
 #[derive(Debug, Clone, Copy)]
 struct Identity {
-    /// Number of the packet in its direction, from 0.
+    /// The number of the packet in its direction, from 0.
     number: u64,
     to_port: usize,
-    /// Flow and sequence number that the packet's stamp says.
+    /// The flow and sequence number in the packet's timestamp record.
     stamp: Option<(u16, u64)>,
 }
 
@@ -124,20 +123,21 @@ struct Held {
     packet: Packet,
     marks: Marks,
     identity: Identity,
-    /// Action for which the packet waits; the copy of a doubled packet only where the batch has no room for it.
+    /// The action for which the packet waits. The copy of a duplicated packet waits only if it does not fit into the
+    /// batch.
     action: Action,
-    /// Sound packets of its flow that still have to pass.
+    /// The number of intact packets of its flow that still have to pass.
     left: u16,
-    /// Number of such packets that have passed.
+    /// The number of such packets that have passed.
     passed: u16,
     since: Instant,
 }
 
 struct Impair {
     rng: Rng,
-    /// Actions by share, as upper ends of ranges of a number drawn from 0 to 1.
+    /// The actions by probability, as upper ends of ranges of a random number from 0 to 1.
     shares: [(f64, Action); 5],
-    /// Packet numbers in growing order.
+    /// The listed packet numbers, ascending.
     listed: Vec<(u64, Action)>,
     distance: u16,
     delay_time: Duration,
@@ -146,7 +146,7 @@ struct Impair {
     pool: PoolHandle,
     held: Vec<Held>,
     out: Batch,
-    /// Copies to other ports that were not made.
+    /// The number of copies to other ports that were not made.
     crowded: u64,
 }
 
@@ -220,10 +220,10 @@ impl Impair {
         })
     }
 
-    /// Chooses what is to be done to packet `number`.
+    /// Chooses the action on packet `number`.
     fn choose(&mut self, number: u64) -> Option<Action> {
         let found = self.listed.binary_search_by_key(&number, |(n, _)| *n);
-        // Drawn in any case, so that lists do not change what the seed does to other packets.
+        // The number is drawn in any case, so that lists do not change the seed's effect on other packets.
         let drawn = self.rng.f64();
         match found {
             Ok(index) => Some(self.listed[index].1),
@@ -247,7 +247,7 @@ impl Impair {
         Some(copy)
     }
 
-    /// Takes the next packet of a direction that no function before has taken out; what has been said of it goes with it.
+    /// Processes the next packet of a direction that no earlier function has dropped, with its metadata.
     fn pass(&mut self, mut packet: Packet, marks: Marks, to_port: usize) {
         let number = self.counts[to_port % DIRECTIONS];
         self.counts[to_port % DIRECTIONS] += 1;
@@ -313,7 +313,7 @@ impl Impair {
         });
     }
 
-    /// Lets go of what may leave through `to_port`, as long as fewer than `most` packets go together.
+    /// Releases packets for `to_port`, as long as fewer than `most` leave together.
     fn release(&mut self, to_port: usize, most: usize) {
         let mut index = 0;
         while index < self.held.len() && self.out.len() < most {
@@ -328,7 +328,7 @@ impl Impair {
                 continue;
             }
             let held = self.held.remove(index);
-            // What nothing has overtaken is where it belongs; a double was noted when it was made.
+            // A packet that nothing has overtaken is in order; a duplicate was recorded when it was made.
             if held.passed > 0 || held.action == Action::Delay {
                 self.note(held.identity, held.action);
             }
@@ -337,7 +337,7 @@ impl Impair {
     }
 }
 
-/// Flips one bit of `frame` from byte `from` on, or behind the MAC addresses where there is none.
+/// Flips one bit of `frame` from byte `from` on, or after the MAC addresses if there is none.
 fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     let start = if from > 0 && from < frame.len() {
         from
@@ -357,7 +357,7 @@ impl Function for Impair {
         }
         self.out.clear();
         let arrived = batch.len();
-        // A worker's batches hold no more than its burst.
+        // A worker's batches contain no more than its burst.
         let limit = arrived + batch.room();
         let mut index = 0;
         batch.take_marked(|packet, marks| {
@@ -371,7 +371,7 @@ impl Function for Impair {
         });
         self.release(context.to_port, limit);
         self.out.take_marked(|packet, marks| {
-            // There was room for as many copies.
+            // The batch has space for the copies.
             batch.push_marked(packet, &marks);
         });
     }
@@ -393,10 +393,10 @@ impl Function for Impair {
     }
 }
 
-/// Log with one line of CSV for each packet that something was done to.
+/// A log with one line of CSV for each impaired packet.
 struct Log {
     path: PathBuf,
-    /// File of the log; None before it is created, and once writing has failed.
+    /// The file of the log; None before it is created, and once writing has failed.
     out: Option<BufWriter<File>>,
 }
 
@@ -405,7 +405,7 @@ impl Log {
         Self { path, out: None }
     }
 
-    /// Writes the file anew.
+    /// Creates the file, or overwrites it.
     fn create(&mut self) -> Result<(), PortError> {
         let wrong = |e: std::io::Error| {
             let path = self.path.display();
@@ -450,7 +450,7 @@ impl Log {
             "taut: impair: {}: {e}; the log ends here, traffic goes on",
             self.path.display()
         );
-        // What is in its buffer would fail again.
+        // Writing its buffer would fail again.
         if let Some(out) = self.out.take() {
             drop(out.into_parts());
         }
@@ -477,8 +477,8 @@ mod tests {
         impair
     }
 
-    /// Sends packets of `lens` numbers through in batches; the first bytes of what comes out, and which of
-    /// these are marked.
+    /// Passes packets through in batches of the given sizes; returns the first bytes of the packets that leave, and
+    /// which of these are marked.
     fn through(impair: &mut Impair, batches: &[usize]) -> Vec<(u8, bool)> {
         through_limited(impair, batches, 64)
     }
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_nothing_overtakes_goes_on_by_itself_and_is_not_noted() {
+    fn a_packet_without_a_successor_leaves_and_is_not_logged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut last = impair(&format!("reorder_at = [2]\nlog = {path:?}\n"));
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_packet_goes_on_after_its_time_whatever_passes_and_is_noted() {
+    fn a_delayed_packet_leaves_after_its_time_and_is_logged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut late = impair(&format!(
@@ -553,7 +553,7 @@ mod tests {
         ));
         let begun = Instant::now();
         let mut seen = through(&mut late, &[3, 60, 60]);
-        // Unless the machine stood still for as long as it was to wait.
+        // The check is skipped if the machine stood still for the whole delay.
         if begun.elapsed() < Duration::from_millis(30) {
             assert!(seen.iter().all(|(number, _)| *number != 1));
         }
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_written_when_the_worker_starts_not_when_the_file_is_read() {
+    fn the_log_is_created_only_when_the_worker_starts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let settings = format!("log = {path:?}\n");
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_kept_back_still_know_where_they_were_sent() {
+    fn delayed_and_duplicated_packets_retain_their_egress_ports() {
         let mut device = impair("duplicate_at = [0]\nreorder_at = [1]\ndistance = 1\n");
         let pool = PoolHandle::new(16, false).unwrap();
         let mut batch = Batch::new();
@@ -645,7 +645,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the shares, nothing but what is marked gets lost, and nothing waits for ever.
+        /// For all probabilities, only marked packets are lost, and nothing waits forever.
         #[test]
         fn every_packet_comes_out(
             seed in any::<u64>(), batches in prop::collection::vec(0_usize..=64, 1..4), distance in 1_u16..9,

@@ -1,5 +1,4 @@
-//! What the functions that the kernel can do as well, as XDP programs, are there. Which those are, each says in its
-//! [`Entry`](crate::Entry).
+//! The XDP versions of functions. Each [`Entry`](crate::Entry) says which version its function has.
 
 use crate::{Entry, SettingsError, Shared, entry, functions};
 use std::sync::Arc;
@@ -7,53 +6,53 @@ use taut_xdp::forward::HeaderChange;
 use taut_xdp::functions::KernelFunction;
 use taut_xdp::upcall::UpcallPrograms;
 
-/// What does the same as a function inside the kernel.
+/// The XDP version of a function.
 #[derive(Clone, Copy)]
 pub enum KernelVersion {
-    /// Nothing, for this reason.
+    /// There is none, for this reason.
     No(&'static str),
-    /// What this makes of its settings, for the frames that leave through the port of that number.
+    /// A function that converts its settings, for the frames that leave through the port of that number.
     Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
-    /// Programs of its own, which hand up what they do not decide.
+    /// Programs of its own, which make an upcall for frames that they do not decide.
     Upcall(UpcallVersion),
 }
 
-/// Programs of a function's own, and what says whether they can be.
+/// The programs of a function, and the check whether its settings support them.
 #[derive(Clone, Copy)]
 pub struct UpcallVersion {
-    /// Says what is wrong with the settings, or cannot be in the kernel.
+    /// Checks the settings, and whether the kernel supports them.
     pub check: fn(toml::Table) -> Result<(), SettingsError>,
-    /// Makes the programs for that many ports. Who has the functions beside them made then gives these the same
-    /// [`Shared`], where they find what they keep what they decide by in.
+    /// Makes the programs for that many ports. The worker's functions then get the same [`Shared`], in which they find
+    /// the state that both use.
     pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
 }
 
-/// Programs that were made, or the reason why not.
+/// The programs, or the reason why there are none.
 pub type UpcallMade = Result<Arc<dyn UpcallPrograms>, UpcallError>;
 
-/// Reason why there are no programs that hand frames up.
+/// The reasons why there are no upcall programs.
 #[derive(Debug, thiserror::Error)]
 pub enum UpcallError {
-    /// The settings are wrong, or cannot be in the kernel.
+    /// The settings are wrong, or unsupported in the kernel.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The machine lacks something.
+    /// The machine lacks a requirement.
     #[error(transparent)]
     System(#[from] taut_sys::Error),
 }
 
-/// Returns what the function of that name does in the kernel to frames that leave through port number `port`; those of
-/// one that has programs of its own are what [`upcall`] makes.
+/// Returns the XDP version of the function of that name for frames that leave through port number `port`. A function
+/// with programs of its own has [`upcall`] instead.
 ///
 /// # Errors
-/// When there is none of that name, its settings are wrong, or it cannot run in the kernel.
+/// Fails if there is none of that name, if its settings are wrong, or if it cannot run in the kernel.
 pub fn in_kernel(
     name: &str,
     table: toml::Table,
     port: usize,
 ) -> Result<KernelFunction, SettingsError> {
     let entry = entry(name)?;
-    // Says what is wrong with the settings.
+    // The error names wrong settings first.
     let check = || (entry.build)(table.clone());
     match entry.in_kernel {
         KernelVersion::No(why) => {
@@ -71,7 +70,7 @@ pub fn in_kernel(
     }
 }
 
-/// Returns what makes the programs of the function of that name, where they hand up what they do not decide.
+/// Returns the constructor of the upcall programs of the function of that name, if it has any.
 pub fn upcall(name: &str) -> Option<UpcallVersion> {
     match entry(name).map(|entry| entry.in_kernel) {
         Ok(KernelVersion::Upcall(upcall)) => Some(upcall),
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_either_runs_in_the_kernel_or_is_named_as_one_that_does_not() {
+    fn every_function_runs_in_the_kernel_or_is_refused_there() {
         for entry in functions() {
             let settings = match entry.name {
                 "mac-rewrite" => "source = \"02:00:00:00:00:aa\"",

@@ -6,23 +6,23 @@
 //! The types to know:
 //!
 //! - [`Function`]: sees each batch and marks or changes packets. A worker owns it.
-//! - [`Entry`]: its name, what people read about it, and how to make it from a table of settings.
-//! - [`Context`]: what a function is told with a batch: the time, and the ports.
+//! - [`Entry`]: its name, its one-line summary, and how to make it from a table of settings.
+//! - [`Context`]: the facts that come with a batch: the time, and the ports.
 //!
 //! A chain file names functions; [`build`] finds the [`Entry`] and makes each from its settings. The worker calls
-//! `prepare` once on its own core, then `process` for every batch. What a function punts goes to its [`Handler`] on the
-//! slow path. Functions that several workers share say how ([`Spread`]), and find in [`Shared`] what the first one
-//! made. `in_kernel.rs` says what the XDP programs of a function are told.
+//! `prepare` once on its own core, then `process` for every batch. Punted packets go to the function's [`Handler`] on
+//! the slow path. A function declares how several workers can share it ([`Spread`]), and finds in [`Shared`] the state
+//! that the first one made. `in_kernel.rs` describes the settings of a function's XDP programs.
 //!
-//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones. `plugin.rs` and `lua.rs` are for functions
-//! that are not part of taut. `counts.rs` is what others may read of a function while it runs.
+//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones. `plugin.rs` and `lua.rs` are for
+//! functions that are not part of taut. `counts.rs` has the counters that others may read while a function runs.
 //!
 //! # State that workers share
 //!
 //! A function says by its [`Spread`] which worker may process a packet: any, the packet's owner, or only one. The
 //! function of the first worker makes shared state and puts it into [`Shared`], where the others find it. The control
 //! plane of a function reaches the workers in two ways. `changes.rs` is a ring of small changes per worker, which takes
-//! a few of them before each batch. `swapped.rs` is a table that is built aside and replaced as a whole: a worker reads
+//! a few of them before each batch. `table_swap.rs` is a table that is built aside and replaced as a whole. A worker reads
 //! one number per batch, never waits, and returns the old table to the thread that made it.
 //!
 //! # The gateway
@@ -42,7 +42,7 @@
 //!
 //! `route/` looks up the destinations of a batch together in the tables of `taut-lpm`, which the control plane changes
 //! in place. The result is the number of a next hop. The next hop is one word (`hop.rs`): egress port and MAC address,
-//! slow path, or drop. So a neighbour that moves costs one store, however many routes lead to it. A neighbour gets a
+//! slow path, or drop. A neighbour that moves thus costs one store, however many routes lead to it. A neighbour gets a
 //! route of its own, so that every packet needs one lookup. ECMP divides the flows of a route by a table of 64 entries
 //! (`group.rs`). The number of a next hop and the memory of a table are reused after every worker has finished a batch.
 //! Neighbours are kept without clock and sockets (`neighbours.rs`), so tests run their timers in virtual time.
@@ -100,11 +100,11 @@ pub mod record;
 mod resize;
 pub mod rlnc;
 pub mod route;
-mod shared;
+mod shared_state;
 mod slow;
-mod swapped;
 pub mod switch;
 mod sync;
+mod table_swap;
 mod tuple;
 mod walk;
 mod xor;
@@ -113,9 +113,9 @@ pub use class::Class;
 pub use counts::{Count, CountKind, Counted, says_dropped};
 pub use in_kernel::{KernelVersion, UpcallError, UpcallMade, UpcallVersion, in_kernel, upcall};
 pub use route::cut;
-pub use shared::{PortNames, Shared};
+pub use shared_state::{PortNames, Shared};
 pub use slow::{Handler, Passage, Punted, Send};
-pub use swapped::{InUse, Swapped};
+pub use table_swap::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -124,10 +124,10 @@ use taut_port::{BATCH_CAPACITY, Batch, PortError};
 use taut_settings::{in_words, suggestion};
 use taut_sys::Alarm;
 
-/// Network function: looks at the packets of a batch, changes them in place, and marks those that are to be dropped or
-/// punted. Used by one worker thread; called once per batch.
+/// A network function: inspects the packets of a batch, changes them in place, and marks those to be dropped or punted.
+/// One worker thread uses it, with one call per batch.
 pub trait Function {
-    /// Handles a batch. Never reorders it and never allocates.
+    /// Processes a batch. It never reorders packets and never allocates.
     ///
     /// ```
     /// use taut_function::{Context, Function};
@@ -148,153 +148,153 @@ pub trait Function {
     /// ```
     fn process(&mut self, batch: &mut Batch, context: &Context);
 
-    /// Whether it keeps packets back for later batches. Then it is called with empty batches too, so that
-    /// it can put them in; what it still keeps when the worker ends is lost.
+    /// Returns true if it buffers packets for later batches. It is then also called with empty batches, to which it can
+    /// add them. Packets that are still buffered when the worker ends are lost.
     fn holds_packets(&self) -> bool {
         false
     }
 
-    /// Whether a worker that sleeps until it is woken may have it: whatever there is to do without packets, it wakes the
-    /// worker for ([`Function::arm`]).
+    /// Returns true if a worker that sleeps can run it: it wakes the worker for all work without packets
+    /// ([`Function::arm`]).
     fn wakes(&self) -> bool {
         !self.holds_packets()
     }
 
-    /// Readies it for a worker that will sleep: has `alarm` watch what becomes readable when there is something to do. The
-    /// worker makes one more round before it sleeps, and calls [`Function::disarm`] when it is awake. False if it needs
-    /// to be called instead: work is left undone, or it cannot wake anybody.
+    /// Prepares it for a worker that will sleep: has `alarm` watch the descriptors that become readable when there is
+    /// work. The worker makes one more iteration before it sleeps, and calls [`Function::disarm`] when it is awake.
+    /// Returns false if the worker must keep polling: work is left, or the function cannot wake it.
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let _ = alarm;
         self.wakes()
     }
 
-    /// The worker is awake.
+    /// Ends the preparation for sleep, because the worker is awake.
     fn disarm(&mut self) {}
 
-    /// Packets that it keeps at this moment, or will still make of those that it saw. One that is replaced while it
-    /// runs is called with empty batches until this is 0.
+    /// Returns the number of packets that it buffers, or will still emit for packets that it has processed. A function
+    /// that is replaced at runtime is called with empty batches until this is 0.
     fn held(&self) -> usize {
         0
     }
 
-    /// Says how several workers of a chain can have the function.
+    /// Returns how several workers of a chain can share the function.
     fn spread(&self) -> Spread {
         Spread::No
     }
 
-    /// Says which of the workers' it is, and where what they share is: called before [`Function::prepare`], of one after the
-    /// other.
+    /// Sets its worker's number and the state that the workers share. Called for one worker after another, before
+    /// [`Function::prepare`].
     ///
     /// # Errors
-    /// When what its settings give it is not enough for so many.
+    /// Fails if its settings do not suffice for that many workers.
     fn join(&mut self, _: Member, _: &Shared) -> Result<(), SettingsError> {
         Ok(())
     }
 
-    /// Writes down the home of each packet of the batch, by place, for functions that are [`Spread::Homes`]; [`ANY`]
-    /// leaves it where it is. Only frames as they come in from a port are asked about.
+    /// Writes the owner of each packet of the batch, by index, for functions that are [`Spread::Homes`]; [`ANY`] leaves
+    /// the packet at its worker. The batch contains only frames that have just arrived at a port.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
-    /// Is told which ports of the chain stamp packets when they arrive, by the time of day ([`Batch::arrivals`]): called before
-    /// [`Function::prepare`] where any does.
+    /// Sets which ports of the chain timestamp arriving packets by the time of day ([`Batch::arrivals`]). Called before
+    /// [`Function::prepare`] if any port does.
     fn stamped_ports(&mut self, _: &[bool]) {}
 
-    /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
+    /// Allocates memory and does slow preparations such as calibration. Called once, on the worker's own core, before
+    /// the first batch.
     ///
     /// # Errors
-    /// When the machine lacks something.
+    /// Fails if the machine lacks something that the function needs.
     fn prepare(&mut self) -> Result<(), PortError> {
         Ok(())
     }
 
-    /// Prepares as [`Function::prepare`] does, for somebody who wants to be told what takes seconds, and may want it no
-    /// more.
+    /// Prepares as [`Function::prepare`] does. It reports slow steps to the watcher and stops at its request.
     ///
     /// # Errors
-    /// As [`Function::prepare`]; when it was stopped.
+    /// Fails as [`Function::prepare`] does, or if it was stopped.
     fn prepare_watched(&mut self, _: &Watcher<'_>) -> Result<(), PortError> {
         self.prepare()
     }
 
-    /// Whether it sends packets to ports of its own choice ([`Batch::send_to`]): then a chain may have any number of them.
+    /// Returns true if it chooses egress ports ([`Batch::send_to`]); its chain may then have any number of ports.
     fn sends(&self) -> bool {
         false
     }
 
-    /// Whether it makes packets or lets go of some later, which then leave through the usual port wherever a function has sent those
-    /// that they come of: no function that sends packets can be in its chain.
+    /// Returns true if it creates or delays packets. Those lose the egress port that an earlier function chose, so it
+    /// cannot share a chain with a function that chooses egress ports.
     fn forgets_ports(&self) -> bool {
         false
     }
 
-    /// Whether what it says of a packet would be worth nothing if somebody changed its bytes meanwhile or afterwards, as those could who
-    /// share the memory that packets come in through ([`taut_port::Port::own_bytes`]).
+    /// Returns true if its verdicts require bytes that nobody else can change, during the call or later. Peers that
+    /// share the ingress memory could change them ([`taut_port::Port::own_bytes`]).
     fn judges_bytes(&self) -> bool {
         false
     }
 
-    /// Whether it does nothing but set MAC addresses by the port that packets leave through. Frames that functions behind it make
-    /// without any ([`Passage::lacks_addresses`]) see it as well.
+    /// Returns true if it only sets MAC addresses by egress port. Frames that later functions create without addresses
+    /// ([`Passage::lacks_addresses`]) pass through it as well.
     fn sets_addresses(&self) -> bool {
         false
     }
 
-    /// Called when the link of a port comes or goes, ten times a second at most, by each worker.
+    /// Reports that the link of a port went up or down. Each worker calls it, at most ten times a second.
     fn link_changed(&mut self, _port: usize, _is_up: bool) {}
 
-    /// Returns what is done on the slow path with the packets that the function punts ([`Batch::mark_punted`]); asked
-    /// for once, after [`Function::prepare`].
+    /// Returns the handler that processes the function's punted packets on the slow path ([`Batch::mark_punted`]).
+    /// Called once, after [`Function::prepare`].
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
         None
     }
 
-    /// Returns what became of packets in it, by cause, for functions that tell causes apart: every packet that they saw
-    /// is counted once.
+    /// Returns the number of packets by outcome, for functions that distinguish outcomes: every processed packet counts
+    /// once.
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Whether packets with that outcome go no further.
+    /// Returns true if packets with that outcome go no further.
     fn drops(&self, outcome: &str) -> bool {
         says_dropped(outcome)
     }
 
-    /// Returns how often something has happened in it, by name: an outcome, or what else it counts. None if it counts no such
-    /// thing, or cannot say at the moment. Where functions of all workers count together, the first one says it.
+    /// Returns a count by name: of an outcome, or of another event. Returns none if it has no such count, or cannot
+    /// read it at the moment. If the functions of all workers count together, the first one returns it.
     fn count_of(&self, name: &str) -> Option<u64> {
         let outcomes = self.outcomes();
         let found = outcomes.iter().find(|outcome| outcome.0 == name);
         found.map(|outcome| outcome.1)
     }
 
-    /// Names of counts of the chain that it wants to know ([`Function::hear_counts`]).
+    /// Returns the names of the chain's counts that it needs ([`Function::hear_counts`]).
     fn wanted_counts(&self) -> &[String] {
         &[]
     }
 
-    /// Called with the counts that it wants, in their order: before the first batch, and then ten times a second at most.
-    /// They are those of the functions of its worker and of the worker itself; none where nobody counts such a thing.
+    /// Receives the counts that it needs, in order: before the first batch, and then at most ten times a second. The
+    /// counts are those of its worker and the worker's functions; none if nothing counts under that name.
     fn hear_counts(&mut self, _: &[Option<u64>]) {}
 
-    /// Returns what others may read of its counters while it runs, for functions that have such: asked for once, after
+    /// Returns the counters that others may read while it runs, if it has any. Called once, after
     /// [`Function::prepare`]. Functions of several workers that count together return the same.
     fn counted(&self) -> Option<Arc<dyn Counted>> {
         None
     }
 }
 
-/// Way in which several workers of a chain can have a function, one each.
+/// The ways in which the workers of a chain can share a function, with one instance each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Any worker may have any packet.
     Any,
-    /// A packet has to go to the worker that knows what it is about, its home ([`Function::homes`]).
+    /// A packet has to go to its owner, the worker that has its state ([`Function::homes`]).
     Homes,
-    /// One worker has to have all packets.
+    /// One worker has to process all packets.
     No,
 }
 
-/// Number of a function among several of the same settings, each of which has a worker of its own.
+/// The number of one function among several with the same settings, each with a worker of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// Number, from 0.
@@ -304,21 +304,21 @@ pub struct Member {
 }
 
 impl Default for Member {
-    /// The only one.
+    /// Returns the only member.
     fn default() -> Self {
         Self { number: 0, of: 1 }
     }
 }
 
-/// No worker in particular ([`Function::homes`]).
+/// The value for a packet that any worker may process ([`Function::homes`]).
 pub const ANY: u8 = u8::MAX;
 
-/// Somebody who waits for functions to be ready.
+/// The means to report progress to a caller that waits for functions, and to stop.
 #[derive(Clone, Copy)]
 pub struct Watcher<'a> {
-    /// Flag that is set once nobody wants the functions any more.
+    /// The flag that is set when the functions are no longer needed.
     pub stop: &'a AtomicBool,
-    /// Callback that is told what takes seconds, in words for people.
+    /// The callback that receives messages about slow steps, in words for people.
     pub tell: &'a dyn Fn(&str),
 }
 
@@ -328,33 +328,34 @@ impl std::fmt::Debug for Watcher<'_> {
     }
 }
 
-/// Facts that a function may know beyond the packets.
+/// The facts that a function may know beyond the packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context {
-    /// Time at which the worker began this round, in ticks of [`taut_sys::ticks`].
+    /// The time at which the worker began this iteration, in ticks of [`taut_sys::ticks`].
     pub now_ticks: u64,
-    /// Number of the port that the packets came in through, in the order of the chain.
+    /// The number of the ingress port, in the order of the chain.
     pub from_port: usize,
-    /// Number of the port that the packets leave through unless they are sent elsewhere, in the order of the chain.
+    /// The number of the default egress port, in the order of the chain; packets may be sent elsewhere.
     pub to_port: usize,
-    /// Ports of the chain.
+    /// The number of ports of the chain.
     pub ports: usize,
 }
 
 /// A function that can be named in a chain.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Name of the function in chain files and on the command line.
+    /// The name of the function in chain files and on the command line.
     pub name: &'static str,
-    /// Summary for people, one line.
+    /// The summary for people, one line.
     pub summary: &'static str,
-    /// Class: how much of a packet the function touches.
+    /// The class: how much of a packet the function touches.
     pub class: Class,
-    /// The key of its settings that names ports of the chain: a number from 0 or a list of them, in chain files also their names.
+    /// The key of its settings that names ports of the chain. Its value is a number from 0 or a list of them; chain
+    /// files may use port names.
     pub ports: Option<&'static str>,
-    /// Makes it from the keys of its table in the chain file.
+    /// The constructor, which reads the keys of its table in the chain file.
     pub build: fn(toml::Table) -> Result<Box<dyn Function>, SettingsError>,
-    /// What does the same inside the kernel.
+    /// The XDP version of the function.
     pub in_kernel: KernelVersion,
 }
 
@@ -392,19 +393,20 @@ pub fn functions() -> &'static [Entry] {
     ]
 }
 
-/// Reason why a function cannot be made from its settings; begins with the key that it is about, if there is one.
+/// The reason why a function cannot be made from its settings. It begins with the key that it is about, if there is
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
 
-/// Reads a function's settings; unknown keys are errors if the type says `deny_unknown_fields`.
+/// Reads a function's settings; unknown keys are errors if the type has `deny_unknown_fields`.
 fn settings<T: DeserializeOwned>(table: toml::Table) -> Result<T, SettingsError> {
     table
         .try_into()
         .map_err(|e: toml::de::Error| SettingsError(in_words(&e)))
 }
 
-/// Makes something of each table of the list under that key; what is wrong says in which of them.
+/// Converts each table of the list under that key; an error names the table.
 fn each<T: DeserializeOwned, U>(
     key: &str,
     list: Vec<toml::Table>,
@@ -419,15 +421,15 @@ fn each<T: DeserializeOwned, U>(
     made.collect()
 }
 
-/// The function of that name, made from its settings.
+/// Returns the function of that name, made from its settings.
 ///
 /// # Errors
-/// When there is none of that name, or the settings are wrong.
+/// Fails if there is none of that name, or if the settings are wrong.
 pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
     (entry(name)?.build)(table)
 }
 
-/// That of the function of that name; else which ones there are.
+/// Returns the entry of the function of that name; the error lists the known names.
 fn entry(name: &str) -> Result<&'static Entry, SettingsError> {
     let found = functions().iter().find(|entry| entry.name == name);
     found.ok_or_else(|| {
@@ -446,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_function_that_contributors_are_shown_is_one_that_is_tested() {
+    fn the_contributing_page_contains_the_tested_example_function() {
         let (page, file) = (
             include_str!("../../../CONTRIBUTING.md"),
             include_str!("lose.rs"),
@@ -470,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_before_has_dropped_is_left_alone_and_not_counted() {
+    fn packets_dropped_by_an_earlier_function_are_unchanged_and_uncounted() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("key");

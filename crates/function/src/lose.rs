@@ -1,4 +1,4 @@
-//! LOSE: drops one packet in N, evenly, to try how what stands behind it takes losses.
+//! LOSE: drops one packet in N, evenly, to test how the next device handles losses.
 
 use crate::{Class, Context, Entry, Function, KernelVersion, Spread, settings};
 use serde::Deserialize;
@@ -24,7 +24,7 @@ struct Settings {
 
 struct Lose {
     one_in: u32,
-    /// Packets until the next one that is dropped.
+    /// The number of packets until the next drop.
     left: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Has a script in Lua see packets.
+//! Runs a Lua script on packets.
 
 use crate::names::lasting;
 use crate::{
@@ -32,10 +32,10 @@ pub(crate) const ENTRY: Entry = Entry {
 #[serde(deny_unknown_fields)]
 struct Settings {
     file: PathBuf,
-    /// Settings for the script.
+    /// The settings for the script.
     #[serde(default)]
     settings: toml::Table,
-    /// Whether the script may choose the ports that packets leave through.
+    /// True if the script may choose egress ports.
     #[serde(default)]
     sends: bool,
 }
@@ -43,7 +43,8 @@ struct Settings {
 struct Lua {
     settings: Settings,
     member: Member,
-    /// Script of this worker. None until then: of a function that is only asked about itself, nothing is run.
+    /// The script of this worker. It is none before `prepare`, because a function that only describes itself runs no
+    /// script.
     script: Option<FunctionScript>,
 }
 
@@ -65,7 +66,7 @@ impl Lua {
     }
 }
 
-/// Says what is wrong with a script while packets pass.
+/// Reports an error of a script while packets pass.
 #[cold]
 fn say(line: &str) {
     eprintln!("taut: lua: {line}");

@@ -1,4 +1,4 @@
-//! Gives frames the addresses that the next device expects: what a router does to the Ethernet header.
+//! Sets the MAC addresses that the next device expects, as a router does.
 
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
 use serde::Deserialize;
@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }),
 };
 
-/// One address for all packets, or a list: one for each port that packets leave through.
+/// One address for all packets, or a list: one for each egress port.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -39,13 +39,13 @@ pub(crate) struct Settings {
     destination: Option<Text>,
 }
 
-/// Addresses by port.
+/// The addresses by port.
 #[derive(Debug, Clone)]
 pub(crate) enum Macs {
-    /// Addresses of the frame stay.
+    /// The addresses of the frame stay.
     Keep,
     One(Mac),
-    /// Beyond the list they stay.
+    /// Packets that leave through a port without an entry keep their address.
     Each(Vec<Mac>),
 }
 
@@ -98,7 +98,7 @@ impl MacRewrite {
         })
     }
 
-    /// Returns what happens to frames that leave through a port, as the kernel is told.
+    /// Returns the header change for frames that leave through a port, in the form for the kernel.
     fn header_change(&self, port: usize) -> HeaderChange {
         let fixed =
             |macs: &Macs, otherwise| macs.of(port).map_or(otherwise, |m| Address::Fixed(m.0));
@@ -122,7 +122,7 @@ impl Function for MacRewrite {
         let of = |port| (self.source.of(port), self.destination.of(port));
         let (goes_together, usually) = (batch.goes_together(), of(context.to_port));
         for i in 0..batch.len() {
-            // Whoever answers what was punted wants to know where it came from.
+            // The slow path needs the original addresses of punted packets.
             if !batch.is_kept(i) {
                 continue;
             }
@@ -154,7 +154,7 @@ mod tests {
         MacRewrite::new(settings(text.parse().unwrap())?)
     }
 
-    /// Addresses of a frame that leaves through `port`; None if it is dropped.
+    /// Returns the addresses of a frame that leaves through `port`; None if it is dropped.
     fn rewritten(rewrite: &mut MacRewrite, len: u16, port: usize) -> Option<[u8; 12]> {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_for_all_ports_and_what_is_not_set_stays() {
+    fn one_address_applies_to_all_ports_and_unset_fields_stay() {
         let mut rewrite = made("source = \"02:00:00:00:00:aa\"").unwrap();
         for port in [0, 1, 5] {
             assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_the_slow_path_keeps_its_addresses() {
+    fn punted_packets_keep_their_mac_addresses() {
         let mut rewrite = made("destination = \"02:00:00:00:00:aa\"").unwrap();
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();

@@ -1,5 +1,5 @@
-//! Swaps source and destination MAC address, so that a frame can go back through a bridge to where it
-//! came from. (DPDK's testpmd calls it `macswap`.)
+//! Swaps source and destination MAC address, so that a frame can return through a bridge. (DPDK's testpmd calls it
+//! `macswap`.)
 
 use crate::{Class, Context, Entry, Function, KernelVersion, Spread, settings};
 use serde::Deserialize;
@@ -30,7 +30,7 @@ impl Function for MacSwap {
 
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
-            // Whoever answers what was punted wants to know where it came from.
+            // The slow path needs the original addresses of punted packets.
             if !batch.is_kept(i) {
                 continue;
             }
@@ -66,7 +66,7 @@ mod tests {
             [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]
         );
         assert!(batch.is_kept(0) && !batch.is_kept(1));
-        // What is for the slow path stays as it came.
+        // Packets for the slow path stay unchanged.
         assert_eq!(batch.packets()[2].bytes()[..6], [1; 6]);
     }
 }

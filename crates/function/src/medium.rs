@@ -1,7 +1,8 @@
-//! A medium that both directions share: a radio channel, time slots, or gates, served packet by packet as its file says.
+//! A medium that both directions share: a radio channel, time slots, or gates, served packet by packet as its file
+//! says.
 //!
-//! What arrives when is decided by [`SharedMedium`]; here are the packets and the clock. A packet leaves when its time has come
-//! and the worker looks, which is each round: how many left more than a microsecond after their time is counted.
+//! [`SharedMedium`] decides about arrivals and times; this file has the packets and the clock. A packet leaves at its
+//! time, or at the worker's next iteration. Packets that leave more than a microsecond after their time are counted.
 
 use crate::{
     Class, Context, Entry, Function, KernelVersion, SettingsError, says_dropped, settings,
@@ -22,11 +23,11 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
-/// Outcome of packets that the medium loses.
+/// The outcome of packets that the medium loses.
 const LOST: &str = "lost on the medium";
-/// Bytes of the longest frame that a pool's slot holds.
+/// The length of the longest frame that a pool's buffer holds, in bytes.
 const LONGEST: usize = 2_048;
-/// Time after which a packet that leaves counts as late, ns.
+/// The time after which a departing packet counts as late, ns.
 const LATE_NS: u64 = 1_000;
 
 #[derive(serde::Deserialize)]
@@ -35,7 +36,7 @@ struct File {
     file: PathBuf,
 }
 
-/// Reads the settings, which are those of a medium, or name a file with them.
+/// Parses the settings, which are those of a medium, or name a file with them.
 fn read(table: toml::Table) -> Result<MediumSettings, SettingsError> {
     if !table.contains_key("file") {
         return settings(table);
@@ -50,7 +51,7 @@ struct Held {
     to_port: usize,
 }
 
-/// A packet whose time has come: its number, when that was, and whether it arrives.
+/// A packet with an expired delay: its number, the time, and whether it arrives.
 #[derive(Clone, Copy)]
 struct Ready {
     id: u32,
@@ -71,14 +72,14 @@ struct Medium {
     lost: u64,
     full: u64,
     no_memory: u64,
-    /// Copies to other ports that were not made.
+    /// The number of copies to other ports that were not made.
     crowded: u64,
 }
 
 impl Medium {
     fn new(settings: &MediumSettings) -> Result<Self, SettingsError> {
         let medium = SharedMedium::new(settings).map_err(|e| SettingsError(e.to_string()))?;
-        // Those of both queues, and those whose time has come and for which a batch has no room.
+        // The pool covers both queues, and due packets that do not fit into a batch.
         let slots = 2 * settings.queue + 2 * BATCH_CAPACITY as u32;
         Ok(Self {
             medium,
@@ -110,7 +111,7 @@ impl Medium {
         self.out.mark_dropped(self.out.len() - 1);
     }
 
-    /// Gives the medium a packet that goes to that port; or drops it, if there is no room.
+    /// Passes a packet for that port to the medium; drops it if there is no space.
     fn offer(&mut self, packet: Packet, marks: Marks, to_port: usize) {
         let bytes = packet.bytes();
         let copied = (bytes.len() <= LONGEST)
@@ -120,7 +121,7 @@ impl Medium {
             self.no_memory += 1;
             return self.push_dropped(packet, &marks);
         };
-        // The first port's packets leave through the second, which is odd.
+        // The first port's packets leave through the second, which has an odd number.
         let way = (to_port & 1) ^ 1;
         let now_ns = self.now_ns();
         if !self.medium.offer(now_ns, way, id, bytes.len() as u32) {
@@ -136,13 +137,13 @@ impl Medium {
         });
     }
 
-    /// Whether anything is to be done with what is held: asked each round, which decides how late a packet leaves.
+    /// Returns true if a buffered packet is due: checked in each iteration, which decides how late a packet leaves.
     fn is_due(&self) -> bool {
         let next_ns = self.medium.next_ns();
         !self.ready.is_empty() || next_ns.is_some_and(|ns| ns <= self.now_ns())
     }
 
-    /// Lets go of what leaves through that port, as long as fewer than `most` packets go together.
+    /// Releases the packets for that port, as long as fewer than `most` leave together.
     fn release(&mut self, to_port: usize, most: usize) {
         let now_ns = self.now_ns();
         while let Some(ended) = self.medium.take(now_ns) {
@@ -190,7 +191,7 @@ impl Function for Medium {
             return;
         }
         self.out.clear();
-        // A worker's batches hold no more than its burst.
+        // A worker's batches contain no more than its burst.
         let limit = batch.len() + batch.room();
         batch.take_marked(|packet, marks| {
             if marks.is_kept() {
@@ -201,7 +202,7 @@ impl Function for Medium {
         });
         self.release(context.to_port, limit);
         self.out.take_marked(|packet, marks| {
-            // There was room for as many copies.
+            // The batch has space for the copies.
             batch.push_marked(packet, &marks);
         });
     }
@@ -251,7 +252,8 @@ mod tests {
         medium
     }
 
-    /// Gives it so many packets for that port, then lets it work until it holds none; lengths of what is kept and dropped.
+    /// Passes `count` packets for that port, then runs it until it is empty; returns the counts of passed and dropped
+    /// packets.
     fn through(medium: &mut Medium, count: usize, to_port: usize) -> (usize, usize) {
         let pool = PoolHandle::new(256, false).unwrap();
         let (mut kept, mut dropped) = (0, 0);
@@ -274,11 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn packets_take_the_time_of_the_medium_one_after_the_other() {
+    fn packets_occupy_the_medium_one_after_another() {
         let mut radio = medium("[wlan]");
         let begun = Instant::now();
         assert_eq!(through(&mut radio, 20, 1), (20, 0));
-        // 46 bytes by the line of 54 Mbit/s: 169 us, of which 67.5 are the mean of what is drawn.
+        // A packet of 46 bytes at 54 Mbit/s takes 169 us, of which 67.5 are the mean of the random backoff.
         let took_us = begun.elapsed().as_micros();
         assert!(took_us > 20 * 100, "{took_us}");
         let outcomes = radio.outcomes();
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_or_finds_no_room_is_dropped_and_counted() {
+    fn lost_and_overflowing_packets_are_dropped_and_counted() {
         let mut radio = medium("queue = 4\n[loss]\ngood = 1.0\n[wlan]\nattempts = 2");
         assert_eq!(through(&mut radio, 10, 0), (0, 10));
         let counts: Vec<u64> = radio.outcomes().iter().map(|it| it.1).collect();
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_and_what_is_wrong_in_it_is_said_with_its_line() {
+    fn errors_in_a_medium_file_name_the_line() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("radio.toml");
         let build = |text: &str| {

@@ -1,8 +1,8 @@
-//! A hash of 64 bits, the same here and in the kernel (crates/xdp/ebpf/function/mix.h); and maps that go by it.
+//! A 64-bit hash, the same here and in the kernel (crates/xdp/ebpf/function/mix.h); and maps that use it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Spreads every bit of both over all of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
+/// Mixes every bit of both into all bits of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
 #[inline]
 pub(crate) fn mix(state: u64, word: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word;
@@ -11,8 +11,7 @@ pub(crate) fn mix(state: u64, word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Makes hashers for a map. Each map draws a number of its own, so that nobody can choose keys that fall onto each
-/// other.
+/// The hashers of a map. Each map has a random seed, so that nobody can choose keys that collide.
 #[derive(Debug, Clone)]
 pub(crate) struct Seeded(u64);
 
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_a_key_counts_and_each_map_has_its_own_hashes() {
+    fn hashes_depend_on_the_complete_key_and_on_the_map() {
         let one = Seeded::default();
         let keys = [
             (1_u8, "ab", 5_u128),

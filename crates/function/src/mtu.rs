@@ -1,4 +1,4 @@
-//! Setting `mtu` of functions that packets grow in.
+//! The setting `mtu` of functions that make packets longer.
 
 use serde::Deserialize;
 

@@ -1,13 +1,13 @@
-//! Names that counters get while the program runs, from code that others wrote.
+//! The names that counters get at runtime, from external code.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Names that are kept; whatever comes beyond is counted under one.
+/// The limit on stored names; all later ones share one.
 const MOST: usize = 4096;
 const OTHERS: &str = "others: more names than are kept";
 
-/// The name, for as long as the program runs: a name takes memory once, however often it comes.
+/// Returns the name with a static lifetime: each name takes memory only once.
 pub(crate) fn lasting(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     kept(
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_kept_once_and_there_is_an_end_of_them() {
+    fn each_name_is_stored_once_and_their_number_is_limited() {
         let first = lasting("swapped");
         let again = String::from("swapped");
         assert!(std::ptr::eq(first, lasting(&again)));

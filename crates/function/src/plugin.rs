@@ -1,4 +1,4 @@
-//! Has a function in a shared library see packets, by an interface of C: `crates/plugin/include/taut_function.h`.
+//! Runs a shared library on packets, through a C interface: `crates/plugin/include/taut_function.h`.
 
 use crate::names::lasting;
 use crate::{
@@ -32,10 +32,10 @@ pub(crate) const ENTRY: Entry = Entry {
 #[serde(deny_unknown_fields)]
 struct Settings {
     file: PathBuf,
-    /// Text for the library.
+    /// The text for the library.
     #[serde(default)]
     settings: String,
-    /// Whether the library may choose the ports that packets leave through.
+    /// True if the library may choose egress ports.
     #[serde(default)]
     sends: bool,
 }
@@ -43,13 +43,13 @@ struct Settings {
 struct Plugin {
     settings: Settings,
     member: Member,
-    /// State of the library, for this worker. None until then: of a function that is only asked about itself, nothing
-    /// is run.
+    /// The state of the library, for this worker. It is none before `prepare`, because a function that only describes
+    /// itself runs no library code.
     state: Option<State>,
 }
 
 impl Plugin {
-    /// Loads the library and has it make its state.
+    /// Loads the library and creates its state.
     fn make(&mut self) -> Result<(), LibraryError> {
         if self.state.is_none() {
             let library = Library::load(&self.settings.file)?;
@@ -90,7 +90,7 @@ impl Function for Plugin {
 
     fn join(&mut self, member: Member, _: &Shared) -> Result<(), SettingsError> {
         self.member = member;
-        // Here, as what is wrong is a matter of settings more often than of the machine.
+        // The library is loaded here, because most errors come from settings rather than from the machine.
         self.make().map_err(|e| SettingsError(e.to_string()))
     }
 

@@ -1,9 +1,9 @@
-//! Bytes put in or taken out behind the first headers of a packet.
+//! The insertion and removal of bytes after the first headers of a packet.
 
 use taut_port::{Packet, PoolHandle};
 
-/// Replaces `old` bytes behind the first `keep` ones by `new` ones of no particular value. False, and no change,
-/// where neither the packet nor the pool has room, or the packet has fewer bytes than that.
+/// Replaces `old` bytes after the first `keep` ones by `new` undefined ones. Returns false, without a change, if
+/// neither the packet nor the pool has space, or if the packet is shorter.
 pub(crate) fn move_start(
     packet: &mut Packet,
     keep: usize,
@@ -24,7 +24,7 @@ pub(crate) fn move_start(
         packet.bytes_mut().copy_within(more..more + keep, 0);
         return true;
     }
-    // Received in place, in a ring that leaves no room before its frames.
+    // The packet is still in a receive ring without headroom.
     let fits = packet.len() + more <= pool.room();
     let length = fits.then(|| u16::try_from(packet.len() + more).ok());
     let Some(mut copy) = length.flatten().and_then(|length| pool.take(length)) else {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_of_whatever_length_is_changed_as_bytes_are_or_not_at_all() {
+    fn a_resize_changes_a_packet_correctly_or_leaves_it_unchanged() {
         let pool = PoolHandle::new(4, false).unwrap();
         for length in 0..24_u16 {
             for (keep, old, new) in [(12, 0, 4), (12, 4, 0), (12, 4, 8), (14, 0, 0), (0, 3, 5)] {
@@ -55,7 +55,7 @@ mod tests {
                     let before = packet.bytes().to_vec();
                     let headroom = packet.headroom() as u16;
                     if !has_headroom {
-                        // As in a ring that leaves no room before its frames.
+                        // This is like a receive ring without headroom.
                         assert!(packet.prepend(headroom));
                         packet.truncate(length);
                         packet.bytes_mut().copy_from_slice(&before);

@@ -1,5 +1,5 @@
-//! Types by which threads share state: the standard library's, or, for tests of every interleaving (`./run miri`),
-//! loom's.
+//! The types with which threads share state: the standard library's, or, for tests of every interleaving (`./run
+//! miri`), loom's.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Arc, Mutex, MutexGuard, atomic};

@@ -1,24 +1,24 @@
-//! Addresses, protocol and ports of a frame: the five things that tell flows apart.
+//! The addresses, protocol and ports of a frame: the five fields that identify a flow.
 
 use crate::mix::mix;
 use std::net::IpAddr;
 use taut_wire::{Headers, IpProtocol, Layer3};
 
-/// Tuple of addresses and ports, which tells flows apart.
+/// A tuple of addresses and ports, which identifies a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuple {
     pub(crate) protocol: IpProtocol,
     pub(crate) source: u128,
     pub(crate) destination: u128,
-    /// Ports of source and destination; none for other protocols than TCP, UDP and SCTP, and for later fragments.
+    /// The source and destination ports; none for other protocols than TCP, UDP and SCTP, and for later fragments.
     pub(crate) ports: Option<(u16, u16)>,
-    /// Whether the packet is part of a larger one, the first among them.
+    /// True for a fragment, including the first one.
     pub(crate) is_fragment: bool,
 }
 
 impl Tuple {
     /// Returns a hash that is the same for all packets of a flow in one direction, and spread evenly over all 64 bits.
-    /// Fragments have the ports in the first one only: all go by their addresses.
+    /// Only the first fragment has ports, so all fragments use their addresses alone.
     #[inline]
     pub(crate) fn flow_hash(&self, seed: u64) -> u64 {
         let (source_port, destination_port) = match self.ports {
@@ -35,7 +35,7 @@ impl Tuple {
     }
 }
 
-/// Kind of a frame, for a function that looks at addresses and ports.
+/// The kind of a frame, for a function that uses addresses and ports.
 pub(crate) enum Seen {
     Tuple(Tuple),
     NoIp,
@@ -43,10 +43,10 @@ pub(crate) enum Seen {
 }
 
 impl Seen {
-    /// Makes it from the headers that were read of a frame.
+    /// Parses it from the headers of a frame.
     #[inline]
     pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
-        // One that is cut short in front of its ports, too: to let it pass would be to let it around the rules.
+        // This includes a packet truncated before its ports, which could otherwise bypass the rules.
         if headers.fault().is_some() {
             return Self::Malformed;
         }
@@ -64,7 +64,7 @@ impl Seen {
     }
 }
 
-/// IPv4 addresses stand among those of IPv6.
+/// Returns an address as IPv6; IPv4 addresses are mapped.
 pub(crate) fn mapped(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),

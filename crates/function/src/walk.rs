@@ -1,5 +1,5 @@
-//! WALK: takes `steps` steps per packet through a randomly permuted list of a set size, one cache line
-//! per element. (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
+//! WALK: follows `steps` links per packet through a randomly permuted list of a set size, one cache line per element.
+//! (Gallenmüller 2021, section 5.1: SHEEP's cache loader.)
 
 use crate::{
     Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, Watcher, settings,
@@ -14,11 +14,11 @@ use taut_sys::{LINE_BYTES, LinkedLines};
 const LEAST_BYTES: u64 = 4 << 10;
 /// The largest list.
 const MOST_BYTES: u64 = 8 << 30;
-/// Size from which on getting memory ready takes longer than people wait without a word.
+/// The size from which on the allocation is so slow that it is reported.
 const LONG_BYTES: u64 = 512 << 20;
-/// Lines that are linked between two looks whether to stop: some ten milliseconds of cache misses.
+/// The number of lines that are linked between two checks of the stop flag: some ten milliseconds of cache misses.
 const LINES_PER_LOOK: usize = 1 << 16;
-/// Steps per packet at most: a batch of them still ends within a second.
+/// The limit on steps per packet: a batch then still ends within a second.
 const MOST_STEPS: u32 = 100_000;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -64,7 +64,7 @@ impl Settings {
 struct Walk {
     settings: Settings,
     list: Option<LinkedLines>,
-    /// Place where the last packet left off.
+    /// The position at which the last packet ended.
     at: usize,
 }
 
@@ -121,8 +121,8 @@ impl Function for Walk {
     }
 }
 
-/// Links all lines into one cycle in random order (Sattolo 1986): every walk sees all of them before it
-/// sees one again, and no prefetcher knows the next. False if it was stopped before that.
+/// Links all lines into one cycle in random order (Sattolo 1986): every walk visits all of them before it repeats one,
+/// and no prefetcher knows the next. Returns false if it was stopped before that.
 fn make_one_cycle(list: &mut LinkedLines, seed: u64, stop: &AtomicBool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
     let is_stopped =
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use taut_port::PoolHandle;
 
-    /// Steps from line 0 until it comes again.
+    /// Returns the number of steps from line 0 until it repeats.
     fn cycle_length(list: &LinkedLines) -> usize {
         let mut at = list.next(0);
         let mut steps = 1;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_on_one_cycle_whatever_the_size_and_seed() {
+    fn all_lines_form_one_cycle_for_any_size_and_seed() {
         for lines in (1..70).chain([64, 100, 1_000, 4_097, 65_536]) {
             for seed in [1, 2, 99] {
                 let mut list = LinkedLines::new(lines, &AtomicBool::new(false)).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_walk_and_another_seed_another() {
+    fn equal_seeds_give_equal_walks_and_different_seeds_different_ones() {
         let walk = |seed| {
             let mut list = LinkedLines::new(1_000, &AtomicBool::new(false)).unwrap();
             make_one_cycle(&mut list, seed, &AtomicBool::new(false));
@@ -193,7 +193,7 @@ mod tests {
         });
         walk.prepare().unwrap();
         let pool = PoolHandle::new(64, false).unwrap();
-        // 64 lines, 3 steps a packet: 64 packets go round three times and end where they began.
+        // With 64 lines and 3 steps a packet, 64 packets go around three times and end where they began.
         let mut seen = Vec::new();
         for packets in [1, 2, 29, 32] {
             let mut batch = Batch::new();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_told_and_can_be_stopped() {
+    fn a_long_preparation_is_reported_and_can_be_stopped() {
         let told = std::cell::RefCell::new(Vec::new());
         let stop = AtomicBool::new(true);
         let tell = |text: &str| told.borrow_mut().push(text.to_string());

@@ -1,5 +1,5 @@
 //! Combines every byte of UDP payloads with one key by exclusive or: the cheapest function that touches all of a
-//! packet. Twice gives back what was. (Xiang et al., JSAC 2019.)
+//! packet. A second pass restores the payload. (Xiang et al., JSAC 2019.)
 
 use crate::datagram::Seen;
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, Spread, settings};
@@ -34,7 +34,7 @@ fn key(table: toml::Table) -> Result<u8, SettingsError> {
     u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: want 0 to 255")))
 }
 
-/// Returns what the kernel does to frames.
+/// Returns the XDP version for frames.
 fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     key(table).map(|key| KernelFunction::Xor { key })
 }
@@ -116,12 +116,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn payloads_change_by_the_key_with_a_right_checksum_and_twice_gives_back_what_was(
+        fn xor_keeps_checksums_valid_and_twice_restores_the_payload(
             key: u8, size in 64_usize..1500, noise: u64
         ) {
             let mut frame = UdpFlow::default().frame(size).unwrap();
             let mut random = fastrand::Rng::with_seed(noise);
-            // With the checksum of the new payload.
+            // The frame gets the checksum of the new payload.
             random.fill(&mut frame[42..]);
             let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
             let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
@@ -136,7 +136,7 @@ mod tests {
                 prop_assert_eq!(new ^ old, key);
             }
             prop_assert_eq!(process(&mut *function, &changed).0, frame.clone());
-            // A wrong one stays wrong, and none stays none.
+            // A wrong one stays wrong, and a missing one stays missing.
             frame[41] ^= 1;
             prop_assert!(!is_checksum_right(&process(&mut *function, &frame).0));
             frame[40..42].fill(0);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn other_packets_pass_untouched_broken_ones_are_dropped_and_all_are_counted() {
+    fn other_packets_pass_broken_ones_drop_and_all_are_counted() {
         let mut function = xor(0x5A);
         let frame = UdpFlow::default().frame(64).unwrap();
         let mut tcp = frame.clone();

@@ -34,7 +34,7 @@ fn tables_of_routes_survive_seeded_damage() {
         "BIRD 2.0.12 ready.\n10.99.0.0/16 unicast [o4 07:27] * (150) [1]\n\tvia 10.8.2.2 on wan\n10.1.0.0/16 blackhole [s] * (2)\n",
         "O>* 10.99.0.0/16 [110/20] via 10.8.2.2, wan, weight 1, 00:00:10\n  *   via 10.8.3.2, lan, weight 1, 00:00:12\n",
     ];
-    // The end of an MRT record of one route whose next hop is 192.0.2.1.
+    // This is the end of an MRT record of one route with the next hop 192.0.2.1.
     let route = [
         0, 0, 0, 7, 24, 20, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 7, 0x40, 3, 4, 192, 0, 2, 1,
     ];
@@ -94,7 +94,7 @@ fn coded_streams_survive_seeded_operations() {
     for round in 0..600 {
         let mut bytes = vec![0; random.usize(..150)];
         random.fill(&mut bytes);
-        // Half of them without forgeries.
+        // Half of them have no forgeries.
         for operation in bytes.iter_mut().skip(1).step_by(2) {
             if round % 2 == 0 && *operation % 16 > 12 {
                 *operation = 0;
@@ -119,7 +119,7 @@ fn headers_of_encrypted_packets_survive_seeded_noise() {
 }
 
 #[test]
-fn runts_and_damaged_frames_pass_all_chains_of_one_or_two_functions() {
+fn runts_and_corrupted_frames_pass_all_short_chains() {
     for entry in taut_function::functions() {
         let is_there = functions::names().any(|name| name == entry.name);
         assert!(is_there || entry.name == "plugin", "{}", entry.name);
@@ -140,7 +140,7 @@ fn runts_and_damaged_frames_pass_all_chains_of_one_or_two_functions() {
 fn translated_frames_survive_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0x4A7);
     for mut frame in frames::frames() {
-        // ICMP errors and packets that they quote among them.
+        // ICMP errors and the packets that they quote are among them.
         if random.bool() && frame.len() > 60 {
             frame[23] = 1;
             frame[34] = *random.choice(&[3, 11]).unwrap_or(&3);
@@ -158,7 +158,7 @@ fn inspected_frames_survive_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0x1B5);
     let mut all = frames::frames();
     all.extend(taut_inspect::trace::mixed().unwrap());
-    // Users' packets in tunnels, with extension headers now and then.
+    // Some of the users' packets in tunnels have extension headers.
     let tunnel = taut_wire::Tunnel {
         teid: 7,
         src_ip: "192.0.2.1".parse().unwrap(),
@@ -215,7 +215,7 @@ fn sessions_and_tables_agree_after_seeded_sequences_of_messages() {
 }
 
 #[test]
-fn frames_are_counted_and_tables_agree_after_seeded_sequences_of_frames_and_changes() {
+fn seeded_frames_and_changes_are_counted_and_tables_agree() {
     let mut random = fastrand::Rng::with_seed(0x6717);
     for _ in 0..20_000 {
         let mut bytes = vec![0; random.usize(..200)];
@@ -235,7 +235,7 @@ fn a_switch_answers_seeded_damage_of_what_controllers_say() {
         message.extend(body);
         message
     };
-    // IPv4 packets that come in through the first port leave through the second, with other addresses.
+    // IPv4 packets from the first port leave through the second, with other addresses.
     let found = [
         0, 1, 0, 18, 0x80, 0, 0, 4, 0, 0, 0, 1, 0x80, 0, 10, 2, 8, 0, 0, 0, 0, 0, 0, 0,
     ];
@@ -283,7 +283,7 @@ fn a_switch_answers_seeded_damage_of_what_controllers_say() {
         let mut bytes = whole.clone();
         bytes[0] = random.u8(..);
         for _ in 0..random.usize(..4) {
-            // Behind the greeting, but now and then there.
+            // Most changes are after the hello, but some are in it.
             let from = if random.u8(..) < 16 { 0 } else { 9 };
             let at = random.usize(from..bytes.len());
             bytes[at] = random.u8(..);
@@ -295,7 +295,7 @@ fn a_switch_answers_seeded_damage_of_what_controllers_say() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("aes_header", aes::header);
     corpus::replay("aes_session", aes_session::session);
     corpus::replay("gtpu_sequence", gateway::sequence);

@@ -1,5 +1,5 @@
-//! Functions in the kernel do to every frame what those in user space do, and count it alike: ten thousand valid, cut
-//! and damaged frames through both. Needs root and XDP, and says so where they are lacking.
+//! Tests that functions in the kernel treat and count every frame like those in user space: ten thousand valid,
+//! truncated and damaged frames through both. They need root and XDP, and print a line if those are missing.
 #![allow(clippy::unwrap_used)]
 
 mod frames;
@@ -12,20 +12,20 @@ use taut_port::{Batch, PoolHandle};
 use taut_wire::{Ethernet, IpProtocol, Ipv4, Ipv4Repr, UdpFlow};
 use taut_xdp::functions::{DryRun, KernelFunctions, KernelStage};
 
-/// Stamps of one frame made by one and then by the other.
+/// The tolerance between timestamps of one frame, made by one and then by the other.
 const TOLERANCE_NS: u64 = 2_000_000_000;
 
 /// A chain in user space and in the kernel.
 struct Both {
     functions: Vec<Box<dyn Function>>,
     kernel: KernelFunctions,
-    /// Programs, by the port that frames leave through.
+    /// The programs, by egress port.
     programs: [DryRun; 2],
     pool: PoolHandle,
 }
 
 impl Both {
-    /// Makes both chains. None, with a line saying so, where XDP programs cannot be loaded.
+    /// Creates both chains. Returns none, and prints a line, if XDP programs cannot be loaded.
     fn new(chain: &[(&str, &str)]) -> Option<Self> {
         let table = |text: &str| text.parse::<toml::Table>().unwrap();
         let stage = |port, (number, (name, text)): (usize, &(&str, &str))| KernelStage {
@@ -57,7 +57,7 @@ impl Both {
         })
     }
 
-    /// The frame as it leaves user space; none if it is dropped there.
+    /// Returns the frame as it leaves user space; none if it is dropped there.
     fn in_user_space(&mut self, frame: &[u8], to: usize) -> Option<Vec<u8>> {
         let mut batch = Batch::new();
         let mut packet = self.pool.take(frame.len() as u16).unwrap();
@@ -76,7 +76,7 @@ impl Both {
         batch.packets().first().map(|it| it.bytes().to_vec())
     }
 
-    /// Passes a frame through both, and compares what comes out, if it does.
+    /// Passes a frame through both, and compares the results.
     fn pass(
         &mut self,
         frame: &[u8],
@@ -119,8 +119,8 @@ fn same(want: &[u8], got: &[u8]) -> bool {
     want == got
 }
 
-/// Whether two frames are the same but for stamps at the end of UDP payloads, which are nearly the same, and the
-/// checksum that follows them.
+/// Returns true if two frames are equal except for the timestamps at the end of UDP payloads, which differ little, and
+/// their checksum.
 fn same_but_for_stamps(want: &[u8], got: &[u8]) -> bool {
     if want == got {
         return true;
@@ -157,7 +157,7 @@ fn xor_is_the_same_in_the_kernel() {
 }
 
 #[test]
-fn frames_as_long_as_native_programs_have_them_are_changed_to_the_last_byte() {
+fn xor_changes_the_longest_native_frames_to_the_last_byte() {
     let Some(both) = Both::new(&[("xor", "key = 90")]) else {
         return;
     };
@@ -178,7 +178,7 @@ fn frames_as_long_as_native_programs_have_them_are_changed_to_the_last_byte() {
 }
 
 #[test]
-fn ats_is_the_same_in_the_kernel_but_for_the_time() {
+fn ats_behaves_equally_in_the_kernel_except_for_timestamps() {
     for settings in ["", "mtu = 600", "mtu = 9000"] {
         let Some(mut both) = Both::new(&[("ats", settings)]) else {
             return;
@@ -188,11 +188,11 @@ fn ats_is_the_same_in_the_kernel_but_for_the_time() {
 }
 
 #[test]
-fn stamps_fit_also_where_the_driver_leaves_no_room_behind_a_frame() {
+fn timestamps_fit_where_the_driver_leaves_no_tailroom() {
     let Some(both) = Both::new(&[("ats", "mtu = 9000")]) else {
         return;
     };
-    // A page has room for frames of 3520 bytes between what the kernel keeps free.
+    // A page has space for frames of 3520 bytes beside the kernel's reserved parts.
     for len in 3480..=3520 {
         let mut frame = UdpFlow::default().frame(len + 4).unwrap();
         fastrand::Rng::with_seed(len as u64).fill(&mut frame[42..]);
@@ -206,7 +206,7 @@ fn stamps_fit_also_where_the_driver_leaves_no_room_behind_a_frame() {
 }
 
 #[test]
-fn filter_is_the_same_in_the_kernel_also_with_the_most_rules() {
+fn filter_behaves_equally_in_the_kernel_even_with_maximum_rules() {
     let many: String = (0..4096)
         .map(|n| {
             format!(
@@ -237,7 +237,7 @@ fn balance_is_the_same_in_the_kernel_in_both_directions() {
 
 const NAT: &str = "outside = [1]\naddress = [\"203.0.113.1\", \"203.0.113.2\"]\nseed = 1\n";
 
-/// Returns an answer from whoever a translated frame went to: addresses and ports swapped, which no checksum sees.
+/// Returns a reply from the receiver of a translated frame: addresses and ports are swapped, which changes no checksum.
 fn answer(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let ip = Ethernet::new(&frame[..]).unwrap().header_len_bytes();
@@ -249,7 +249,7 @@ fn answer(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An ICMP error about a frame, as long as it may be, from a router to who sent it, or from who got it.
+/// Returns an ICMP error about a frame, as long as allowed, from a router to its sender, or from its receiver.
 fn error(about: &[u8], random: &mut fastrand::Rng, from: Option<[u8; 4]>) -> Vec<u8> {
     let at = Ethernet::new(about).unwrap().header_len_bytes();
     let about = &about[at..];
@@ -290,7 +290,7 @@ fn damaged(frame: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
-fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
+fn nat_behaves_equally_in_the_kernel_in_both_directions() {
     for more in [
         "forward = [{ protocol = \"udp\", port = 53, to = \"10.0.0.7:1007\" }]",
         "ports = \"2000-2059\"",
@@ -308,7 +308,7 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
             if sent == frame || random.u8(..) > 100 {
                 continue;
             }
-            // What was translated: answers to it, and errors about it and about those.
+            // These are replies to translated frames, and errors about frames and replies.
             let back = answer(&sent);
             both.pass(&damaged(&back, &mut random), 0, same);
             both.pass(&error(&sent, &mut random, None), 0, same);
@@ -346,7 +346,7 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
     }
 }
 
-/// A TCP segment or UDP datagram without options; its transport checksum is wrong, and stays so.
+/// Returns a TCP segment or UDP datagram without options; its transport checksum is wrong, and stays so.
 fn packet_of(from: ([u8; 4], u16), to: ([u8; 4], u16), tcp: Option<(u8, u32, u32)>) -> Vec<u8> {
     let len = if tcp.is_some() { 20 } else { 8 } + 10;
     let mut frame = vec![0; 34 + len];
@@ -384,7 +384,7 @@ fn packet_of(from: ([u8; 4], u16), to: ([u8; 4], u16), tcp: Option<(u8, u32, u32
     frame
 }
 
-/// The source of a translated frame, as it is seen outside.
+/// Returns the outside source of a translated frame.
 fn source_of(frame: &[u8]) -> ([u8; 4], u16) {
     let port = u16::from_be_bytes([frame[34], frame[35]]);
     (*frame[26..].first_chunk().unwrap(), port)
@@ -400,7 +400,7 @@ fn nat_follows_connections_alike_in_the_kernel() {
     };
     let mut random = fastrand::Rng::with_seed(11);
     let mut outside = Vec::new();
-    // Numbers are few, so that some are those that are expected.
+    // The range of numbers is small, so that some are the expected ones.
     for number in 0..400_u16 {
         let inside = ([10, 0, 1, number as u8], 2000 + number);
         let first = packet_of(inside, PEER, Some((2, 100, 0)));
@@ -421,7 +421,7 @@ fn nat_follows_connections_alike_in_the_kernel() {
             }
         }
     }
-    // What opens or closes has timed out then, and what is open has not.
+    // Opening and closing connections have timed out then, and open ones have not.
     std::thread::sleep(std::time::Duration::from_millis(1300));
     let mut live = 0;
     for mapped in &outside {
@@ -433,15 +433,15 @@ fn nat_follows_connections_alike_in_the_kernel() {
 }
 
 #[test]
-fn cpus_that_make_the_same_mappings_at_once_agree_about_them_and_leave_none_behind() {
+fn cpus_that_create_mappings_concurrently_agree_and_leak_none() {
     const MOST: usize = 24_000;
     let settings =
         format!("outside = [1]\naddress = \"203.0.113.1\"\nseed = 1\nmappings_per_host = {MOST}\n");
     let Some(both) = Both::new(&[("nat", &settings)]) else {
         return;
     };
-    // A translated packet comes from an endpoint that is new to the translator: repeated, one frame makes a chain of mappings,
-    // and programs on several CPUs meet at its end, as to follow takes them less than to go ahead.
+    // A translated packet comes from a new endpoint, so one frame makes a chain of mappings if repeated. Programs on
+    // several CPUs meet at its end, because following is faster than leading.
     let first = packet_of(([10, 0, 0, 9], 1000), PEER, None);
     let programs: Vec<DryRun> = (0..2).map(|_| both.kernel.dry_run(1).unwrap()).collect();
     let start = std::sync::Barrier::new(programs.len());
@@ -451,14 +451,14 @@ fn cpus_that_make_the_same_mappings_at_once_agree_about_them_and_leave_none_behi
             scope.spawn(move || {
                 let mut one = CpuSet::new();
                 one.set(cpu);
-                // Where this process may not run there, the threads may meet less often.
+                // If this process may not run there, the threads may meet less often.
                 let _ = sched_setaffinity(None, &one);
                 start.wait();
                 program.pass(first, 3 * MOST as u32).unwrap()
             });
         }
     });
-    // Alone on the same way: as many as there may be, all of them different, each with its way back.
+    // One program alone on the same path makes the maximum of mappings, all different, each with its reverse.
     let mut frame = first;
     let mut seen = std::collections::BTreeSet::new();
     while let Some(sent) = both.programs[1].pass(&frame, 1).unwrap().frame {
@@ -474,7 +474,7 @@ fn cpus_that_make_the_same_mappings_at_once_agree_about_them_and_leave_none_behi
     assert_eq!(seen.len(), MOST + 1);
 }
 
-/// Measures how long the program takes for each new flow that finds the table full.
+/// Measures the program's time for each new flow that finds the table full.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-function --test in_kernel flood -- --ignored --nocapture"]
 fn flood_of_new_flows() {
@@ -508,7 +508,7 @@ fn flood_of_new_flows() {
 }
 
 #[test]
-fn functions_one_behind_the_other_are_the_same_in_the_kernel() {
+fn chains_of_functions_behave_equally_in_the_kernel() {
     for chain in [
         &[
             ("xor", "key = 9"),

@@ -1,4 +1,4 @@
-//! A million forged session establishments, from the address of an allowed peer: what they take of memory is bounded.
+//! A test with a million forged session establishments, from the address of an allowed peer: their memory is bounded.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use taut_wire::pfcp::{
 };
 
 const ESTABLISHMENTS: u32 = 1_000_000;
-/// Sessions that there may be.
+/// The limit on sessions.
 const SESSIONS: u64 = 10_000;
 
 fn group(elements: &[(E, &[u8])]) -> Writer {
@@ -19,7 +19,7 @@ fn group(elements: &[(E, &[u8])]) -> Writer {
     group
 }
 
-/// A tunnel up and a user's address down, other ones for each number.
+/// Returns an establishment with an uplink tunnel and a downlink user address, which differ for each number.
 fn establishment(number: u32) -> Vec<u8> {
     let seid = Seid {
         seid: u64::from(number),
@@ -64,7 +64,7 @@ fn establishment(number: u32) -> Vec<u8> {
     message.finish().unwrap_or_default()
 }
 
-/// Bytes of memory that this process has.
+/// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -84,7 +84,7 @@ fn cause(response: &[u8]) -> u8 {
 }
 
 #[test]
-fn a_million_forged_establishments_take_no_more_memory_than_their_limits_say() {
+fn a_million_forged_establishments_need_no_memory_beyond_their_limits() {
     let settings = format!(
         "address = \"192.0.2.1\"\nbearers = 100000\n\
          pfcp = {{ address = \"192.0.2.1\", peers = [\"192.0.2.100\"], sessions = {SESSIONS} }}"
@@ -103,7 +103,7 @@ fn a_million_forged_establishments_take_no_more_memory_than_their_limits_say() {
     let mut at_limits = 0;
     let mut granted = 0;
     for number in 0..ESTABLISHMENTS {
-        // A hundred thousand a second.
+        // The rate is a hundred thousand a second.
         now += Duration::from_micros(10);
         let response = gateway.hear(&establishment(number), peer, now);
         gateway.take_changes();
@@ -129,7 +129,7 @@ fn a_million_forged_establishments_take_no_more_memory_than_their_limits_say() {
         mib(at_end),
         (at_limits - at_first).saturating_sub(16 << 20) as f64 / SESSIONS as f64,
     );
-    // The limits were reached long before; what is left is what the allocator does.
+    // The limits were reached long before; the rest is due to the allocator.
     assert!(at_end < at_limits + (4 << 20), "{at_limits}, then {at_end}");
     let forgotten = counted.iter().find(|c| c.0 == "responses forgotten early");
     assert!(forgotten.is_some_and(|c| c.1 > 0), "{counted:?}");

@@ -1,8 +1,8 @@
-//! Replays of recorded PFCP conversations between control planes and this gateway (`tests/data/5g`): each request is answered as it was
-//! then, but for those that were refused and should not have been.
+//! Replays of recorded PFCP sessions between control planes and this gateway (`tests/data/5g`). Each request gets the
+//! recorded response, except for requests that were wrongly refused.
 //!
-//! `free5gc-session.pcap` is the SMF of free5GC with UERANSIM: a session, a second QoS flow, a user that is idle and paged. The other
-//! two are pfcpsim, as it is and without the zeros that it writes for no tunnel.
+//! `free5gc-session.pcap` is the SMF of free5GC with UERANSIM: a session, a second QoS flow, a user that is idle and
+//! paged. The other two are pfcpsim, unchanged and without the zeros that it writes for no tunnel.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use taut_wire::pfcp::{Cause, ElementType as E, Message, MessageType as M, Seid};
 
 const UPF: [u8; 4] = [10, 100, 0, 2];
 const SMF: [u8; 4] = [10, 100, 0, 100];
-/// Offset of a session's number in a message that has one.
+/// The offset of a session identifier in a message that has one.
 const SEID_AT: usize = 4;
 
-/// A message, and whether it is the control plane's.
+/// A message, and whether the control plane sent it.
 type Said = (bool, Vec<u8>);
 
 /// Reads the PFCP messages of a capture file, of Ethernet and IPv4.
@@ -51,15 +51,15 @@ fn seid(message: &[u8]) -> Option<u64> {
     Some(Seid::parse(&value(message, E::F_SEID)?).unwrap().seid)
 }
 
-/// Says to a new gateway what the control plane has said; returns the sequence numbers of its requests, with their causes then and now,
-/// where there are some.
+/// Replays the control plane's messages to a new gateway. Returns the sequence numbers of its requests, with their
+/// recorded and new causes, if there are some.
 fn replayed(name: &str) -> (Detached, Vec<(u32, u8, u8)>) {
     let settings = "address = [\"192.0.2.1\"]\nbearers = 100\n\
          pfcp = { address = \"10.100.0.2\", peers = [\"10.100.0.100\"], heartbeat = \"none\" }";
     let mut gateway = Detached::new(settings.parse().unwrap()).unwrap();
     let from = SocketAddr::from((SMF, 8805));
     let said = recorded(name);
-    // Numbers of sessions that it has given then, and now.
+    // The map has the recorded and new session identifiers.
     let mut seids = HashMap::new();
     let (mut causes, mut now) = (Vec::new(), Instant::now());
     for (at, (is_asked, message)) in said.iter().enumerate() {
@@ -99,16 +99,16 @@ fn replayed(name: &str) -> (Detached, Vec<(u32, u8, u8)>) {
     (gateway, causes)
 }
 
-/// Sequence numbers and causes of those that are not answered as they were.
+/// Returns the sequence numbers and causes of requests with a different response.
 fn otherwise(causes: &[(u32, u8, u8)]) -> Vec<(u32, u8, u8)> {
     let differs = |it: &&(u32, u8, u8)| it.1 != it.2;
     causes.iter().filter(differs).copied().collect()
 }
 
 #[test]
-fn what_the_smf_of_free5gc_sends_is_accepted_from_the_first_message_to_the_last() {
+fn all_messages_of_the_free5gc_smf_are_accepted() {
     let (mut gateway, causes) = replayed("free5gc-session.pcap");
-    // Association, session, base station, idle, base station, end.
+    // The causes are those of association, session, base station, idle, base station, end.
     let accepted = Cause::ACCEPTED.0;
     assert_eq!(causes.len(), 6, "{causes:?}");
     assert!(
@@ -119,12 +119,13 @@ fn what_the_smf_of_free5gc_sends_is_accepted_from_the_first_message_to_the_last(
 }
 
 #[test]
-fn what_pfcpsim_sends_is_accepted_with_its_zeros_for_no_tunnel() {
+fn pfcpsim_sessions_with_zero_tunnels_are_accepted() {
     let (accepted, failed) = (Cause::ACCEPTED.0, Cause::RULE_FAILURE.0);
     let (_, causes) = replayed("pfcpsim-zero-tunnel.pcap");
     assert_eq!(otherwise(&causes), [(2, failed, accepted)], "{causes:?}");
     let (_, causes) = replayed("pfcpsim-sessions.pcap");
-    // One that buffers; a filter for `udp` stays refused, as flow descriptions have numbers of protocols (TS 29.212 section 5.4.2).
+    // The first one buffers. A filter for `udp` stays refused, because flow descriptions have protocol numbers (TS
+    // 29.212 section 5.4.2).
     assert_eq!(otherwise(&causes), [(6, failed, accepted)], "{causes:?}");
     assert!(causes.contains(&(9, failed, failed)), "{causes:?}");
 }

@@ -1,8 +1,7 @@
-//! The gateway as the user plane of a 5G core, from PFCP to packets: sessions come, packets pass by their rules, and
-//! what is to be told is told.
+//! Tests of the gateway as the user plane of a 5G core, from PFCP to packets: sessions, rules, and reports.
 //!
-//! The exchanges are made by us, after what the session management functions of Open5GS (2.7) and free5GC (3.4) are
-//! known to send: which elements, in which order, with which values. They are no recordings of those programs.
+//! The exchanges are synthetic, after the known behaviour of the session management functions of Open5GS (2.7) and
+//! free5GC (3.4): which elements, in which order, with which values. They are no recordings of those programs.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -35,11 +34,11 @@ struct Upf {
     pool: PoolHandle,
     now: Instant,
     sequence: u32,
-    /// Frames that the gateway has made itself, and the ports that they leave through.
+    /// The frames that the gateway itself has created, and their egress ports.
     made: Vec<(usize, Vec<u8>)>,
 }
 
-/// Elements of a message, and its session.
+/// The elements of a message, and its session.
 #[derive(Debug)]
 struct Heard {
     kind: u8,
@@ -87,7 +86,7 @@ impl Heard {
         Seid::parse(self.get(E::F_SEID)).unwrap().seid
     }
 
-    /// The tunnel that was chosen for a rule.
+    /// Returns the tunnel that was chosen for a rule.
     fn teid(&self, rule: u16) -> u32 {
         let created = self.all(E::CREATED_PDR).into_iter();
         let mut teids = created.filter_map(|value| {
@@ -102,7 +101,7 @@ impl Heard {
     }
 }
 
-/// The first element of a type in a group.
+/// Returns the first element of a type in a group.
 fn inside(group: &[u8], kind: E) -> Option<Vec<u8>> {
     let mut elements = Elements(group).map(|it| it.unwrap());
     elements
@@ -110,7 +109,7 @@ fn inside(group: &[u8], kind: E) -> Option<Vec<u8>> {
         .map(|it| it.value.to_vec())
 }
 
-/// What a usage report says: rule, sequence number, triggers, total, uplink and downlink volume.
+/// Parses a usage report: rule, sequence number, triggers, total, uplink and downlink volume.
 fn usage(report: &[u8]) -> (u32, u32, u32, (u64, u64, u64)) {
     let word = |kind| u32::from_be_bytes(inside(report, kind).unwrap().try_into().unwrap());
     let triggers = inside(report, E::USAGE_REPORT_TRIGGER).unwrap();
@@ -133,7 +132,7 @@ fn group(kind: E, elements: &[Element]) -> Element {
     for (kind, value) in elements {
         group.element(*kind, value);
     }
-    // The value is what lies behind the headers of message and element.
+    // The value follows the headers of message and element.
     let mut outer = Writer::message(M(0), None, 0);
     outer.grouped(kind, &group);
     (kind, outer.finish().unwrap()[12..].to_vec())
@@ -233,9 +232,9 @@ fn qer(id: u32, gates: u8, qfi: u8, kbps: u64) -> Element {
     group(E::CREATE_QER, &all)
 }
 
-/// A session as Open5GS' SMF sets it up for IPv4: downlink, uplink by a chosen tunnel, both ways to the SMF itself; one
-/// URR with a volume threshold, one QER with the default flow, one BAR; downlink packets are kept until the base
-/// station is known.
+/// Returns a session as Open5GS' SMF sets it up for IPv4: downlink, uplink by a chosen tunnel, both directions to the
+/// SMF itself. It has one URR with a volume threshold, one QER with the default flow, and one BAR. Downlink packets are
+/// buffered until the base station is known.
 fn open5gs(threshold: u64) -> Vec<Element> {
     let instance = (E(22), b"\x08internet".to_vec());
     let removal = (E::OUTER_HEADER_REMOVAL, vec![0]);
@@ -318,7 +317,7 @@ impl Upf {
         Self::with("bearers = 200", settings)
     }
 
-    /// Makes a bench with settings of the gateway, and further ones of PFCP.
+    /// Creates a bench with settings of the gateway, and further ones of PFCP.
     fn with(gateway: &str, settings: &str) -> Self {
         let text = format!(
             "address = [\"192.0.2.1\", \"2001:db8::1\"]\n{gateway}\n\
@@ -385,7 +384,7 @@ impl Upf {
         self.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
     }
 
-    /// Returns what leaves of frames that came by a port.
+    /// Returns the frames that leave after frames have arrived at a port.
     fn pass(&mut self, frames: &[Vec<u8>], from_port: usize) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         for frame in frames {
@@ -436,7 +435,7 @@ impl Upf {
             .collect()
     }
 
-    /// Returns the requests that are sent after a time; each is answered, with `flags` where those are not 0.
+    /// Returns the requests that are sent after a time; each gets a response, with `flags` if those are not 0.
     fn told_after(&mut self, time: Duration, flags: u8) -> Vec<Heard> {
         self.now += time;
         let sent = self.gateway.look(self.now);
@@ -477,7 +476,7 @@ impl Upf {
     }
 }
 
-/// A frame in a tunnel, opened.
+/// A decapsulated frame.
 #[derive(Debug, PartialEq, Eq)]
 struct Tunnelled {
     teid: u32,
@@ -498,7 +497,7 @@ impl Tunnelled {
     }
 }
 
-/// A frame of a server to the user; the user packet has 86 bytes.
+/// Returns a server's frame to the user; the user packet has 86 bytes.
 fn to_user(source_port: u16, mark: u8) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: SERVER.parse().unwrap(),
@@ -513,7 +512,7 @@ fn to_user(source_port: u16, mark: u8) -> Vec<u8> {
 
 const USER_BYTES: u64 = 86;
 
-/// The user's frame to a server in a tunnel, marked with a QoS flow or not; the user packet has 86 bytes.
+/// Returns the user's frame to a server in a tunnel, with a QoS flow mark or without; the user packet has 86 bytes.
 fn from_user(teid: u32, port: u16, qfi: Option<u8>) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: USER.parse().unwrap(),
@@ -527,7 +526,7 @@ fn from_user(teid: u32, port: u16, qfi: Option<u8>) -> Vec<u8> {
         src_ip: GNB.into(),
         dst_ip: "192.0.2.1".parse().unwrap(),
     };
-    // Without a container it is what the frame's builder makes.
+    // Without a container the frame's builder makes it.
     let Some(qfi) = qfi else {
         let flow = UdpFlow { ..flow };
         return flow
@@ -584,7 +583,7 @@ fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
     assert_eq!(made.seid, Some(0x77));
     let (seid, teid) = (made.seid(), made.teid(2));
     assert_eq!(made.teid(4), teid, "one CHOOSE ID, one tunnel");
-    // The base station is not known yet: packets wait, the SMF is told once.
+    // The base station is not known yet: packets are buffered, and the SMF gets one report.
     for mark in 1..=3 {
         assert_eq!(upf.down(to_user(53, mark)), []);
     }
@@ -601,7 +600,7 @@ fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
     assert_eq!(upf.down(to_user(53, 4)), []);
     assert!(upf.told().is_empty());
     assert_eq!(upf.signalling("packets held"), 4);
-    // It is: what waited leaves in order, before what comes now.
+    // It is known now: buffered packets leave in order, before new ones.
     upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
         .accepted();
     let out = upf.down(to_user(53, 5));
@@ -609,12 +608,12 @@ fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
     assert_eq!(marks, [1, 2, 3, 4, 5]);
     assert!(out.iter().all(|it| (it.teid, it.qfi) == (0x20, Some(1))));
     assert_eq!(upf.gateway.kept(), 0);
-    // Uplink, with its QoS flow, with another one, and with none.
+    // Uplink packets come with the session's QoS flow, with another one, and with none.
     assert_eq!(upf.up(from_user(teid, 53, Some(1))), 1);
     assert_eq!(upf.up(from_user(teid, 53, Some(2))), 0);
     assert_eq!(upf.up(from_user(teid, 53, None)), 0);
     assert_eq!(upf.count("wrong QoS flow"), 2);
-    // Until the threshold there is nothing to tell: five down, one up, then six more.
+    // No report is due before the threshold: five down, one up, then six more.
     assert!(upf.told().is_empty());
     for mark in 6..=11 {
         assert_eq!(upf.down(to_user(53, mark)).len(), 1);
@@ -625,7 +624,7 @@ fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
     let report = usage(told[0].get(E::USAGE_REPORT_IN_REQUEST));
     let volumes = (12 * USER_BYTES, USER_BYTES, 11 * USER_BYTES);
     assert_eq!(report, (1, 0, 2, volumes));
-    // The session ends: what came since then.
+    // The session ends with a report of the usage since then.
     assert_eq!(upf.up(from_user(teid, 53, Some(1))), 1);
     let ended = upf.delete(seid).accepted();
     let report = usage(ended.get(E::USAGE_REPORT_IN_DELETION));
@@ -634,8 +633,8 @@ fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
     assert_eq!(upf.up(from_user(teid, 53, Some(1))), 0);
 }
 
-/// A session as free5GC's SMF sets it up: given or chosen tunnel, filters for all packets, URRs with a period and with
-/// thresholds for either direction, two QERs (session and flow).
+/// Returns a session as free5GC's SMF sets it up: given or chosen tunnel, filters for all packets, and two QERs
+/// (session and flow). Its URRs have a period, and thresholds for either direction.
 fn free5gc() -> Vec<Element> {
     let all = sdf("permit out ip from any to assigned");
     let instance = (E(22), b"internet".to_vec());
@@ -688,7 +687,7 @@ fn free5gc() -> Vec<Element> {
         ),
         qer(1, 0, 9, 1_000_000),
         qer(2, 0, 9, 200_000),
-        // Periodic, every ten seconds, volume and time.
+        // This URR reports volume and time every ten seconds.
         urr(
             E::CREATE_URR,
             1,
@@ -696,7 +695,7 @@ fn free5gc() -> Vec<Element> {
             [1, 0, 0],
             &[number(E::MEASUREMENT_PERIOD, 10)],
         ),
-        // Threshold and quota of downlink.
+        // This URR has a threshold and a quota for the downlink.
         urr(
             E::CREATE_URR,
             2,
@@ -719,7 +718,7 @@ fn free5gc() -> Vec<Element> {
 }
 
 #[test]
-fn a_session_of_free5gc_is_counted_reported_at_intervals_and_held_to_its_quota() {
+fn a_free5gc_session_reports_usage_and_stops_at_its_quota() {
     let mut upf = Upf::new("");
     let made = upf.establish(&free5gc()).accepted();
     let (seid, teid) = (made.seid(), made.teid(1));
@@ -729,12 +728,12 @@ fn a_session_of_free5gc_is_counted_reported_at_intervals_and_held_to_its_quota()
         passed += upf.down(to_user(80, mark)).len();
     }
     assert_eq!((passed, upf.count("over the quota")), (5, 3));
-    // What is counted is under one of its rules; the quota stops uplink as well.
+    // Packets without that QoS flow match none of the rules; the quota stops uplink as well.
     assert_eq!(upf.up(from_user(teid, 80, Some(9))), 0);
     let told = upf.told();
     assert_eq!(told.len(), 1, "{told:?}");
     let report = usage(told[0].get(E::USAGE_REPORT_IN_REQUEST));
-    // Threshold and quota were both reached before anybody looked.
+    // The threshold and the quota were both reached before the next check.
     let volumes = (6 * USER_BYTES, USER_BYTES, 5 * USER_BYTES);
     assert_eq!(report, (2, 0, 2 | 1 << 8, volumes));
     // A new quota lets packets pass again.
@@ -744,7 +743,7 @@ fn a_session_of_free5gc_is_counted_reported_at_intervals_and_held_to_its_quota()
     ];
     upf.modify(seid, &[group(E::UPDATE_URR, &more)]).accepted();
     assert_eq!(upf.down(to_user(80, 9)).len(), 1);
-    // The period: one report every ten seconds, with what came in them.
+    // The periodic rule sends one report every ten seconds, with the usage of that period.
     assert!(upf.told_after(Duration::from_secs(9), 0).is_empty());
     let told = upf.told_after(Duration::from_secs(1), 0);
     assert_eq!(told.len(), 1, "{told:?}");
@@ -758,7 +757,7 @@ fn a_session_of_free5gc_is_counted_reported_at_intervals_and_held_to_its_quota()
     assert!(inside(report, E::TIME_OF_FIRST_PACKET).is_none());
     let time = inside(report, E::DURATION_MEASUREMENT).unwrap();
     assert_eq!(time, 10_u32.to_be_bytes());
-    // Asked for, by number and all of them; and as a rule goes.
+    // Reports are requested by number and for all rules, and sent as a rule is removed.
     let asked = upf.modify(seid, &[group(E::QUERY_URR, &[number(E::URR_ID, 2)])]);
     let asked = asked.accepted();
     let report = usage(asked.get(E::USAGE_REPORT_IN_MODIFICATION));
@@ -787,7 +786,7 @@ fn a_session_of_free5gc_is_counted_reported_at_intervals_and_held_to_its_quota()
 }
 
 #[test]
-fn a_flow_has_its_own_tunnel_gate_and_mark_and_the_rest_goes_the_usual_way() {
+fn a_flow_has_its_own_tunnel_gate_and_mark() {
     let mut upf = Upf::new("");
     let made = upf.establish(&free5gc()).accepted();
     let (seid, teid) = (made.seid(), made.teid(1));
@@ -836,10 +835,10 @@ fn a_flow_has_its_own_tunnel_gate_and_mark_and_the_rest_goes_the_usual_way() {
     assert_eq!(upf.up(from_user(teid, 7, None)), 0);
     assert_eq!(upf.count("gate closed"), 1);
     assert_eq!(upf.up(from_user(teid, 8, None)), 1);
-    // Behind the rule for all packets it is never asked.
+    // A rule after the one for all packets is never evaluated.
     upf.modify(seid, &[dns(300, E::UPDATE_PDR)]).accepted();
     assert_eq!(way(&mut upf, 53), (0x20, 9));
-    // A session without a rule for the rest: what no rule takes is dropped, and counted.
+    // A session without a default rule: unmatched packets are dropped and counted.
     upf.delete(seid).accepted();
     let only = [dns(20, E::CREATE_PDR), rules[2].clone(), rules[3].clone()];
     upf.establish(&only).accepted();
@@ -849,7 +848,7 @@ fn a_flow_has_its_own_tunnel_gate_and_mark_and_the_rest_goes_the_usual_way() {
 }
 
 #[test]
-fn a_flow_is_held_to_its_own_rate_and_what_is_over_it_is_no_usage() {
+fn a_flow_keeps_its_own_rate_and_usage_excludes_drops() {
     let mut upf = Upf::new("");
     let mut rules = free5gc();
     rules.push(pdr(
@@ -874,7 +873,7 @@ fn a_flow_is_held_to_its_own_rate_and_what_is_over_it_is_no_usage() {
     for _ in 0..300 {
         passed += upf.down(to_user(53, 0)).len() as u64;
     }
-    // 15000 bytes at once, and then a thousand a second.
+    // 15000 bytes pass in a burst, and then a thousand a second.
     assert!((170..250).contains(&passed), "{passed}");
     assert_eq!(upf.count("over the rate"), 300 - passed);
     let ended = upf.delete(seid).accepted();
@@ -889,7 +888,7 @@ fn a_flow_is_held_to_its_own_rate_and_what_is_over_it_is_no_usage() {
 }
 
 #[test]
-fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
+fn buffering_keeps_its_delay_and_limits_and_ends_cleanly() {
     let mut upf = Upf::new(", held = 3, session_held = 100");
     let seid = upf.establish(&free5gc()).accepted().seid();
     let bar = |rest: &[Element]| {
@@ -900,12 +899,12 @@ fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
         all.extend(rest.iter().cloned());
         group(E::UPDATE_FAR, &all)
     };
-    // A rule that names a BAR that is not there.
+    // The rule names a BAR that does not exist.
     let refused = upf.modify(seid, &[bar(&[(E::BAR_ID, vec![9])])]);
     let refused = refused.cause(Cause::RULE_FAILURE);
     assert_eq!(refused.get(E::FAILED_RULE_ID), [1, 0, 0, 0, 2]);
     upf.modify(seid, &[bar(&[(E::BAR_ID, vec![1])])]).accepted();
-    // Two at most as the SMF suggests; told 100 ms after the first one.
+    // At most two packets are buffered, as the SMF suggests; the report comes 100 ms after the first one.
     for mark in 0..4 {
         assert_eq!(upf.down(to_user(80, mark)), []);
     }
@@ -914,16 +913,16 @@ fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
     assert!(upf.told_after(Duration::from_millis(99), 0).is_empty());
     assert_eq!(upf.told_after(Duration::from_millis(1), 0).len(), 1);
     assert!(upf.told_after(Duration::from_secs(5), 0).is_empty());
-    // The SMF has them dropped; the next one is told of again.
+    // The SMF requests a drop; the next packet causes a report again.
     upf.modify(seid, &[(E::PFCPSMREQ_FLAGS, vec![1])])
         .accepted();
     assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 2));
     assert_eq!(upf.down(to_user(80, 0)), []);
     assert!(upf.told().is_empty());
-    // In its answer to the report as well.
+    // The SMF may also request it in its response to the report.
     let told = upf.told_after(Duration::from_millis(100), 0);
     assert_eq!(told[0].get(E::REPORT_TYPE), [1]);
-    // Without a limit of its own, that of all.
+    // Without its own limit, the limit on all applies.
     let open = [
         (E::BAR_ID, vec![1]),
         (E::SUGGESTED_BUFFERING_PACKETS_COUNT, vec![200]),
@@ -936,7 +935,7 @@ fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
         (upf.gateway.kept(), upf.count("no room to hold")),
         (3, 2 + 6)
     );
-    // To drop, and with the session, nothing stays.
+    // A drop action, or the end of the session, leaves no packet.
     upf.modify(seid, &[update_far(2, 1, None)]).accepted();
     assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 5));
     upf.modify(seid, &[bar(&[])]).accepted();
@@ -948,7 +947,7 @@ fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
 }
 
 #[test]
-fn a_report_is_sent_again_until_it_is_answered_or_given_up() {
+fn a_report_is_retransmitted_until_acknowledged_or_given_up() {
     let mut upf = Upf::new(", response_time = \"1s\", repeats = 2, heartbeat = \"none\"");
     upf.establish(&open5gs(1000)).accepted();
     assert_eq!(upf.down(to_user(53, 1)), []);
@@ -966,7 +965,7 @@ fn a_report_is_sent_again_until_it_is_answered_or_given_up() {
 }
 
 #[test]
-fn a_time_quota_begins_with_the_first_packet_and_ends_what_passes() {
+fn time_quotas_start_with_the_first_packet_and_stop_traffic() {
     let mut upf = Upf::new("");
     let mut rules = free5gc();
     rules.retain(|it| it.0 != E::CREATE_URR);
@@ -1006,7 +1005,7 @@ fn a_time_quota_begins_with_the_first_packet_and_ends_what_passes() {
 }
 
 #[test]
-fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that_is_set() {
+fn a_lost_base_station_is_reported_and_handled_as_configured() {
     for (setting, left) in [("keep", 1), ("drop", 0)] {
         let mut upf = Upf::with(
             "bearers = 200\ntunnels = [0]",
@@ -1016,7 +1015,7 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
         );
         // Nothing has passed yet.
         upf.establish(&free5gc()).accepted();
-        // Usage is told of meanwhile.
+        // Usage is reported at the same time.
         let nodes = |upf: &mut Upf, seconds| {
             let mut told = upf.told_after(Duration::from_secs(seconds), 0);
             told.retain(|it| it.kind == M::NODE_REPORT_REQUEST.0);
@@ -1024,7 +1023,7 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
         };
         let echo = |upf: &mut Upf| {
             upf.gateway.take_changes();
-            // Whatever batch comes by takes them to where tunnels come in.
+            // The next batch from either port takes them to the tunnel port.
             for from_port in [0, 1] {
                 assert!(upf.pass(&[], from_port).is_empty());
             }
@@ -1050,10 +1049,10 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
         assert!(nodes(&mut upf, 0).is_empty());
         assert!(nodes(&mut upf, 59).is_empty());
         assert!(echo(&mut upf).is_empty());
-        // Twice without an answer.
+        // Two requests have no response.
         assert!(nodes(&mut upf, 1).is_empty());
         assert_eq!(echo(&mut upf), [2]);
-        // One that answers nothing.
+        // This peer sends no response.
         answered(&mut upf, 1);
         assert!(nodes(&mut upf, 3).is_empty());
         assert_eq!(echo(&mut upf), [3]);
@@ -1083,7 +1082,7 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
     }
 }
 
-/// An echo response of a base station to the gateway.
+/// Returns an echo response of a base station to the gateway.
 fn echo_response(from: [u8; 4], sequence: u16) -> Vec<u8> {
     let mut message = [0; 14];
     let length = taut_wire::gtpu::emit_echo_response(sequence, &mut message).unwrap();
@@ -1101,12 +1100,12 @@ fn echo_response(from: [u8; 4], sequence: u16) -> Vec<u8> {
 }
 
 #[test]
-fn echo_responses_that_nobody_asked_for_keep_no_report_from_being_told_of() {
+fn unsolicited_echo_responses_suppress_no_usage_report() {
     let mut upf = Upf::new(", heartbeat = \"none\", echo = \"60s\"");
     let seid = upf.establish(&open5gs(1)).accepted().seid();
     upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
         .accepted();
-    // More than the ring to whoever speaks PFCP has room for: of strangers, and of the base station.
+    // The responses exceed the ring to the PFCP thread: from untrusted sources, and from the base station.
     const MANY: u16 = 5000;
     for sequence in 0..MANY {
         let from = match sequence % 2 {
@@ -1122,7 +1121,7 @@ fn echo_responses_that_nobody_asked_for_keep_no_report_from_being_told_of() {
     assert_eq!(upf.count("echo response unasked"), u64::from(MANY));
 }
 
-/// A session of one tunnel and user; the downlink has this forwarding rule, and these QoS rules.
+/// Returns a session of one tunnel and user; the downlink has this forwarding rule, and these QoS rules.
 fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
     let named = (1..=qers.len()).map(|id| number(E::QER_ID, id as u32));
     let mut rest = vec![number(E::FAR_ID, 1)];
@@ -1134,7 +1133,7 @@ fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
 }
 
 #[test]
-fn a_rule_that_does_not_forward_may_have_zeros_for_its_tunnel() {
+fn a_non_forwarding_far_may_have_a_zero_tunnel() {
     const DROP: u8 = 1;
     let mut upf = Upf::new("");
     for action in [DROP, BUFFER_AND_NOTIFY] {
@@ -1151,7 +1150,7 @@ fn a_rule_that_does_not_forward_may_have_zeros_for_its_tunnel() {
         assert_eq!(upf.down(to_user(80, 3)), []);
         upf.modify(seid, &[update_far(1, FORWARD, Some(0))])
             .cause(Cause::RULE_FAILURE);
-        // The tunnel of before is not its tunnel any more.
+        // The session no longer has the old tunnel.
         upf.modify(seid, &[update_far(1, FORWARD, None)]).accepted();
         assert_eq!(upf.down(to_user(80, 4)), []);
         upf.delete(seid).accepted();
@@ -1160,7 +1159,7 @@ fn a_rule_that_does_not_forward_may_have_zeros_for_its_tunnel() {
 }
 
 #[test]
-fn a_qos_rule_that_names_no_flow_leaves_the_mark_to_one_that_does() {
+fn a_qer_without_a_flow_leaves_the_mark_to_another() {
     let mut upf = Upf::new("");
     let forwards = || {
         far(
@@ -1206,7 +1205,7 @@ fn refusals_are_counted_by_their_causes() {
     }
 }
 
-/// The most memory that this process has had so far, bytes.
+/// Returns the peak memory of this process so far, bytes.
 fn peak_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -1220,7 +1219,7 @@ fn peak_bytes() -> usize {
 }
 
 #[test]
-fn rules_that_are_about_all_tunnels_are_counted_before_they_are_made() {
+fn rules_for_all_tunnels_are_counted_before_they_are_created() {
     const EACH: u16 = 1000;
     let mut upf = Upf::with("bearers = 5000", ", rules = 4096, sessions = 1");
     let seid = upf.establish(&[
@@ -1252,16 +1251,16 @@ fn rules_that_are_about_all_tunnels_are_counted_before_they_are_made() {
         })
         .collect();
     upf.modify(seid, &of_all[..600]).cause(Cause::NO_RESOURCES);
-    // 600,000 of them would take some hundred MB; other tests run beside this one.
+    // 600,000 of them would take some hundred MB; other tests run at the same time.
     assert!(peak_bytes() < before + (100 << 20));
     upf.modify(seid, &of_all[..2]).accepted();
 }
 
-/// Datagrams on their way that a socket of the usual size has room for.
+/// The number of datagrams that a socket of the default size can buffer.
 const ROOM: usize = 200;
 
 #[test]
-fn ten_thousand_sessions_that_report_each_second_lose_no_report_and_fill_no_socket() {
+fn ten_thousand_sessions_reporting_every_second_lose_no_report() {
     const SESSIONS: u32 = 10_000;
     let mut upf = Upf::with("bearers = 50000", ", heartbeat = \"none\"");
     let period = [number(E::MEASUREMENT_PERIOD, 1)];
@@ -1297,14 +1296,14 @@ fn ten_thousand_sessions_that_report_each_second_lose_no_report_and_fill_no_sock
     }
     const SECONDS: u32 = 3;
     let (mut reports, mut sent) = (vec![0; SESSIONS as usize + 1], 0);
-    // What lies in the sockets: of the control plane, and of the gateway.
+    // The queues are the buffers of two sockets: of the control plane, and of the gateway.
     let (mut asked, mut answers) = (VecDeque::new(), VecDeque::new());
     for _ in 0..SECONDS {
         upf.now += Duration::from_secs(1);
         asked.extend(upf.gateway.look(upf.now));
         loop {
             assert!(asked.len() <= ROOM && answers.len() <= ROOM);
-            // The control plane does a few at a time, and whoever speaks PFCP here looks after each.
+            // The control plane handles a few at a time, and the PFCP thread runs after each.
             for (_, bytes) in asked.drain(..asked.len().min(7)) {
                 let message = Message::parse(&bytes).unwrap();
                 reports[message.seid.unwrap() as usize] += 1;
@@ -1335,7 +1334,7 @@ fn ten_thousand_sessions_that_report_each_second_lose_no_report_and_fill_no_sock
 }
 
 #[test]
-fn what_is_wrong_with_new_elements_has_its_cause_and_changes_nothing() {
+fn errors_in_new_elements_have_a_cause_and_change_nothing() {
     let mut upf = Upf::new(", rules = 40");
     let seid = upf.establish(&free5gc()).accepted().seid();
     let before = upf.gateway.control().occupancy();
@@ -1534,7 +1533,7 @@ fn what_is_wrong_with_new_elements_has_its_cause_and_changes_nothing() {
     assert_eq!(upf.down(to_user(80, 0)).len(), 1);
 }
 
-/// A rule of random make: ports of the far end, precedence.
+/// A random rule: ports of the remote end, precedence.
 type Ruled = ((u16, u16), u32);
 
 fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
@@ -1558,8 +1557,8 @@ fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
     all
 }
 
-/// The tunnel that a packet from a port leaves through: that of the rule of the lowest precedence value, and number,
-/// whose ports it fits.
+/// Returns the tunnel through which a packet from a port leaves: that of the matching rule with the lowest precedence
+/// value, and number.
 fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
     let numbered = (1_u32..).zip(rules);
     let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));
@@ -1572,10 +1571,10 @@ thread_local! {
 }
 
 proptest::proptest! {
-    /// Whatever the rules, and however they change, each packet leaves by the rule that a reader of the list would
-    /// choose, and what none takes is counted so.
+    /// Under random changes of the rules, each packet leaves by the rule that a reader of the list would choose.
+    /// Unmatched packets are counted as such.
     #[test]
-    fn each_packet_leaves_by_the_rule_of_the_lowest_precedence_value_that_it_fits(
+    fn each_packet_uses_the_matching_rule_of_lowest_precedence_value(
         rules in proptest::collection::vec(((1u16..40, 0u16..20), 0u32..4), 1..12),
         later in proptest::collection::vec(((1u16..40, 0u16..20), 0u32..4), 1..12),
         ports in proptest::collection::vec(1u16..64, 1..20),

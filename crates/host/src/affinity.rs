@@ -8,24 +8,24 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use crate::command::{self, CommandError};
 
-/// Reason why a thread could not be pinned or raised.
+/// The reason why a thread could not be pinned or its priority raised.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
-    /// The CPU is absent, offline or outside the cpuset of this process.
+    /// The CPU is absent, offline or not in the cpuset of this process.
     #[error(
         "cannot pin to CPU {cpu}: {source}; the CPU must be online and in this process's cpuset \
          (see /proc/self/status, Cpus_allowed_list)"
     )]
     NotPinned {
-        /// The CPU asked for.
+        /// The requested CPU.
         cpu: usize,
-        /// The system's reason.
+        /// Error of the system.
         source: io::Error,
     },
     /// SCHED_FIFO has the priorities 1 to 99.
     #[error("real-time priority {priority} is outside 1 to 99")]
     PriorityOutOfRange {
-        /// The priority asked for.
+        /// The requested priority.
         priority: u8,
     },
     /// `chrt` could not set the policy.
@@ -33,11 +33,10 @@ pub enum AffinityError {
     NotRealtime(#[from] CommandError),
 }
 
-/// Moves the calling thread to `cpu` and keeps it there. Threads and processes that it starts from
-/// now on inherit the pin.
+/// Pins the calling thread to `cpu`. Threads and processes that it starts from now on inherit the pin.
 ///
 /// # Errors
-/// [`AffinityError::NotPinned`] when the CPU is absent, offline or not allowed.
+/// [`AffinityError::NotPinned`] if the CPU is absent, offline or not allowed.
 pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     let not_pinned = |source| AffinityError::NotPinned { cpu, source };
     if cpu >= CpuSet::MAX_CPU {
@@ -48,18 +47,18 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     let pin = || sched_setaffinity(None, &set);
     pin()
         .or_else(|_| {
-            // A CPU that `taut tune apply` isolated is only for those inside.
+            // A CPU that `taut tune apply` isolated is only available inside its partition.
             crate::tune::enter_partition(cpu);
             pin()
         })
         .map_err(|errno| not_pinned(errno.into()))
 }
 
-/// Moves every process of the process group `group` to `cpu`, also those that chose another one themselves.
-/// Those that end meanwhile are passed over.
+/// Moves every process of the process group `group` to `cpu`, including those that chose another CPU themselves.
+/// Processes that end during this are skipped.
 ///
 /// # Errors
-/// [`AffinityError::NotPinned`] when the CPU is absent, offline or not allowed.
+/// [`AffinityError::NotPinned`] if the CPU is absent, offline or not allowed.
 pub fn pin_process_group(group: u32, cpu: usize) -> Result<(), AffinityError> {
     let not_pinned = |source| AffinityError::NotPinned { cpu, source };
     if cpu >= CpuSet::MAX_CPU {
@@ -83,7 +82,7 @@ fn processes() -> impl Iterator<Item = u32> {
 
 fn group_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything; after it: state, parent, group.
+    // The name, in brackets, may contain anything; state, parent and group follow it.
     stat.rsplit_once(')')?
         .1
         .split_whitespace()
@@ -94,12 +93,11 @@ fn group_of(pid: u32) -> Option<u32> {
 
 /// Gives the calling thread the policy SCHED_FIFO with `priority` (1 to 99, 99 highest).
 ///
-/// Danger: a SCHED_FIFO thread that polls without end is only preempted by higher priorities. Kernel
-/// threads of that CPU (soft interrupts, RCU, writeback) then wait, and with every CPU polling, as on
-/// a two-CPU virtual machine, the machine can stall: no shell, no network, no disk. The kernel's
-/// throttle (`/proc/sys/kernel/sched_rt_runtime_us`, 95 % of each second by default) softens this at
-/// the price of a pause of up to 50 ms each second, far worse for latency than an ordinary
-/// priority. Use it only with a CPU left over for everything else.
+/// Danger: a SCHED_FIFO thread that polls without end is only preempted by higher priorities. Kernel threads of that
+/// CPU (soft interrupts, RCU, writeback) then wait. If every CPU polls, as on a two-CPU virtual machine, the machine
+/// can stall: no shell, no network, no disk. The kernel's throttle (`/proc/sys/kernel/sched_rt_runtime_us`, 95 % of
+/// each second by default) softens this at the price of a pause of up to 50 ms each second. That is far worse for
+/// latency than an ordinary priority. Use it only with a CPU left over for everything else.
 ///
 /// # Errors
 /// [`AffinityError::PriorityOutOfRange`]; [`AffinityError::NotRealtime`] without the privilege, or
@@ -112,9 +110,9 @@ pub fn set_realtime(priority: u8) -> Result<(), AffinityError> {
     Ok(())
 }
 
-/// Raises as [`set_realtime`] does, for another thread.
+/// Sets the policy like [`set_realtime`], for another thread.
 pub(crate) fn set_realtime_of(thread: Pid, priority: u8) -> Result<(), CommandError> {
-    // By `chrt`, as no safe binding of sched_setscheduler is at hand; set-up only.
+    // `chrt` sets the policy, because there is no safe binding of sched_setscheduler; this runs during set-up only.
     let thread = thread.as_raw_nonzero().to_string();
     command::run("chrt", &["--fifo", "--pid", &priority.to_string(), &thread]).map(drop)
 }
@@ -128,7 +126,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_pinned_thread_has_one_cpu_and_its_children_inherit_it() {
+    fn a_pinned_thread_and_its_children_have_one_cpu() {
         let cpu = crate::choose_cores().device;
         thread::spawn(move || {
             pin_current_thread(cpu).unwrap();

@@ -1,32 +1,33 @@
-//! Idle cores that look out for work instead of halting, for as long as somebody asks.
-//! (Linux, Documentation/admin-guide/pm/cpuidle.rst, power management quality of service.)
+//! Idle cores that poll instead of halting, while a request to the kernel is open. (Linux,
+//! Documentation/admin-guide/pm/cpuidle.rst, power management quality of service.)
 
 use std::fs::File;
 use std::io::{self, Write};
 
 const REQUESTS: &str = "/dev/cpu_dma_latency";
 
-/// The longest time that a core may take to wake up, us.
+/// The longest wakeup time of a core, us.
 const LONGEST_WAKE_UP_US: i32 = 0;
 
-/// A request to the kernel that no core of this machine halts. It ends when this is dropped, however the process ends.
+/// A request to the kernel that no core of this machine halts. It ends when this value is dropped or the process ends,
+/// for any reason.
 #[derive(Debug)]
 pub struct Awake {
     _request: File,
 }
 
 impl Awake {
-    /// Asks the kernel.
+    /// Sends the request to the kernel.
     ///
     /// # Errors
-    /// It does not take requests, or not from this user.
+    /// The kernel does not support requests, or does not accept them from this user.
     pub fn ask() -> io::Result<Self> {
         let mut request = requests()?;
         request.write_all(&LONGEST_WAKE_UP_US.to_ne_bytes())?;
         Ok(Self { _request: request })
     }
 
-    /// Returns why this process cannot ask, in a few words; none if it can.
+    /// Returns why this process cannot make a request, in a few words; `None` if it can.
     pub fn why_not() -> Option<String> {
         let refused = requests().err()?;
         Some(match refused.kind() {
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Returns what holds now: the least of all requests, us.
+    /// Returns the value in force, us: the minimum of all requests.
     fn longest_us() -> i32 {
         let mut now = [0; 4];
         let mut file = File::open(REQUESTS).unwrap();
@@ -63,7 +64,7 @@ mod tests {
         let request = Awake::ask().unwrap();
         assert_eq!(longest_us(), 0);
         drop(request);
-        // Another program may ask for the same; it cannot be told apart.
+        // Another program may have made the same request; the kernel does not show who made it.
         if longest_us() == 0 {
             println!("skipped: needs a machine on which nobody else keeps cores awake");
         }

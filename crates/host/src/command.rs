@@ -1,11 +1,11 @@
-//! Runs the programs that set things up (`ip`, `bridge`, `ethtool`, `chrt`) and quotes them when they fail.
+//! Runs set-up programs (`ip`, `bridge`, `ethtool`, `chrt`) and quotes their errors.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Reason why a set-up program did not do its work. Every message quotes the command line.
+/// The reason why a set-up program failed. Every message quotes the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program is not on the search path.
@@ -16,15 +16,15 @@ pub enum CommandError {
     NotInstalled {
         /// The program that is absent.
         program: String,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
-    /// The kernel refused for want of privilege.
+    /// The kernel refused because of a missing privilege.
     #[error("no permission for `{command}`: {stderr}; run as root, or with {}", rights_for(.command))]
     NotPermitted {
         /// The command line.
         command: String,
-        /// Text of the program on its standard error.
+        /// The standard error of the program.
         stderr: String,
     },
     /// The program ran and failed.
@@ -32,17 +32,17 @@ pub enum CommandError {
     Failed {
         /// The command line.
         command: String,
-        /// Exit status of the program.
+        /// The exit status of the program.
         status: ExitStatus,
-        /// Text of the program on its standard error.
+        /// The standard error of the program.
         stderr: String,
     },
-    /// The program exists and could not be run.
+    /// The program exists but could not be started.
     #[error("cannot run `{command}`: {source}")]
     NotStarted {
         /// The command line.
         command: String,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -50,20 +50,21 @@ pub enum CommandError {
 /// Runs `program` with `arguments` and returns its standard output.
 ///
 /// # Errors
-/// [`CommandError`], quoting the command line and its standard error.
+/// [`CommandError`], with the command line and the program's standard error.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandError> {
     let output = output_of(program, arguments)?;
     output.map_err(|(status, stderr)| failure(command_line(program, arguments), status, stderr))
 }
 
-/// Runs lines of shell in turn in a network namespace, that of this process without one, and returns what they wrote. One process
-/// enters the namespace for all of them. There `/sys` and `/proc/sys` show its own interfaces.
+/// Runs lines of shell in order in a network namespace (that of this process if none is given), and returns their
+/// output. One process enters the namespace for all of them. There, `/sys` and `/proc/sys` show the namespace's own
+/// interfaces.
 ///
 /// # Errors
-/// [`CommandError`], quoting the line that failed; those after it are not run.
+/// [`CommandError`], with the line that failed; later lines are not run.
 pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<String, CommandError> {
     let script = lines.join("\n");
-    // It tells each line before it runs it.
+    // With `-x` the shell prints each line before it runs it.
     let shell = ["sh", "-exc", &script];
     let words = match namespace {
         Some(namespace) => [&["ip", "netns", "exec", namespace] as &[&str], &shell].concat(),
@@ -75,7 +76,7 @@ pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<Str
         let (line, said) = line_that_failed(&stderr);
         let line = line.unwrap_or_else(|| command_line(program, arguments));
         let called = line.split(' ').next().unwrap_or_default();
-        // So shells end where a program is absent.
+        // This is the exit status of a shell if a program is absent.
         if status.code() == Some(127) && !is_installed(called) {
             return not_installed(called);
         }
@@ -83,19 +84,19 @@ pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<Str
     })
 }
 
-/// Runs a program: its standard output, or how it failed and what it said on its standard error.
+/// Runs a program. Returns its standard output, or its exit status and standard error if it failed.
 fn output_of(
     program: &str,
     arguments: &[&str],
 ) -> Result<Result<String, (ExitStatus, String)>, CommandError> {
     let output = Command::new(program)
         .args(arguments)
-        // A stable language: the messages are quoted and searched.
+        // The language is fixed, because messages are quoted and searched.
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
         .map_err(|source| {
-            // Not by the error's kind: an unreadable folder on the search path hides "not found".
+            // The error's kind is not used: an unreadable folder on the search path hides "not found".
             if is_installed(program) {
                 CommandError::NotStarted {
                     command: command_line(program, arguments),
@@ -135,7 +136,7 @@ fn failure(command: String, status: ExitStatus, stderr: String) -> CommandError 
     }
 }
 
-/// The last line that a shell told before it ran it, and what was said to it.
+/// Returns the last line that a shell printed before it ran it, and the messages after it.
 fn line_that_failed(stderr: &str) -> (Option<String>, String) {
     let mut line = None;
     let mut said: Vec<&str> = Vec::new();
@@ -150,7 +151,7 @@ fn line_that_failed(stderr: &str) -> (Option<String>, String) {
     (line, said.join("\n"))
 }
 
-/// The rights that a command line takes.
+/// Returns the privileges that a command line needs.
 fn rights_for(command: &str) -> &'static str {
     match command.split(' ').next() {
         Some("chrt") => "CAP_SYS_NICE",
@@ -158,7 +159,7 @@ fn rights_for(command: &str) -> &'static str {
     }
 }
 
-/// The Debian package that has a program used by this crate.
+/// Returns the Debian package of a program that this crate uses.
 pub(crate) fn package_of(program: &str) -> &'static str {
     match program {
         "ip" | "bridge" => "iproute2",
@@ -167,7 +168,7 @@ pub(crate) fn package_of(program: &str) -> &'static str {
     }
 }
 
-/// Whether `program` is an executable file on the search path.
+/// Returns true if `program` is an executable file on the search path.
 #[must_use]
 pub fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_lines_the_one_that_failed_is_quoted() {
+    fn the_error_quotes_the_command_line_that_failed() {
         let lines = [
             "echo one",
             "[ -e /nowhere ] || echo two",

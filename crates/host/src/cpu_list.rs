@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-/// The CPUs named by a list such as `0-3,8`; `None` when the text is no such list.
-/// An empty list is an empty set.
+/// Returns the CPUs of a list such as `0-3,8`; `None` if the text is not a list. An empty list is an empty set.
 pub(crate) fn parse_cpu_list(text: &str) -> Option<BTreeSet<usize>> {
-    // Far above any kernel's limit; keeps a damaged range from filling the memory.
+    // This is far above any kernel's limit, and keeps an invalid range from filling the memory.
     const HIGHEST_CPU: usize = 65_535;
     let mut cpus = BTreeSet::new();
     for part in text
@@ -24,7 +23,7 @@ pub(crate) fn parse_cpu_list(text: &str) -> Option<BTreeSet<usize>> {
     Some(cpus)
 }
 
-/// The list of `cpus` as the kernel writes it: `0-3,8`.
+/// Returns `cpus` as the kernel writes a list: `0-3,8`.
 pub(crate) fn format_cpu_list(cpus: &BTreeSet<usize>) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
@@ -46,7 +45,7 @@ pub(crate) fn format_cpu_list(cpus: &BTreeSet<usize>) -> String {
     parts.join(",")
 }
 
-/// The mask of `cpus` in the kernel's form: words of 32 bits in hexadecimal, highest first.
+/// Returns `cpus` as the kernel writes a mask: 32-bit words in hexadecimal, highest first.
 pub(crate) fn mask_of_cpus(cpus: &BTreeSet<usize>) -> String {
     let mut words = vec![0_u32; cpus.last().map_or(1, |highest| highest / 32 + 1)];
     for cpu in cpus {
@@ -56,7 +55,7 @@ pub(crate) fn mask_of_cpus(cpus: &BTreeSet<usize>) -> String {
     words.join(",")
 }
 
-/// The CPUs in a mask as the kernel writes it; `None` when the text is none.
+/// Returns the CPUs in a mask of the kernel; `None` if the text is not a mask.
 pub(crate) fn mask_cpus(text: &str) -> Option<BTreeSet<usize>> {
     let mut cpus = BTreeSet::new();
     for (at, word) in text.trim().split(',').rev().enumerate() {

@@ -1,5 +1,5 @@
-//! Shares of the processors' time between two moments, as `mpstat` (sysstat) splits it up: the numbers of `/proc/stat`
-//! (proc_stat(5)), in ticks of the kernel's clock (10 ms).
+//! Fractions of the processors' time between two readings, by the categories of `mpstat` (sysstat): the numbers of
+//! `/proc/stat` (proc_stat(5)), in ticks of the kernel's clock (10 ms).
 
 use crate::energy::run_time_s;
 use serde::{Deserialize, Serialize};
@@ -11,40 +11,40 @@ use std::time::Instant;
 #[derive(Debug, Clone)]
 pub struct CpuReading {
     taken: Instant,
-    /// The `cpu` lines: the number, none for the sum, and the ticks.
+    /// The `cpu` lines: the CPU's number (`None` for the sum), and the ticks.
     lines: Vec<(Option<usize>, [u64; 10])>,
     own_s: Option<f64>,
 }
 
-/// Shares of the time, 0 to 1; together 1.
+/// Fractions of the time, 0 to 1; their sum is 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShare {
-    /// Share of programs, without guests.
+    /// The fraction of programs, without guests.
     pub user: f64,
-    /// Share of the kernel on their behalf.
+    /// The fraction of the kernel on behalf of programs.
     pub system: f64,
-    /// Share of interrupts.
+    /// The fraction of interrupts.
     pub irq: f64,
-    /// Share of what the kernel does after interrupts: most of its network stack.
+    /// The fraction of soft interrupts, which include most of the kernel's network stack.
     pub softirq: f64,
-    /// Share taken by the host of this virtual machine.
+    /// The fraction that the host of this virtual machine took.
     pub steal: f64,
-    /// Share of virtual machines of this machine.
+    /// The fraction of virtual machines on this machine.
     pub guest: f64,
-    /// Share with nothing to do, waiting for disks included.
+    /// The fraction of idle time, including waiting for disks.
     pub idle: f64,
 }
 
-/// Shares of the processors' time.
+/// The fractions of the processors' time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuShares {
-    /// Length of the time, s.
+    /// The time between the readings, s.
     pub seconds: f64,
-    /// Share of all processors together.
+    /// The fractions of all processors together.
     pub all: CpuShare,
-    /// Share of each processor, by its number.
+    /// The fractions of each processor, with its number.
     pub cpus: Vec<(usize, CpuShare)>,
-    /// Share that this process itself used, of `all`; none where the kernel does not tell.
+    /// The fraction of `all` that this process itself used; `None` if the kernel does not report it.
     pub own: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ impl CpuReading {
     /// Reads `/proc/stat`.
     ///
     /// # Errors
-    /// It cannot be read, or has no line of processors.
+    /// The file cannot be read, or has no line about processors.
     pub fn take() -> std::io::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         let lines = lines(&text);
@@ -68,7 +68,7 @@ impl CpuReading {
         })
     }
 
-    /// Returns the shares since `before`. Processors that came or went meanwhile are left out.
+    /// Returns the fractions since `before`. Processors that went online or offline in between are omitted.
     #[must_use]
     pub fn since(&self, before: &Self) -> CpuShares {
         let seconds = self.taken.saturating_duration_since(before.taken);
@@ -100,7 +100,7 @@ impl CpuReading {
 
 impl CpuShare {
     fn between(then: &[u64; 10], now: &[u64; 10]) -> Self {
-        // Counters of a virtual machine have been seen going back.
+        // Counters of a virtual machine can go backwards.
         let spent: [f64; 10] = std::array::from_fn(|at| now[at].saturating_sub(then[at]) as f64);
         let [
             user,
@@ -114,7 +114,7 @@ impl CpuShare {
             guest,
             guest_nice,
         ] = spent;
-        // The kernel counts guests as user time, too.
+        // The kernel counts guests as user time as well.
         let user = (user + nice - guest - guest_nice).max(0.0);
         let guest = guest + guest_nice;
         let total = user + system + idle + iowait + irq + softirq + steal + guest;
@@ -140,7 +140,7 @@ fn lines(text: &str) -> Vec<(Option<usize>, [u64; 10])> {
             "" => None,
             number => Some(number.parse().ok()?),
         };
-        // Behind the name of the sum stand two spaces. Old kernels have fewer numbers.
+        // Two spaces follow the name of the sum. Old kernels have fewer numbers.
         let mut ticks = words.filter(|word| !word.is_empty());
         let ticks =
             std::array::from_fn(|_| ticks.next().and_then(|word| word.parse().ok()).unwrap_or(0));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_become_shares_and_guests_are_taken_out_of_user_time() {
+    fn ticks_become_fractions_and_user_time_excludes_guests() {
         let begun = Instant::now();
         let before = reading(
             "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 100 0 0 100 0 0 0 0 0 0\nintr 5 6\n",
@@ -178,7 +178,7 @@ mod tests {
         );
         let shares = after.since(&before);
         let all = shares.all;
-        // 200 ticks: 50 of user and nice, 30 of them of guests.
+        // These are 200 ticks: 50 of user and nice, of which 30 belong to guests.
         assert_eq!((all.user, all.guest), (0.1, 0.15));
         assert_eq!((all.system, all.irq, all.softirq), (0.1, 0.05, 0.1));
         assert_eq!((all.steal, all.idle), (0.1, 0.4));

@@ -1,7 +1,7 @@
-//! A look at this machine for somebody who is about to use it: what is there, what is missing, and what mends it.
+//! Checks this machine for a new user: what is available, what is missing, and how to fix it.
 //!
-//! Nothing is found out here that others do not know already: rights and facts are those of [`Machine`], settings
-//! those of [`tune::audit`], noise what [`tune::noise::listen`] hears.
+//! The checks use other modules: [`Machine`] for rights and facts, [`tune::audit`] for settings, and
+//! [`tune::noise::listen`] for noise.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,19 +20,19 @@ use crate::topology::{allowed_cpus, choose_cores};
 use crate::tune::noise::{CpuNoise, Plan, listen};
 use crate::tune::{self, Audit, Finding, Profile, Root, State, TuneError};
 
-/// Time for which noise is listened to.
+/// The duration of the noise measurement.
 const LISTENED: Duration = Duration::from_secs(1);
-/// Time for which the clock is compared with the kernel's.
+/// The time for which the clock is compared with the kernel's.
 const CALIBRATED: Duration = Duration::from_millis(50);
-/// Settings that are shown.
+/// The maximum number of settings that are shown.
 const SHOWN_SETTINGS: usize = 5;
-/// Huge pages that packet memory of a few ports takes.
+/// Huge pages for the buffers of a few ports.
 const HUGE_PAGES: u64 = 256;
-/// Memory that a port of AF_XDP with its default rings locks, with room for a second one.
+/// The locked memory of an AF_XDP port with its default rings, with space for a second port.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-/// Settings of `taut tune` by what they gain, most first: what stops a core for milliseconds, then for tens of
-/// microseconds, then what slows it. Others come behind, in the order of the audit.
+/// Settings of `taut tune` by benefit: first those against interruptions of milliseconds, then of tens of microseconds,
+/// then against slowness. Other settings follow in the order of the audit.
 const BY_VALUE: &[&str] = &[
     "governor",
     "idle-states",
@@ -55,7 +55,7 @@ const BY_VALUE: &[&str] = &[
     "swappiness",
 ];
 
-/// Settings that have a check of their own here, and those that nobody changes on the machine itself.
+/// Settings that have a separate check here, and those that cannot be changed on the machine itself.
 const NOT_AMONG_SETTINGS: &[&str] = &[
     "huge-pages",
     "clock-source",
@@ -63,7 +63,8 @@ const NOT_AMONG_SETTINGS: &[&str] = &[
     "mitigations",
 ];
 
-/// Rights that ports take: for packet sockets, interfaces, XDP programs, those with filters, and packet memory.
+/// The rights that ports need: for packet sockets, interfaces, XDP programs, XDP programs with filters, and locked
+/// memory.
 const RIGHTS: &[Capability] = &[
     Capability::NetRaw,
     Capability::NetAdmin,
@@ -72,33 +73,33 @@ const RIGHTS: &[Capability] = &[
     Capability::IpcLock,
 ];
 
-/// Verdict of a check.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// All is well.
+    /// The check passed.
     Well,
-    /// It works, and could be better.
+    /// It works, but could be better.
     Better,
-    /// Something is missing.
+    /// A requirement is missing.
     Missing,
 }
 
-/// One thing that was looked at.
+/// The result of one check, with its advice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Name of the thing.
+    /// The name of the checked thing.
     pub name: String,
-    /// Verdict of the look.
+    /// The verdict of the check.
     pub verdict: Verdict,
-    /// State that was found, one line.
+    /// The state that was found, in one line.
     pub found: String,
-    /// Command that mends it, or what does where no command can; empty where all is well.
+    /// The command that fixes it, or advice if there is no such command; empty if the check passed.
     pub mend: String,
 }
 
 impl Check {
-    /// Makes a check of something that is well.
+    /// Makes a check that passed.
     pub fn well(name: impl Into<String>, found: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -108,7 +109,7 @@ impl Check {
         }
     }
 
-    /// Makes a check of something that is not well.
+    /// Makes a check that failed.
     pub fn ill(
         name: impl Into<String>,
         verdict: Verdict,
@@ -124,14 +125,14 @@ impl Check {
     }
 }
 
-/// Looks at everything but ports: rights, cores, huge pages, clock, noise, then the settings that would gain most.
-/// `program` is the file that rights would be given to; `stop` ends the listening.
+/// Runs all checks except those of ports: rights, cores, huge pages, clock, noise, then the settings with the largest
+/// benefit. `program` is the file that would get the rights; `stop` ends the noise measurement.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
 pub fn examine(program: &Path, stop: &AtomicBool) -> Result<Vec<Check>, TuneError> {
     let machine = Machine::read();
-    // The CPU that a device under test would get.
+    // This is the CPU that a device under test would get.
     let cpu = choose_cores().device;
     let root = Root::machine();
     let audit = tune::audit(&root, &BTreeSet::from([cpu]), Profile::Latency)?;
@@ -158,7 +159,7 @@ fn as_root(command: &str) -> String {
     }
 }
 
-/// Whether this process has the rights that ports take.
+/// Checks whether this process has the rights that ports need.
 fn rights(machine: &Machine, program: &Path) -> Check {
     let held = machine.capabilities.as_ref();
     let held = held.map(|fact| fact.value.as_slice()).unwrap_or_default();
@@ -179,7 +180,7 @@ fn rights_of(
     program: &str,
 ) -> Check {
     let has = |right: Capability| match right {
-        // The right that they were made of still stands for them.
+        // The older, wider right still includes these two.
         Capability::Bpf | Capability::Perfmon => {
             !in_user_namespace && (held.contains(&right) || held.contains(&Capability::SysAdmin))
         }
@@ -220,7 +221,7 @@ fn rights_of(
             names(",", "CAP_")
         )
     } else {
-        // All of them: what is set takes the place of what a file had before.
+        // All rights are set, because setting replaces those that the file had before.
         let all = RIGHTS.iter().map(|right| right.name().to_lowercase());
         let all = all.collect::<Vec<_>>().join(",");
         format!("sudo setcap {all}+ep {program}")
@@ -228,7 +229,7 @@ fn rights_of(
     Check::ill("rights", Verdict::Missing, found, mend)
 }
 
-/// Whether a generator and a device can have a core each.
+/// Checks whether a generator and a device can each have a core.
 fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
     let list = format_cpu_list(allowed);
     if allowed.len() > 1 {
@@ -240,7 +241,7 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
         online.len()
     );
     let mend = if online.len() > 1 {
-        // For this shell and what it starts; a cpuset that forbids it says so.
+        // This applies to the shell and its children; if a cpuset forbids it, `taskset` reports that.
         format!("taskset -pc {} $$", format_cpu_list(online))
     } else {
         "give this machine a second core".to_owned()
@@ -248,7 +249,7 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
     Check::ill("cores", Verdict::Missing, found, mend)
 }
 
-/// Whether huge pages are free.
+/// Checks whether huge pages are free.
 fn huge_pages(machine: &Machine) -> Check {
     let name = "huge pages";
     let Some(default) = machine.huge_pages.first() else {
@@ -281,7 +282,7 @@ fn huge_pages(machine: &Machine) -> Check {
     Check::ill(name, Verdict::Missing, found, mend)
 }
 
-/// Whether the time-stamp counter is a clock.
+/// Checks whether the time-stamp counter can be used as a clock.
 fn clock(machine: &Machine, clock: &Clock) -> Check {
     let name = "clock";
     let kernels = machine.clock_source.as_ref();
@@ -291,7 +292,7 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
         clock.hz / 1e9,
         clock.error_ppm
     );
-    // Other processors have a counter that never changes its pace.
+    // Processors other than x86 have a counter with a constant rate.
     let flags = machine.tsc_flags.as_ref();
     let has = |flag: &str| flags.is_some_and(|fact| fact.value.iter().any(|it| it == flag));
     let is_invariant = !cfg!(target_arch = "x86_64") || (has("constant_tsc") && has("nonstop_tsc"));
@@ -306,13 +307,13 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
     )
 }
 
-/// What can be done about a setting below the operating system.
+/// Returns advice about a setting below the operating system.
 fn below(setting: &str) -> String {
     let found = tune::settings().find(|it| it.name == setting);
     found.map_or("", |setting| setting.below).to_owned()
 }
 
-/// Listens to a CPU, on a thread of its own, as who listens is kept off that CPU.
+/// Measures the noise of a CPU, on a separate thread, because the measuring process must not run on that CPU.
 fn noise(cpu: usize, stop: &AtomicBool) -> Check {
     let name = "noise";
     let again = as_root(&format!("taut tune noise --cpus {cpu} --for 10s"));
@@ -356,19 +357,19 @@ fn noise_heard(noise: &CpuNoise, again: String) -> Check {
     );
     match found.over_100_us {
         0 => Check::well("noise", text),
-        // What it comes from is for root to see.
+        // Only root can see the causes.
         _ => Check::ill("noise", Verdict::Better, text, again),
     }
 }
 
-/// The settings that would gain most among those that are not as they should be.
+/// Returns the bad settings with the largest benefit.
 fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
     let mut bad: Vec<&Finding> = audit
         .findings
         .iter()
         .filter(|it| it.state == State::Bad && !NOT_AMONG_SETTINGS.contains(&it.name.as_str()))
         .collect();
-    // Sorting keeps the order of equals.
+    // The sort is stable, so equal settings keep their order.
     bad.sort_by_key(|it| {
         let place = BY_VALUE.iter().position(|name| *name == it.name);
         place.unwrap_or(BY_VALUE.len())
@@ -383,7 +384,7 @@ fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
         .collect()
 }
 
-/// The way to change a setting that is bad. Where the CPU is the only one, `taut tune apply` refuses.
+/// Returns how to change a bad setting. `taut tune apply` refuses if the CPU is the machine's only one.
 fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
     match (finding.can_be_applied, finding.change_now.as_slice()) {
         (true, [_, _, ..]) if !is_every_cpu => as_root(&format!("taut tune apply --cpus {cpus}")),
@@ -398,7 +399,7 @@ fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
     }
 }
 
-/// Advice of one command, to be typed; other advice as it is.
+/// Returns advice as a root command if it is a single command, else unchanged.
 fn as_advised(advice: &str) -> String {
     match advice.split_once(" (back: ") {
         Some((command, back)) if back.ends_with(')') && !command.contains(';') => as_root(command),
@@ -419,7 +420,7 @@ mod tests {
         let unlimited = u64::MAX;
         let well = |held, limit| rights_of(held, limit, (false, false), "taut").verdict;
         assert_eq!(well(ALL, 0), Verdict::Well);
-        // What the older, wider right stands for, and a limit in place of the right.
+        // These rights contain the older, wider one, and a memory limit replaces a right.
         let older = [
             Capability::NetRaw,
             Capability::NetAdmin,

@@ -1,4 +1,5 @@
-//! Cost of a measurement: joules where something counts them, and processor time, which the kernel always counts.
+//! The energy and processor time of a measurement: joules from a counter or meter, and processor time, which the kernel
+//! always counts.
 //!
 //! Joules come from the processor's own counters (RAPL, which Linux shows as `powercap`) or from a command that asks a
 //! meter. Where there is neither, the result says so: nothing is estimated.
@@ -14,14 +15,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-/// Folder in which the kernel shows RAPL's counters; AMD's too.
+/// The folder in which the kernel shows RAPL's counters, including those of AMD processors.
 const POWERCAP: &str = "sys/class/powercap";
-/// Time that a meter's command may take.
+/// Timeout of a meter's command.
 const METER_PATIENCE: Duration = Duration::from_secs(5);
-/// Most watts that a processor package takes: a counter that could wrap twice at this rate tells nothing.
+/// The maximum power of a processor package, W. A counter that could wrap twice at this rate is not usable.
 const MOST_WATTS: f64 = 500.0;
 
-/// Why a meter's command cannot be used.
+/// A meter's command cannot be used; the text is the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "meter `{command}`: {reason}; want a command that prints the joules counted so far, as one number"
@@ -31,30 +32,30 @@ pub struct MeterError {
     reason: String,
 }
 
-/// Meter that counts joules here.
+/// A meter of energy.
 #[derive(Debug, Clone)]
 pub enum Meter {
-    /// The packages' counters.
+    /// The counters of the processor packages.
     Rapl(Vec<Zone>),
     /// A command that prints the joules counted so far.
     Command(String),
-    /// Nothing counts joules, and why.
+    /// There is no meter; the text is the reason.
     Nothing(String),
 }
 
-/// Counter of RAPL.
+/// A counter of RAPL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// Name, such as `package-0`.
+    /// The name, such as `package-0`.
     name: String,
     /// The file that counts microjoules.
     energy: PathBuf,
-    /// Value at which the counter starts again from 0.
+    /// The value after which the counter starts again from 0.
     range_uj: u64,
 }
 
 impl Meter {
-    /// RAPL, if this machine shows it.
+    /// Returns RAPL if this machine has it.
     #[must_use]
     pub fn of_this_machine() -> Self {
         Self::rapl_under(Path::new("/"))
@@ -69,7 +70,7 @@ impl Meter {
             .flatten()
         {
             let (folder, id) = (entry.path(), entry.file_name());
-            // Packages are intel-rapl:0; what lies below them (intel-rapl:0:1) is counted there.
+            // Packages are intel-rapl:0; their counters include those of their subzones (intel-rapl:0:1).
             let package = id.to_str().and_then(|id| id.strip_prefix("intel-rapl:"));
             if package.is_none_or(|number| number.contains(':')) {
                 continue;
@@ -81,7 +82,7 @@ impl Meter {
             };
             let energy = folder.join("energy_uj");
             match fs::read_to_string(&energy) {
-                // The whole platform's (psys) has the packages in it.
+                // The counter of the whole platform (psys) includes the packages.
                 Ok(_) if name.starts_with("package") => zones.push(Zone {
                     name,
                     energy,
@@ -100,10 +101,10 @@ impl Meter {
         Self::Rapl(zones)
     }
 
-    /// A command, by `sh`, that prints the joules that a meter has counted so far; it is asked once to see that it does.
+    /// Makes a meter from a command for `sh` that prints the joules counted so far. It is run once to check that.
     ///
     /// # Errors
-    /// When it fails, takes more than 5 s or prints something else.
+    /// The command fails, takes more than 5 s or prints something else.
     pub fn command(line: &str) -> Result<Self, MeterError> {
         ask(line)?;
         Ok(Self::Command(line.to_owned()))
@@ -126,7 +127,7 @@ impl Meter {
         }
     }
 
-    /// Joules between two readings `seconds` apart.
+    /// Returns the joules between two readings `seconds` apart.
     fn between(&self, before: &Joules, after: &Joules, seconds: f64) -> Result<f64, String> {
         match (self, before, after) {
             (Self::Rapl(zones), Joules::Rapl(before), Joules::Rapl(after)) => {
@@ -155,7 +156,7 @@ impl Meter {
         }
     }
 
-    /// Says what the joules are of.
+    /// Returns the source of the joules, or the reason why there are none.
     fn source(&self) -> String {
         match self {
             Self::Rapl(zones) => {
@@ -172,10 +173,10 @@ fn no_data(why: &str) -> String {
     format!("no data ({why})")
 }
 
-/// Reading of a meter.
+/// A reading of a meter.
 #[derive(Debug, Clone)]
 enum Joules {
-    /// Microjoules by zone.
+    /// Microjoules per zone.
     Rapl(Vec<u64>),
     Meter(f64),
 }
@@ -203,7 +204,7 @@ fn ask(line: &str) -> Result<f64, MeterError> {
         }
     };
     let Some(status) = status else {
-        // It may have ended just now; then there is nothing left to end.
+        // The process may have ended just now; the kill then fails, which does no harm.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
         return Err(error(format!("no answer within {METER_PATIENCE:?}")));
@@ -211,7 +212,7 @@ fn ask(line: &str) -> Result<f64, MeterError> {
     if !status.success() {
         return Err(error(format!("it failed ({status})")));
     }
-    // A child of it that lives on may hold the pipe open: what is there is read, and no end waited for.
+    // A child of the command that still runs may keep the pipe open, so this reads once and does not wait for the end.
     let mut text = [0; 64];
     let stdout = child.stdout.take();
     let read = stdout.and_then(|mut stdout| stdout.read(&mut text).ok());
@@ -224,19 +225,19 @@ fn ask(line: &str) -> Result<f64, MeterError> {
     joules.ok_or_else(|| error(format!("it printed \"{text}\"")))
 }
 
-/// Processor time of the processes that this one has started, and of those that they have.
+/// Processor time of the processes that this one has started, and of their descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Time on a processor, s: to the nanosecond where the kernel counts that.
+    /// Time on a processor, s: to the nanosecond if the kernel counts that precisely.
     pub cpu_s: f64,
-    /// Part of it outside the kernel, s, in steps of the kernel's clock tick (10 ms).
+    /// The part outside the kernel, s, in steps of the kernel's clock tick (10 ms).
     pub user_s: f64,
-    /// Part of it inside the kernel on the process's behalf, s, likewise.
+    /// The part inside the kernel on the process's behalf, s, in the same steps.
     pub system_s: f64,
 }
 
 impl CpuTime {
-    /// Reads the time of the processes that this one has started; None if it has not started any.
+    /// Reads the time of the processes that this one has started; `None` if it has not started any.
     fn of_children(root: &Path) -> Option<Self> {
         let proc = root.join("proc");
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -264,7 +265,8 @@ impl CpuTime {
         };
         let is_child = |id: u32| {
             let mut at = id;
-            // A chain of parents is short; one that changes while it is read must not be followed for ever.
+            // A chain of parents is short. The limit ends a loop that arises because the chain changes while it is
+            // read.
             for _ in 0..64 {
                 match parents.get(&at) {
                     Some(parent) if *parent == own => return true,
@@ -298,16 +300,17 @@ impl CpuTime {
     }
 }
 
-/// The numbers of `/proc/PID/stat` from the third field on, 0 for what is none (proc_pid_stat(5)).
+/// Returns the numbers of `/proc/PID/stat` from the third field on, 0 for fields that are not numbers
+/// (proc_pid_stat(5)).
 fn stat_fields(process: &Path) -> Option<Vec<u64>> {
     let text = fs::read_to_string(process.join("stat")).ok()?;
-    // The name before may contain anything.
+    // The name before it may contain anything.
     let (_, rest) = text.rsplit_once(')')?;
     let fields = rest.split_whitespace();
     Some(fields.map(|field| field.parse().unwrap_or(0)).collect())
 }
 
-/// Time that a process's threads have run, to the nanosecond, where the kernel tells.
+/// Returns the time for which a process's threads have run, to the nanosecond if the kernel reports that.
 pub(crate) fn run_time_s(process: &Path) -> Option<f64> {
     let mut sum_ns = 0_u64;
     for task in fs::read_dir(process.join("task")).ok()?.flatten() {
@@ -317,7 +320,7 @@ pub(crate) fn run_time_s(process: &Path) -> Option<f64> {
     (sum_ns > 0).then_some(sum_ns as f64 / 1e9)
 }
 
-/// Time that a CPU had nothing to do, s.
+/// Returns the idle time of a CPU, s.
 fn idle_s(root: &Path, cpu: usize) -> Option<f64> {
     let text = fs::read_to_string(root.join("proc/stat")).ok()?;
     let name = format!("cpu{cpu} ");
@@ -336,27 +339,27 @@ pub struct Reading {
     idle_s: Option<f64>,
 }
 
-/// Use between two readings.
+/// The energy and processor time used between two readings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnergyUse {
-    /// Time between them.
+    /// The time between the readings, s.
     pub seconds: f64,
-    /// Average power of what `source` names; none without a meter.
+    /// The average power of `source`, W; `None` without a meter.
     pub watts: Option<f64>,
-    /// Energy, likewise.
+    /// The energy of `source`, J; `None` without a meter.
     pub joules: Option<f64>,
-    /// Source of the joules, or why there are none.
+    /// The source of the joules, or the reason why there are none.
     pub source: String,
-    /// Processor time of the device's processes; none if the device is not this command's.
+    /// The processor time of the device's processes; `None` if the device is not started by this command.
     pub device_cpu: Option<CpuTime>,
-    /// `device_cpu.cpu_s` per second: 1 is one core all the time.
+    /// `device_cpu.cpu_s` per second: 1 is one core during the whole time.
     pub device_cpu_share: Option<f64>,
-    /// Share of the time that the device's core was not idle, whoever it worked for.
+    /// The fraction of the time in which the device's core was not idle, including the work of other programs.
     pub device_core_busy_share: Option<f64>,
 }
 
 impl Reading {
-    /// Reads `meter`, the processor time of the processes that this one has started, and how idle `device_cpu` was.
+    /// Reads `meter`, the processor time of the processes that this one has started, and the idle time of `device_cpu`.
     #[must_use]
     pub fn take(meter: &Meter, device_cpu: Option<usize>) -> Self {
         Self::take_under(Path::new("/"), meter, device_cpu)
@@ -371,7 +374,7 @@ impl Reading {
         }
     }
 
-    /// Returns what was used since `before`.
+    /// Returns the energy and time used since `before`.
     #[must_use]
     pub fn since(&self, before: &Self, meter: &Meter) -> EnergyUse {
         let elapsed = self.taken.saturating_duration_since(before.taken);
@@ -448,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packages_are_added_up_also_when_a_counter_starts_again() {
+    fn energy_of_all_packages_is_summed_across_counter_wraps() {
         let root = powercap();
         let meter = Meter::rapl_under(root.path());
         let set = |zone: &str, energy: &str| {
@@ -539,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_that_fails_hangs_or_prints_rubbish_is_refused_with_what_is_wanted() {
+    fn an_unusable_energy_meter_is_refused_with_the_expected_format() {
         for (command, part) in [
             ("exit 3", "it failed (exit status: 3)"),
             ("sleep 1000", "no answer within 5s"),
@@ -557,21 +560,21 @@ mod tests {
             );
             assert!(!message.contains('\n'), "{message}");
         }
-        // One that leaves something behind which holds its output open is not waited for.
+        // A command whose background child keeps its output open is not waited for.
         let begun = Instant::now();
         assert!(Meter::command("echo 5; sleep 3 &").is_ok());
         assert!(begun.elapsed() < Duration::from_secs(3));
     }
 
     #[test]
-    fn processor_time_is_that_of_all_descendants_and_of_nobody_else() {
+    fn processor_time_includes_all_descendants_and_no_other_process() {
         let root = tempfile::tempdir().unwrap();
         let process = |id: u32, parent: u32, user: u64, system: u64| {
             let stat =
                 format!("{id} (a) b) S {parent} 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20\n");
             write(root.path(), &format!("proc/{id}/stat"), &stat);
         };
-        // 1 is this process; 2 its child, 3 its grandchild, 9 a stranger.
+        // Process 1 is this one, 2 its child, 3 its grandchild, and 9 is unrelated.
         process(1, 0, 900, 900);
         process(2, 1, 100, 10);
         process(3, 2, 10, 5);
@@ -596,7 +599,7 @@ mod tests {
         let meter = Meter::Nothing("no RAPL here".to_owned());
         let used = used_with(root.path(), &meter, change, 2.0);
         let cpu = used.device_cpu.unwrap();
-        // The threads of 2 by schedstat, 3 by its ticks of 10 ms.
+        // The time of 2 is from its threads' schedstat, that of 3 from its ticks of 10 ms.
         assert!((cpu.cpu_s - 1.01).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.user_s - 0.51).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.system_s - 0.5).abs() < 1e-9, "{cpu:?}");

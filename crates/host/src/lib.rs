@@ -1,19 +1,19 @@
-//! The machine under us: facts, core choice, pinning, noise, namespaces, devices under test.
+//! The machine: facts, core choice, pinning, noise, namespaces, devices under test.
 //!
-//! Everything here is set-up and reading; nothing is on the path of a packet. Linux only.
+//! This crate sets up and reads; it is not on the path of a packet. Linux only.
 //!
 //! The types to know:
 //!
 //! - [`Testbed`]: two network namespaces and the veth pairs between them, the generator in one, the device in the
-//!   other. Gone when dropped.
-//! - [`DeviceProcess`]: a device under test as a child process on a CPU of its own, stopped with certainty.
-//! - [`Baseline`]: a forwarder that others wrote, as data: how it is reached, what it needs, which commands bring it
-//!   up.
+//!   other. It is removed when dropped.
+//! - [`DeviceProcess`]: a device under test as a child process on a CPU of its own, which is always stopped.
+//! - [`Baseline`]: a forwarder of another project, as data: its connection, its requirements, and the commands that
+//!   start it.
 //!
-//! A comparison asks [`choose_cores`] for two CPUs, builds a [`Testbed`], starts the device in it as a
-//! [`DeviceProcess`] or [`Running`] baseline, and takes a [`Snapshot`] before and after a trial: their difference says
-//! what the machine did meanwhile. [`Wiring`] makes as many namespaces as an experiment has machines; [`tune`] reads
-//! and changes the settings of the machine, and writes down what it changed.
+//! A comparison gets two CPUs from [`choose_cores`], builds a [`Testbed`], and starts the device in it as a
+//! [`DeviceProcess`] or [`Running`] baseline. It takes a [`Snapshot`] before and after a trial: their difference is the
+//! machine's activity during the trial. [`Wiring`] creates the namespaces for the nodes of an experiment; [`tune`]
+//! reads and changes the settings of the machine, and records its changes.
 //!
 //! Begin with `net/testbed.rs` and `process.rs`; then one file of `baseline/`, such as `linux_routing.rs`.
 

@@ -1,7 +1,7 @@
 //! Facts about the machine that a result depends on, each with the file it was read from.
 //!
-//! The host name and the user are left out, so that a record can be published. A file that is missing
-//! or unreadable gives `None` (or an empty list), never an error.
+//! The host name and the user are omitted, so that a record can be published. A file that is missing or unreadable
+//! gives `None` (or an empty list), never an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,130 +17,130 @@ pub use network_card::NetworkCard;
 use crate::cpu_list::parse_cpu_list;
 use crate::permissions::{Capability, effective_capabilities};
 
-/// The list of CPUs that run.
+/// The file with the list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// A value and the file it was read from.
+/// A value with the file it was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
-    /// Value of the fact.
+    /// The value.
     pub value: T,
     /// The absolute path of the file.
     pub source: String,
 }
 
-/// Cache that CPU 0 (or the first online CPU) uses.
+/// A cache that CPU 0 (or the first online CPU) uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// The level; 1 is nearest to the core.
     pub level: u8,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// Size of this one cache.
+    /// The size of this one cache.
     pub size_bytes: u64,
     /// The CPUs that share it.
     pub shared_by_cpus: BTreeSet<usize>,
 }
 
-/// Pages of one size beyond the ordinary one.
+/// Pages of one size above the default one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
-    /// Size of one page.
+    /// The size of one page.
     pub page_bytes: u64,
-    /// Pages set aside.
+    /// The number of reserved pages.
     pub total: u64,
-    /// Pages set aside and unused.
+    /// The number of reserved pages that are unused.
     pub free: u64,
 }
 
-/// Idle state that a CPU can fall into when it has nothing to do.
+/// An idle state that a CPU can enter when it has nothing to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleState {
     /// The driver's name, such as `C6` or `haltpoll idle`.
     pub name: String,
-    /// Stated time to leave it, in microseconds.
+    /// The time to leave it, us, as the driver states it.
     pub exit_latency_us: u64,
-    /// Turned off by the administrator.
+    /// True if the administrator disabled it.
     pub disabled: bool,
 }
 
 /// Facts about the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Model of the first CPU.
+    /// The model of the first CPU.
     pub cpu_model: Option<Fact<String>>,
-    /// Vendor of the first CPU, such as `AuthenticAMD`.
+    /// The vendor of the first CPU, such as `AuthenticAMD`.
     pub cpu_vendor: Option<Fact<String>>,
-    /// Version of the microcode that the first CPU runs, such as `0xd0003f5`.
+    /// The version of the microcode that the first CPU runs, such as `0xd0003f5`.
     pub microcode: Option<Fact<String>>,
-    /// Maker of the machine: `sys_vendor` of DMI.
+    /// The vendor of the machine: `sys_vendor` of DMI.
     pub product_vendor: Option<Fact<String>>,
-    /// Name that the maker gives the machine.
+    /// The vendor's name for the machine.
     pub product_name: Option<Fact<String>>,
-    /// Maker of the board.
+    /// The vendor of the board.
     pub board_vendor: Option<Fact<String>>,
-    /// Name that the maker gives the board.
+    /// The vendor's name for the board.
     pub board_name: Option<Fact<String>>,
-    /// Revision of the board.
+    /// The revision of the board.
     pub board_version: Option<Fact<String>>,
-    /// Maker of the firmware that the machine starts with.
+    /// The vendor of the machine's firmware.
     pub bios_vendor: Option<Fact<String>>,
-    /// Version of the firmware.
+    /// The version of the firmware.
     pub bios_version: Option<Fact<String>>,
-    /// Date of the firmware, as its maker writes it: mostly month/day/year.
+    /// The date of the firmware as its vendor writes it, usually month/day/year.
     pub bios_date: Option<Fact<String>>,
-    /// The network cards by interface; one that has none, as it belongs to DPDK, by its place on the PCI bus.
+    /// The NICs by interface. A NIC that DPDK uses has no interface; its key is the PCI address.
     pub network_cards: BTreeMap<String, NetworkCard>,
-    /// CPUs that run.
+    /// The online CPUs.
     pub online_cpus: Option<Fact<BTreeSet<usize>>>,
-    /// Physical cores among the online CPUs.
+    /// The number of physical cores among the online CPUs.
     pub cores: Option<usize>,
-    /// Hardware threads of the first core.
+    /// The number of hardware threads of the first core.
     pub threads_per_core: Option<Fact<usize>>,
-    /// Memory nodes.
+    /// The number of NUMA nodes.
     pub numa_nodes: Option<Fact<usize>>,
-    /// Caches of the first online CPU, nearest first.
+    /// The caches of the first online CPU, nearest first.
     pub caches: Vec<Cache>,
-    /// Kernel release, such as `6.18.0`.
+    /// The kernel release, such as `6.18.0`.
     pub kernel_release: Option<Fact<String>>,
-    /// Kernel build line, with its preemption model.
+    /// The kernel's build line, with its preemption model.
     pub kernel_version: Option<Fact<String>>,
-    /// Kernel command line.
+    /// The kernel's command line.
     pub kernel_command_line: Option<Fact<String>>,
     /// Timer interrupts per second, as the kernel was configured.
     pub timer_hz: Option<Fact<u32>>,
-    /// Memory that the kernel manages.
+    /// The memory that the kernel manages.
     pub memory_bytes: Option<Fact<u64>>,
-    /// The hypervisor below, `None` on bare metal: `KVM (full)`, `Xen`, `unnamed`.
+    /// The hypervisor that this machine runs on, such as `KVM (full)`, `Xen` or `unnamed`; `None` on bare metal.
     pub hypervisor: Option<Fact<String>>,
-    /// Clock source in use.
+    /// The clock source in use.
     pub clock_source: Option<Fact<String>>,
-    /// CPU flags that say how far the time-stamp counter can be trusted.
+    /// CPU flags that determine whether the time-stamp counter is reliable.
     pub tsc_flags: Option<Fact<Vec<String>>>,
-    /// Hugepages by size, smallest first.
+    /// Huge pages by size, smallest first.
     pub huge_pages: Vec<HugePages>,
-    /// CPUs that the scheduler leaves alone (`isolcpus`).
+    /// The CPUs that the scheduler does not use for other tasks (`isolcpus`).
     pub isolated_cpus: Option<Fact<BTreeSet<usize>>>,
-    /// CPUs without timer interrupts while one task runs (`nohz_full`).
+    /// The CPUs without timer interrupts while one task runs (`nohz_full`).
     pub nohz_full_cpus: Option<Fact<BTreeSet<usize>>>,
     /// Simultaneous multithreading: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
     pub smt: Option<Fact<String>>,
-    /// Frequency governor of the first online CPU; `None` where the frequency is not ours to set.
+    /// The frequency governor of the first online CPU; `None` if the frequency cannot be set here.
     pub frequency_governor: Option<Fact<String>>,
-    /// Whether the CPU may go above its base frequency.
+    /// True if the CPU may exceed its base frequency.
     pub turbo: Option<Fact<bool>>,
-    /// Idle states of the first online CPU, lightest first.
+    /// The idle states of the first online CPU, lightest first.
     pub idle_states: Vec<IdleState>,
-    /// State per CPU vulnerability.
+    /// The state of each CPU vulnerability.
     pub mitigations: BTreeMap<String, String>,
     /// RLIMIT_MEMLOCK, soft; `u64::MAX` when unlimited.
     pub memory_lock_limit_bytes: Option<Fact<u64>>,
-    /// Effective capabilities that packet work asks for.
+    /// The effective capabilities for packet processing.
     pub capabilities: Option<Fact<Vec<Capability>>>,
 }
 
 impl Machine {
-    /// Reads the facts of this machine; what only drivers of network cards know is asked of `ethtool`, where it is installed.
+    /// Reads the facts of this machine. Facts that only NIC drivers know are read by `ethtool`, if it is installed.
     #[must_use]
     pub fn read() -> Self {
         let mut machine = Self::read_under(Path::new("/"));
@@ -150,7 +150,7 @@ impl Machine {
         machine
     }
 
-    /// The CPUs of this machine that run: none where the kernel does not say.
+    /// Returns the online CPUs of this machine; an empty set if the kernel does not list them.
     #[must_use]
     pub fn online() -> BTreeSet<usize> {
         let tree = Tree {
@@ -252,7 +252,7 @@ impl Tree<'_> {
         })
     }
 
-    /// A file of one line; an empty one is a fact that is not there.
+    /// Returns the text of a one-line file; `None` if it is empty.
     fn line(&self, path: &str) -> Option<Fact<String>> {
         let fact = self.text(path)?.map(|text| text.trim().to_owned());
         (!fact.value.is_empty()).then_some(fact)
@@ -266,7 +266,7 @@ impl Tree<'_> {
         self.text(path)?.and_then(|text| parse_cpu_list(&text))
     }
 
-    /// The names in a folder, sorted.
+    /// Returns the names in a folder, sorted.
     fn names(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(path))
             .into_iter()
@@ -277,7 +277,7 @@ impl Tree<'_> {
         names
     }
 
-    /// The first `key : value` of `/proc/cpuinfo`.
+    /// Returns the first `key : value` of `/proc/cpuinfo`.
     fn cpu_info(&self, key: &str) -> Option<Fact<String>> {
         self.text("/proc/cpuinfo")?
             .and_then(|text| value_of(&text, key))
@@ -343,7 +343,7 @@ impl Tree<'_> {
         })
     }
 
-    /// Looks where hypervisors show themselves, the surest sign first.
+    /// Detects the hypervisor, by the most reliable evidence first.
     fn hypervisor(&self, flags: Option<&Fact<String>>) -> Option<Fact<String>> {
         if let Some(kind) = self.line("/sys/hypervisor/type") {
             return Some(kind.map(|kind| match kind.as_str() {
@@ -468,7 +468,7 @@ impl Tree<'_> {
     }
 }
 
-/// The value of the first line `key : value`.
+/// Returns the value of the first line `key : value`.
 fn value_of(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -480,8 +480,8 @@ fn has_word(text: &str, word: &str) -> bool {
     text.split_whitespace().any(|found| found == word)
 }
 
-/// The flags that make the time-stamp counter a clock: its rate is constant, it runs in idle states,
-/// its frequency is told and not guessed, and it can be read together with the CPU's number.
+/// Returns the flags that make the time-stamp counter a clock. They mean that its rate is constant, that it runs in
+/// idle states, that its frequency is known, and that it can be read together with the CPU's number.
 fn tsc_flags(flags: &str) -> Vec<String> {
     [
         "constant_tsc",
@@ -496,7 +496,7 @@ fn tsc_flags(flags: &str) -> Vec<String> {
     .collect()
 }
 
-/// A size as the kernel writes cache sizes: `32K`, `1M` or plain bytes.
+/// Parses a size as the kernel writes cache sizes: `32K`, `1M` or plain bytes.
 fn size_bytes(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'K' => (&text[..text.len() - 1], 1024),

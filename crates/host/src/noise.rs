@@ -1,4 +1,4 @@
-//! Noise that disturbs a measurement on this machine: standing sources, and what happened during a run.
+//! Noise on this machine: permanent sources, and the events during a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// Known source of noise, for the reader of a result.
+/// A known source of noise, for the reader of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoiseSource {
     /// A short name, such as `virtual machine`.
     pub name: String,
-    /// Effect on the measurement.
+    /// The effect on the measurement.
     pub detail: String,
-    /// Evidence that was seen, with the file it was seen in.
+    /// The evidence, with the file that contains it.
     pub evidence: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// Times per CPU: milliseconds of steal, interrupt and soft interrupt.
     times: BTreeMap<usize, CpuTimes>,
     context_switches: u64,
-    /// Name of the interrupt to count per CPU.
+    /// The interrupt counts per name and CPU.
     interrupts: Counters,
     softirqs: Counters,
     involuntary_switches: u64,
@@ -43,49 +43,48 @@ struct CpuTimes {
     softirq_ms: u64,
 }
 
-/// Count of how often something happened.
+/// The number of occurrences of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// The kernel's name for it, with the driver's where there is one: `LOC Local timer interrupts`.
+    /// The kernel's name for the event, with the driver's name if there is one: `LOC Local timer interrupts`.
     pub name: String,
-    /// Number of times.
+    /// The number of occurrences.
     pub count: u64,
 }
 
-/// Activity on one CPU between two snapshots.
+/// The activity on one CPU between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreActivity {
-    /// Number of the CPU.
+    /// The number of the CPU.
     pub cpu: usize,
-    /// Time that the hypervisor gave to others while this CPU wanted to run.
+    /// The time that the hypervisor gave to others while this CPU was ready to run.
     pub steal_ms: u64,
-    /// Time in interrupt handlers, where the kernel accounts for it.
+    /// The time in interrupt handlers, if the kernel accounts for it.
     pub interrupt_ms: u64,
-    /// Time in soft interrupts.
+    /// The time in soft interrupts.
     pub softirq_ms: u64,
-    /// Interrupts that came.
+    /// The number of interrupts.
     pub interrupt_count: u64,
-    /// Interrupts by kind, most frequent first, without those that never came.
+    /// Interrupts by kind, most frequent first, without kinds that did not occur.
     pub interrupts: Vec<Count>,
-    /// Soft interrupts that ran.
+    /// The number of soft interrupts that ran.
     pub softirq_count: u64,
-    /// Soft interrupts by kind, likewise.
+    /// Soft interrupts by kind, most frequent first, without kinds that did not occur.
     pub softirqs: Vec<Count>,
 }
 
-/// Activity on the machine between two snapshots.
+/// The activity on the machine between two snapshots.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemActivity {
-    /// Time between the snapshots.
+    /// The time between the snapshots.
     pub duration_ms: u64,
-    /// Activity of each CPU asked for, in that order.
+    /// The activity of each requested CPU, in the order of the request.
     pub cores: Vec<CoreActivity>,
-    /// Context switches of the whole machine.
+    /// The context switches of the whole machine.
     pub context_switches: u64,
-    /// Times that a thread of this process was taken off its CPU against its will; only threads
-    /// alive at both snapshots are seen.
+    /// The involuntary context switches of this process's threads; only threads that exist at both snapshots count.
     pub involuntary_switches: u64,
-    /// Runnable tasks averaged over the minute before the first snapshot.
+    /// The runnable tasks averaged over the minute before the first snapshot.
     pub load_average_before: Option<f64>,
 }
 
@@ -118,7 +117,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns what happened between `before` and `after` on `cpus`. Counters that went backwards (a CPU that was
+    /// Returns the activity between `before` and `after` on `cpus`. Counters that went backwards (of a CPU that was
     /// offline) count as zero.
     #[must_use]
     pub fn difference(before: &Self, after: &Self, cpus: &[usize]) -> SystemActivity {
@@ -157,7 +156,7 @@ impl Snapshot {
 }
 
 impl SystemActivity {
-    /// Returns this and what happened later on the same CPUs, as one.
+    /// Returns the sum of this and later activity on the same CPUs.
     #[must_use]
     pub fn join(self, later: Self) -> Self {
         let cores = self
@@ -184,7 +183,7 @@ impl SystemActivity {
     }
 }
 
-/// Counts of the same name added up, most frequent first.
+/// Adds up counts of the same name and returns them, most frequent first.
 fn join_counts(mut some: Vec<Count>, others: Vec<Count>) -> Vec<Count> {
     for other in others {
         match some.iter_mut().find(|count| count.name == other.name) {
@@ -196,8 +195,8 @@ fn join_counts(mut some: Vec<Count>, others: Vec<Count>) -> Vec<Count> {
     some
 }
 
-/// Returns every source of noise known from the machine's facts for work pinned to `cpus`, and from what happened
-/// during a run where that is given.
+/// Returns every source of noise for work pinned to `cpus` that is known from the machine's facts, and from the
+/// activity during a run if it is given.
 #[must_use]
 pub fn noise_sources(
     machine: &Machine,
@@ -299,8 +298,8 @@ fn clock_and_power_sources(machine: &Machine) -> Vec<NoiseSource> {
             format!("on ({})", turbo.source),
         ));
     }
-    // A microsecond is the size of what is measured, so lighter states do not show; but in a virtual
-    // machine every one that halts goes through the hypervisor, whatever it states.
+    // The measured times are about a microsecond, so lighter states have no visible effect. In a virtual machine,
+    // however, every state that halts exits to the hypervisor, independent of its stated latency.
     let is_virtual = machine.hypervisor.is_some();
     let deepest = machine
         .idle_states
@@ -381,7 +380,7 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
             ),
         ));
     }
-    // Half a runnable task on average is more than housekeeping.
+    // An average of half a runnable task is more than housekeeping.
     if let Some(load) = activity.load_average_before.filter(|load| *load >= 0.5) {
         sources.push(source(
             "other load",
@@ -392,7 +391,7 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
     sources
 }
 
-/// The three most frequent, as `name count, ...`.
+/// Returns the three most frequent, as `name count, ...`.
 fn top(counts: &[Count]) -> String {
     let top: Vec<String> = counts
         .iter()
@@ -402,7 +401,7 @@ fn top(counts: &[Count]) -> String {
     top.join(", ")
 }
 
-/// The `cpuN` lines of `/proc/stat`: user nice system idle iowait irq softirq steal, in ticks.
+/// Parses the `cpuN` lines of `/proc/stat`: user nice system idle iowait irq softirq steal, in ticks.
 fn cpu_times(stat: &str, ticks_per_second: u64) -> BTreeMap<usize, CpuTimes> {
     let milliseconds = |ticks: u64| ticks.saturating_mul(1000) / ticks_per_second.max(1);
     stat.lines()
@@ -422,8 +421,8 @@ fn cpu_times(stat: &str, ticks_per_second: u64) -> BTreeMap<usize, CpuTimes> {
         .collect()
 }
 
-/// The table of `/proc/interrupts` or `/proc/softirqs`: a header of CPUs, then a name, one count per
-/// CPU and a description. Lines with fewer counts than CPUs (`ERR`, `MIS`) belong to no CPU.
+/// Parses the table of `/proc/interrupts` or `/proc/softirqs`: a header of CPUs, then a name, one count per CPU and a
+/// description. Lines with fewer counts than CPUs (`ERR`, `MIS`) belong to no CPU.
 fn counters(table: &str) -> Counters {
     let mut lines = table.lines();
     let cpus: Vec<usize> = lines
@@ -467,7 +466,7 @@ fn increments(before: &Counters, after: &Counters, cpu: usize) -> Vec<Count> {
     counts
 }
 
-/// The sum of `nonvoluntary_ctxt_switches` over the threads in a `task` folder.
+/// Returns the sum of `nonvoluntary_ctxt_switches` over the threads in a `task` folder.
 fn involuntary_switches(tasks: &Path) -> u64 {
     fs::read_dir(tasks)
         .into_iter()
@@ -663,7 +662,7 @@ mod tests {
     #[test]
     fn this_machine_counts_its_own_context_switches() {
         let before = Snapshot::take();
-        // To sleep is to switch away.
+        // A sleep causes a context switch.
         std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(1)))
             .join()
             .unwrap();

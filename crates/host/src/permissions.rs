@@ -1,4 +1,4 @@
-//! Permissions of this process: the questions asked before namespaces, sockets and locks are tried.
+//! Permissions of this process: checks before namespaces, sockets and locks are used.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{is_installed, package_of};
 
-/// The capabilities that packet work asks for; the numbers are those of capabilities(7).
+/// The capabilities for packet processing; the numbers are those of capabilities(7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Capability {
@@ -15,13 +15,13 @@ pub enum Capability {
     NetAdmin = 12,
     /// AF_PACKET sockets.
     NetRaw = 13,
-    /// Memory that stays in place (hugepages, rings) beyond RLIMIT_MEMLOCK.
+    /// Memory locked (huge pages, rings) beyond RLIMIT_MEMLOCK.
     IpcLock = 14,
     /// Namespaces and mounts.
     SysAdmin = 21,
-    /// Real-time priorities and the affinity of others.
+    /// Real-time priorities and the affinity of other processes.
     SysNice = 23,
-    /// XDP programs that read what the kernel's verifier keeps from others, such as filters.
+    /// XDP programs that need operations which the kernel's verifier forbids to others, such as filters.
     Perfmon = 38,
     /// BPF programs and maps.
     Bpf = 39,
@@ -39,7 +39,7 @@ impl Capability {
         Self::Bpf,
     ];
 
-    /// The name as capabilities(7) writes it.
+    /// Returns the name as capabilities(7) writes it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,19 +53,19 @@ impl Capability {
         }
     }
 
-    /// Whether a mask in the form of `CapEff` in `/proc/self/status` holds this capability.
+    /// Returns true if a mask in the form of `CapEff` in `/proc/self/status` contains this capability.
     pub(crate) fn is_in(self, mask: u64) -> bool {
         mask & (1 << self as u32) != 0
     }
 }
 
-/// Something that this machine or this user lacks, and the way to get it.
+/// A requirement that this machine or this user lacks, and how to get it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{what}; {how_to_get_it}")]
 pub struct Missing {
-    /// Thing that is missing, one clause.
+    /// The missing requirement, in one clause.
     pub what: String,
-    /// Remedy, one clause.
+    /// The remedy, in one clause.
     pub how_to_get_it: String,
 }
 
@@ -78,13 +78,13 @@ impl Missing {
     }
 }
 
-/// Whether the effective user is root.
+/// Returns true if the effective user is root.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether the calling process holds `capability` (the effective set of `/proc/self/status`).
+/// Returns true if the calling process has `capability` (the effective set of `/proc/self/status`).
 #[must_use]
 pub fn has_capability(capability: Capability) -> bool {
     fs::read_to_string("/proc/self/status")
@@ -93,25 +93,25 @@ pub fn has_capability(capability: Capability) -> bool {
         .is_some_and(|mask| capability.is_in(mask))
 }
 
-/// Whether this process is in a user namespace of its own, whose rights end with it: those to load programs into the
-/// kernel and to lock memory do not count there.
+/// Returns true if this process is in a separate user namespace, which limits its rights. It cannot load programs into
+/// the kernel or lock memory by these rights.
 #[must_use]
 pub fn in_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_everybody(&map))
 }
 
-/// Whether `/proc/self/uid_map` is that of the first user namespace, in which each user is himself.
+/// Returns true if `/proc/self/uid_map` is that of the initial user namespace, which maps each user to itself.
 fn maps_everybody(map: &str) -> bool {
     let numbers: Vec<_> = map.split_whitespace().collect();
     numbers == ["0", "0", "4294967295"]
 }
 
-/// The mask after `CapEff:` in the text of `/proc/<pid>/status`.
+/// Returns the mask after `CapEff:` in the text of `/proc/<pid>/status`.
 pub(crate) fn effective_capabilities(status: &str) -> Option<u64> {
     mask_after("CapEff:", status)
 }
 
-/// The mask after such a word in the text of `/proc/<pid>/status`.
+/// Returns the mask after `word` in the text of `/proc/<pid>/status`.
 pub(crate) fn mask_after(word: &str, status: &str) -> Option<u64> {
     let mask = status.lines().find_map(|line| line.strip_prefix(word))?;
     u64::from_str_radix(mask.trim(), 16).ok()
@@ -125,10 +125,10 @@ fn need(capability: Capability, purpose: &str) -> Result<(), Missing> {
     }
 }
 
-/// Whether a [`crate::Testbed`] can be built: kernel support, programs and privilege.
+/// Checks whether a [`crate::Testbed`] can be built: kernel support, programs and privilege.
 ///
 /// # Errors
-/// The first thing that is missing.
+/// The first missing requirement.
 pub fn can_make_namespaces() -> Result<(), Missing> {
     if !Path::new("/proc/self/ns/net").exists() {
         return Err(Missing {
@@ -151,7 +151,7 @@ pub fn can_make_namespaces() -> Result<(), Missing> {
     need(Capability::NetAdmin, "interfaces and bridges")
 }
 
-/// Whether AF_PACKET sockets can be opened.
+/// Checks whether AF_PACKET sockets can be opened.
 ///
 /// # Errors
 /// The capability that is missing.
@@ -159,7 +159,7 @@ pub fn can_open_packet_sockets() -> Result<(), Missing> {
     need(Capability::NetRaw, "packet sockets")
 }
 
-/// Whether XDP programs can be loaded and attached, as needed by AF_XDP.
+/// Checks whether XDP programs can be loaded and attached, as needed by AF_XDP.
 ///
 /// # Errors
 /// The capability that is missing.
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_how_to_get_it() {
+    fn the_error_about_a_missing_capability_names_the_remedy() {
         let missing = Missing::capability(Capability::NetRaw, "packet sockets");
         assert_eq!(
             missing.to_string(),

@@ -1,7 +1,7 @@
-//! Folders and files that no other user has a hand in: made for this user alone, or checked before they are used.
+//! Private folders and files: created for this user alone, or checked before use.
 //!
-//! A path that others can guess, in a folder that they can write (`/tmp`), may be theirs already: a folder of their own, or
-//! a link to somewhere else. What is found there is used only if it is this user's own.
+//! Another user may already own a guessable path in a shared folder (`/tmp`): as a folder of its own, or as a link to
+//! another path. An existing path is used only if it belongs to this user.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::process::geteuid;
@@ -14,27 +14,26 @@ use std::time::{Duration, Instant};
 use taut_sys::Locked;
 use tempfile::TempDir;
 
-/// Bits of a file's mode by which others than its owner may write.
+/// Bits of a file's mode that allow others than its owner to write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Bit of a folder's mode by which only who owns an entry can rename or remove it.
+/// The bit of a folder's mode with which only the owner of an entry can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// A fresh folder named after this process, mode 0700; gone when it is dropped.
+/// Creates a folder named after this process, with mode 0700, which is removed when dropped.
 ///
 /// # Errors
-/// What the system says.
+/// The system reports an error.
 pub fn scratch() -> io::Result<TempDir> {
     scratch_in(&std::env::temp_dir(), &name_of_this_process())
 }
 
-/// Returns what the names of things of this process begin with, so that others see when they are left behind.
+/// Returns the prefix for names of this process, by which other processes detect remains after it has exited.
 pub fn name_of_this_process() -> String {
     format!("taut-{}.{}-", numbering(), std::process::id())
 }
 
-/// Whether what is called `name` is of a process ([`name_of_this_process`]) that is no more. A name of another
-/// container, where processes are numbered otherwise, is not judged: that container may share a folder for temporary
-/// files with this one.
+/// Returns true if `name` is that of a process ([`name_of_this_process`]) that has exited. It returns false for names
+/// of other containers, which number processes differently and may share a folder for temporary files with this one.
 pub fn is_left_behind(name: &str) -> bool {
     let owner = name.strip_prefix("taut-").and_then(|rest| {
         let (numbered, rest) = rest.split_once('.')?;
@@ -46,25 +45,25 @@ pub fn is_left_behind(name: &str) -> bool {
     })
 }
 
-/// Removes what processes that were killed have left in a folder, as far as this user may: what is called after them.
+/// Removes the remains of killed processes in a folder, by their names, as far as this user may.
 pub fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if is_left_behind(&entry.file_name().to_string_lossy()) {
-            // What cannot be removed is another user's, and stays for him.
+            // Entries that cannot be removed belong to another user and stay.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Returns by what this process and others have their numbers: the PID namespace.
+/// Returns the PID namespace, which determines the process numbers.
 fn numbering() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Makes a folder as [`scratch`] does, in `parent`, with a name that begins with `prefix` and goes on at random.
+/// Creates a folder as [`scratch`] does, in `parent`, with a name of `prefix` and random characters.
 ///
 /// # Errors
-/// What the system says.
+/// The system reports an error.
 pub fn scratch_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(prefix)
@@ -72,18 +71,18 @@ pub fn scratch_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
         .tempdir_in(parent)
 }
 
-/// Makes a folder of mode 0700 where there is none; one that is there has to pass [`check`].
+/// Creates a folder of mode 0700 if it does not exist; an existing one has to pass [`check`].
 ///
 /// # Errors
-/// What the system says, or whose it is.
+/// The system reports an error, or another user owns the folder.
 pub fn folder(path: &Path) -> io::Result<()> {
     make(path, 0o700)
 }
 
-/// Makes a folder as [`folder`] does, which others may read.
+/// Creates a folder as [`folder`] does, which other users may read.
 ///
 /// # Errors
-/// As of [`folder`].
+/// The errors are those of [`folder`].
 pub fn readable_folder(path: &Path) -> io::Result<()> {
     make(path, 0o755)
 }
@@ -95,11 +94,11 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Checks that this is a folder (not a link to one) that belongs to this user and that nobody else can write or
+/// Checks that this is a folder (not a link to one) that belongs to this user and that no other user can write or
 /// replace.
 ///
 /// # Errors
-/// What the system says, [`ErrorKind::NotFound`] among it, or whose it is.
+/// The system reports an error, such as [`ErrorKind::NotFound`], or another user owns the folder.
 pub fn check(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     let own = geteuid().as_raw();
@@ -123,7 +122,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether others than `own` and root can rename what lies in this folder.
+/// Returns true if users other than `own` and root can rename the entries of this folder.
 fn can_be_replaced(parent: &Metadata, own: u32) -> bool {
     let is_foreign = parent.uid() != own && parent.uid() != 0;
     is_foreign || (parent.mode() & OTHERS_WRITE != 0 && parent.mode() & STICKY == 0)
@@ -138,8 +137,8 @@ fn not_ours(why: &str) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, text)
 }
 
-/// Returns where this user's running programs keep what others of his find them by: below `/run` for root, else below
-/// `XDG_RUNTIME_DIR`, else in the folder for temporary files. It need not exist.
+/// Returns the folder in which this user's running programs publish their sockets and locks. It is below `/run` for
+/// root, else below `XDG_RUNTIME_DIR`, else in the folder for temporary files. It need not exist.
 pub fn run_folder_path() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     match own {
@@ -149,13 +148,13 @@ pub fn run_folder_path() -> PathBuf {
     }
 }
 
-/// The folder at [`run_folder_path`], made if it is not there.
+/// Returns the folder at [`run_folder_path`], created if it does not exist.
 ///
 /// # Errors
-/// As of [`folder`], with the path.
+/// The errors are those of [`folder`], with the path.
 pub fn run_folder() -> io::Result<PathBuf> {
     let path = run_folder_path();
-    // Root's holds the journal of `taut tune`, which everybody may read.
+    // Root's folder contains the journal of `taut tune`, which all users may read.
     let made = match geteuid().is_root() {
         true => readable_folder(&path),
         false => folder(&path),
@@ -164,56 +163,57 @@ pub fn run_folder() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// A lock file that one process holds, until it is dropped or the process ends, however it ends. It says who that is.
+/// A lock file of one process. The lock ends when this is dropped or the process ends, for any reason. The file
+/// contains the process number.
 #[derive(Debug)]
 pub struct Lock {
     file: Locked,
 }
 
-/// Reason why a lock cannot be had.
+/// Reason why a lock is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody holds it.
+    /// Another process has the lock.
     #[error("held by {}", by.map_or("another process".to_owned(), |by| format!("process {by}")))]
     Held {
-        /// Process number of the holder, if it has been written yet.
+        /// The process number of the holder, if it has been written yet.
         by: Option<u32>,
     },
-    /// The lock cannot be made or opened, or is not this user's own.
+    /// The lock cannot be created or opened, or does not belong to this user.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
 impl Lock {
-    /// Takes the lock file at `path`, which is made if it is not there. It has to lie in a folder of this user's own.
+    /// Locks the file at `path`, which is created if it does not exist. Its folder has to belong to this user.
     ///
     /// # Errors
-    /// [`LockError::Held`], and what the system says.
+    /// [`LockError::Held`], and errors of the system.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let file = Self::open(path, OFlags::RDWR | OFlags::CREATE)?;
         let mut file = Self::lock(file, Locked::exclusive)?;
-        // Emptied only by who holds it.
+        // Only the holder of the lock empties the file.
         file.get().set_len(0)?;
         file.get_mut()
             .write_all(format!("{}\n", std::process::id()).as_bytes())?;
         Ok(Self { file })
     }
 
-    /// Returns who holds the lock file at `path`, without taking it: whoever takes it at this moment is refused, and has it
-    /// at its next try.
+    /// Returns the holder of the lock file at `path`. It locks the file for a moment: a process that tries to lock it
+    /// at that moment fails, and succeeds at its next attempt.
     fn holder(path: &Path) -> Option<LockError> {
         let file = Self::open(path, OFlags::RDONLY).ok()?;
         let refused = Self::lock(file, Locked::shared).err();
         refused.filter(|e| matches!(e, LockError::Held { .. }))
     }
 
-    /// Locks an open lock file, and reads who holds it if that is refused.
+    /// Locks an open lock file, or reads its holder if that is refused.
     fn lock(file: File, how: impl FnOnce(File) -> io::Result<Locked>) -> Result<Locked, LockError> {
         let mut other = file.try_clone()?;
         how(file).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => {
                 let mut text = String::new();
-                // Longer than any process number is nobody's.
+                // A longer text is not a process number.
                 let _ = (&mut other).take(16).read_to_string(&mut text);
                 let by = text.trim().parse().ok();
                 LockError::Held { by }
@@ -222,7 +222,7 @@ impl Lock {
         })
     }
 
-    /// Opens the lock file at `path`, which has to be a file of this user's own.
+    /// Opens the lock file at `path`, which has to belong to this user.
     fn open(path: &Path, how: OFlags) -> Result<File, LockError> {
         let flags = how | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = openat(CWD, path, flags, Mode::from_raw_mode(0o600));
@@ -238,7 +238,7 @@ impl Lock {
         Ok(file)
     }
 
-    /// Whether the lock is still the file at `path`: whoever held it before may have removed it.
+    /// Returns true if the lock is still on the file at `path`: an earlier holder may have removed that file.
     pub fn is_at(&self, path: &Path) -> bool {
         let there = fs::symlink_metadata(path);
         there.is_ok_and(|there| {
@@ -250,17 +250,17 @@ impl Lock {
     }
 }
 
-/// The claim of whoever makes the runs of an experiment on this machine.
+/// The name of the claim for running an experiment on this machine.
 pub const EXPERIMENT: &str = "experiment";
-/// The claim of whoever measures on this machine, and how long others wait for it.
+/// The name of the claim for measuring on this machine.
 pub const MEASURING: &str = "measuring";
-/// See [`MEASURING`].
+/// Timeout of processes that wait for [`MEASURING`].
 pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Time between two looks of whoever waits for a claim, whether it is free.
+/// The interval between checks whether a claim is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Claim on what this machine has once, held by this process until it is dropped or the process ends.
+/// A claim on a resource that exists once per machine. It ends when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -268,20 +268,20 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes what is called so, such as `experiment`. A machine is a network namespace here. Root's claims and those of each
-    /// user are apart, so that nobody can keep another from measuring.
+    /// Takes the claim of that name, such as `experiment`. A machine is a network namespace here. Root and each user
+    /// have separate claims, so that no user can prevent another from measuring.
     ///
     /// # Errors
-    /// Who holds it, or what the system says.
+    /// Another process has the claim, or the system reports an error.
     pub fn take(what: &str) -> Result<Self, LockError> {
         loop {
             let path = run_folder()?.join(Self::name(what));
             let lock = match Lock::take(&path) {
-                // Whoever held the last one has removed the folder.
+                // The last holder has removed the folder.
                 Err(LockError::System(e)) if e.kind() == ErrorKind::NotFound => continue,
                 lock => lock?,
             };
-            // Whoever held it may have removed it meanwhile.
+            // The holder may have removed the file in between.
             if lock.is_at(&path) {
                 return Ok(Self { path, _lock: lock });
             }
@@ -290,11 +290,11 @@ impl Claim {
 }
 
 impl Claim {
-    /// Takes a claim as [`Claim::take`] does, but waits for whoever holds it, for so long at most or until `stop` is
-    /// set; who that is, is told once, if it holds it at the second look as well.
+    /// Takes a claim like [`Claim::take`], but waits for its holder until a timeout or until `stop` is set. The holder
+    /// is reported once, if it is the same at the second check.
     ///
     /// # Errors
-    /// Who holds it still, or what the system says.
+    /// Another process still has the claim, or the system reports an error.
     pub fn wait_for(
         what: &str,
         most: Duration,
@@ -319,12 +319,13 @@ impl Claim {
         }
     }
 
-    /// Returns who holds what is called `what`: the process if it is known, none if it is free. It takes nothing.
+    /// Returns the holder of the claim `what`, with its process number if it is known; `None` if the claim is free. It
+    /// does not take the claim.
     pub fn holder(what: &str) -> Option<LockError> {
         Lock::holder(&run_folder_path().join(Self::name(what)))
     }
 
-    /// Returns the name of the lock file of what is called `what` on this machine.
+    /// Returns the name of the lock file for the claim `what` on this machine.
     fn name(what: &str) -> String {
         let machine = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
         format!("{what}-{machine}.lock")
@@ -333,9 +334,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // While it is held: whoever waits for it sees that it is no longer there.
+        // The file is removed while the lock is in use, so processes that wait for it notice the removal.
         let _ = fs::remove_file(&self.path);
-        // Where nothing else is in it.
+        // The folder is removed if it is empty.
         let _ = self.path.parent().map(fs::remove_dir);
     }
 }
@@ -383,7 +384,7 @@ mod tests {
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(why(&open).contains("written by other users"));
-        // Without the sticky bit others rename what lies in it.
+        // Without the sticky bit other users can rename entries of the folder.
         let inside = open.join("own");
         let said = why(&inside);
         assert!(said.contains("replace it"), "{said}");
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_is_left_behind_by_a_process_that_is_no_more_and_was_numbered_as_this_one() {
+    fn a_scratch_folder_of_an_exited_process_is_stale() {
         let own = scratch().unwrap();
         let name = own.path().file_name().unwrap().to_str().unwrap();
         assert!(!is_left_behind(name), "{name}");
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_waited_for_until_it_is_free_or_the_time_is_over() {
+    fn a_waiter_gets_a_freed_claim_or_times_out() {
         let never = AtomicBool::new(false);
         let most = Duration::from_secs(20);
         let wait = |what: &str, most, told: &mut u32| {

@@ -1,4 +1,4 @@
-//! A device under test that runs as a child process on its own CPU and is stopped with certainty.
+//! A device under test that runs as a child process on a separate CPU and is always stopped.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,12 +16,12 @@ use rustix::process::{
 use crate::affinity::{AffinityError, pin_current_thread};
 use crate::permissions::mask_after;
 
-/// How often a deadline looks again.
+/// The interval between checks before a deadline.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Lines of standard error quoted in a message.
+/// The number of lines of standard error that a message quotes.
 const LAST_LINES: usize = 10;
 
-/// The id of the first thread of a process whose name contains `part`; none if there is no such thread, or
+/// Returns the id of the first thread of a process with `part` in its name; `None` if there is no such thread or
 /// process.
 pub fn thread_named(process: u32, part: &str) -> Option<u32> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
@@ -38,20 +38,20 @@ pub fn thread_named(process: u32, part: &str) -> Option<u32> {
     threads.into_iter().find(named).map(|(id, _)| id)
 }
 
-/// Reason why a device under test did not start, answer or stay alive.
+/// The reason why a device under test did not start, print a line or continue to run.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The program could not be run.
+    /// The program could not be started.
     #[error("cannot start {name} (`{command}`): {source}")]
     NotStarted {
         /// The device's name.
         name: String,
-        /// Command line of the device.
+        /// The command line of the device.
         command: String,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The device could not be given its CPU.
+    /// The device could not be pinned to its CPU.
     #[error("cannot start {name}: {source}")]
     NotPinned {
         /// The device's name.
@@ -64,50 +64,50 @@ pub enum DeviceError {
     Output {
         /// The device's name.
         name: String,
-        /// Path of the file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The device ended by itself.
+    /// The device exited by itself.
     #[error("{name} died unexpectedly ({status}); its last words:\n{last_lines}")]
     Died {
         /// The device's name.
         name: String,
-        /// Exit status of the device.
+        /// The exit status of the device.
         status: ExitStatus,
-        /// The end of its standard error, or of its standard output when that is empty.
+        /// The end of its standard error, or of its standard output if that is empty.
         last_lines: String,
     },
-    /// The device lives and did not say what was waited for.
+    /// The device runs but did not print the expected line.
     #[error(
         "{name} said nothing of what was expected within {waited:?}; its last words:\n{last_lines}"
     )]
     Silent {
         /// The device's name.
         name: String,
-        /// Time that it was given.
+        /// The timeout.
         waited: Duration,
-        /// The end of its standard error, or of its standard output when that is empty.
+        /// The end of its standard error, or of its standard output if that is empty.
         last_lines: String,
     },
-    /// The device could not be signalled or waited for.
+    /// A signal could not be sent to the device, or its end could not be awaited.
     #[error("cannot stop {name} (process {pid}): {source}")]
     NotStopped {
         /// The device's name.
         name: String,
-        /// Process number of the device.
+        /// The process number of the device.
         pid: u32,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 /// A running device under test. Dropping it stops it.
 ///
-/// It runs in its own process group, so a Ctrl-C at the terminal reaches it only through
-/// [`DeviceProcess::stop`]. Its standard input is a pipe that closes when this process ends, however
-/// that happens: a device that watches for the end of its input outlives nobody.
+/// It runs in its own process group, so a Ctrl-C at the terminal reaches it only through [`DeviceProcess::stop`]. Its
+/// standard input is a pipe that closes when this process ends, for any reason: a device that watches for the end of
+/// its input ends with it.
 #[derive(Debug)]
 pub struct DeviceProcess {
     name: String,
@@ -115,14 +115,14 @@ pub struct DeviceProcess {
     pid: Pid,
     stdout: PathBuf,
     stderr: PathBuf,
-    /// Bytes of standard output already seen by [`DeviceProcess::wait_for_line`].
+    /// The number of bytes of standard output that [`DeviceProcess::wait_for_line`] has read.
     read_bytes: u64,
     ended: Option<ExitStatus>,
 }
 
 impl DeviceProcess {
-    /// Starts `command` pinned to `cpu`, its output going to `<name>.stdout` and `<name>.stderr` in
-    /// `folder`, which must exist. Threads that it makes inherit the pin.
+    /// Starts `command` pinned to `cpu`, with its output in `<name>.stdout` and `<name>.stderr` of `folder`, which must
+    /// exist. Threads that it creates inherit the pin.
     ///
     /// # Errors
     /// [`DeviceError::NotStarted`], [`DeviceError::NotPinned`], [`DeviceError::Output`].
@@ -150,7 +150,7 @@ impl DeviceProcess {
             .stdout(stdout_file)
             .stderr(stderr_file)
             .process_group(0);
-        // A child inherits the affinity of the thread that starts it, so a pinned thread starts it.
+        // A child inherits the affinity of the thread that starts it, so a pinned thread starts the child.
         let started = thread::scope(|scope| {
             scope
                 .spawn(|| {
@@ -181,27 +181,27 @@ impl DeviceProcess {
         })
     }
 
-    /// The process number.
+    /// Returns the process number.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// File that its standard output goes to.
+    /// Returns the file with its standard output.
     #[must_use]
     pub fn stdout(&self) -> &Path {
         &self.stdout
     }
 
-    /// Whether the device still runs.
+    /// Returns true if the device still runs.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.reap(), Ok(None))
     }
 
-    /// Fine while it runs.
+    /// Returns an error if the device has exited.
     ///
     /// # Errors
-    /// [`DeviceError::Died`] once it does not, with its exit status and last lines.
+    /// [`DeviceError::Died`] with the exit status and last lines.
     pub fn check(&mut self) -> Result<(), DeviceError> {
         match self.reap()? {
             None => Ok(()),
@@ -209,11 +209,11 @@ impl DeviceProcess {
         }
     }
 
-    /// Waits for a whole line of its standard output that `matches` and returns it without the line
-    /// end. Each line is shown to `matches` once, also across calls.
+    /// Waits for a complete line of standard output that `matches`, and returns it without the line end. Each line is
+    /// passed to `matches` once, also across calls.
     ///
     /// # Errors
-    /// [`DeviceError::Died`] when it ends first, [`DeviceError::Silent`] after `timeout`.
+    /// [`DeviceError::Died`] if the device exits first, [`DeviceError::Silent`] after `timeout`.
     pub fn wait_for_line(
         &mut self,
         mut matches: impl FnMut(&str) -> bool,
@@ -221,7 +221,7 @@ impl DeviceProcess {
     ) -> Result<String, DeviceError> {
         let deadline = Instant::now() + timeout;
         loop {
-            // Asked before reading: what a dead process wrote is then all there.
+            // The exit is checked before reading, so that the complete output of an exited process is read.
             let ended = self.reap()?;
             while let Some(line) = self.next_line()? {
                 if matches(&line) {
@@ -242,7 +242,7 @@ impl DeviceProcess {
         }
     }
 
-    /// Stops it and everything in its process group from running, until it is ended.
+    /// Pauses the device and everything in its process group, until it is ended.
     ///
     /// # Errors
     /// [`DeviceError::NotStopped`].
@@ -250,12 +250,12 @@ impl DeviceProcess {
         kill_process_group(self.pid, Signal::STOP).map_err(|errno| self.not_stopped(errno.into()))
     }
 
-    /// Ends it and everything in its process group: SIGINT, after 2 s (0.2 s where this process
-    /// ignores SIGINT, which programs inherit) SIGTERM, after 1 s more SIGKILL. Returns how it ended.
+    /// Ends the device and everything in its process group: SIGINT, after 2 s (0.2 s if this process ignores SIGINT,
+    /// which programs inherit) SIGTERM, after 1 s more SIGKILL. Returns the exit status.
     ///
     /// # Errors
-    /// [`DeviceError::Died`] when it had ended by itself before, unless with success;
-    /// [`DeviceError::NotStopped`] when even SIGKILL did not work.
+    /// [`DeviceError::Died`] if the device had exited by itself before, unless with success;
+    /// [`DeviceError::NotStopped`] if even SIGKILL failed.
     pub fn stop(mut self) -> Result<ExitStatus, DeviceError> {
         if let Some(status) = self.reap()? {
             return if status.success() {
@@ -267,7 +267,7 @@ impl DeviceProcess {
         self.end()
     }
 
-    /// The end of its standard error, or of its standard output when that is empty.
+    /// Returns the end of its standard error, or of its standard output if that is empty.
     #[must_use]
     pub fn last_lines(&self) -> String {
         [&self.stderr, &self.stdout]
@@ -301,8 +301,8 @@ impl DeviceProcess {
         }
     }
 
-    /// Returns how the device ended, if it has. What is left of its process group is killed before its number is given
-    /// back to the system, since after that the number may belong to others.
+    /// Returns the exit status of the device if it has exited. The rest of its process group is killed before its
+    /// number is returned to the system, because other processes may get the number afterwards.
     fn reap(&mut self) -> Result<Option<ExitStatus>, DeviceError> {
         if self.ended.is_none() {
             let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -310,7 +310,7 @@ impl DeviceProcess {
                 .map_err(|errno| self.not_stopped(errno.into()))?
                 .is_some();
             if dead {
-                // Nothing left in the group is the good case, not an error.
+                // An error means that the group is empty, which is the normal case.
                 let _ = kill_process_group(self.pid, Signal::KILL);
                 let status = self
                     .child
@@ -331,7 +331,7 @@ impl DeviceProcess {
         ended.unwrap_or_else(|| Err(self.not_stopped(io::ErrorKind::TimedOut.into())))
     }
 
-    /// The next whole line of standard output not yet seen, if there is one.
+    /// Returns the next complete line of standard output that has not been read, if there is one.
     ///
     /// # Errors
     /// [`DeviceError::Output`].
@@ -355,15 +355,15 @@ impl DeviceProcess {
 impl Drop for DeviceProcess {
     fn drop(&mut self) {
         if self.is_alive() {
-            // There is nobody left to tell.
+            // An error cannot be reported here.
             let _ = self.end();
         }
     }
 }
 
-/// A command for [`DeviceProcess::start`] that runs `line` and kills it when this process ends,
-/// however that happens: for programs that do not watch their standard input, which is empty to them.
-/// (The shell becomes the program; what watches is a child of it, in the same process group.)
+/// Makes a command for [`DeviceProcess::start`] that runs `line` and kills it when this process ends, for any reason.
+/// It is for programs that do not watch their standard input, which is empty for them. (The shell becomes the program;
+/// the watcher is a child of it, in the same process group.)
 #[must_use]
 pub(crate) fn killed_with_owner(line: &[String]) -> Command {
     const WATCH: &str = r#"exec 3<&0; (read -r _ <&3; kill -KILL 0) & exec "$@" </dev/null 3<&-"#;
@@ -387,9 +387,9 @@ fn last_lines_of(path: &Path) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// Signals that end a process, ever harder, and the time that each has to work. Programs without a handler of their own
-/// ignore SIGINT where this process was started to ignore it, as jobs in the background of a script are: there it is
-/// for those with one.
+/// Returns the signals that end a process, in increasing order of force, with a timeout for each. Programs without a
+/// handler ignore SIGINT if this process was started with it ignored, like background jobs of a script. SIGINT is for
+/// programs with a handler.
 fn signals() -> [(Signal, Duration); 3] {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let patience = match ignores_interrupts(&status) {
@@ -403,18 +403,19 @@ fn signals() -> [(Signal, Duration); 3] {
     ]
 }
 
-/// Whether a process of this `/proc/PID/status` ignores SIGINT, and what it starts with it. (A handler is not handed on.)
+/// Returns true if a process of this `/proc/PID/status` ignores SIGINT, and thus its children too. (Children do not
+/// inherit a handler.)
 fn ignores_interrupts(status: &str) -> bool {
     mask_after("SigIgn:", status)
         .is_some_and(|ignored| ignored & 1 << (Signal::INT.as_raw() - 1) != 0)
 }
 
-/// Signals a process group, ever harder, until `gone` says that it has ended or the signals are used up, after 8 s.
+/// Sends a process group signals of increasing force, until `gone` returns true or the signals are used up, after 8 s.
 pub fn end_group(group: Pid, mut gone: impl FnMut() -> bool) {
     for (signal, patience) in signals() {
-        // A group that is not there any more is the good case.
+        // An error means that the group has ended, which is the normal case.
         let _ = kill_process_group(group, signal);
-        // A paused one would not take the signal.
+        // A paused process would not handle the signal.
         let _ = kill_process_group(group, Signal::CONT);
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -426,15 +427,15 @@ pub fn end_group(group: Pid, mut gone: impl FnMut() -> bool) {
     }
 }
 
-/// Takes over, from now on, children whose parents end, so that [`end_descendants`] finds them.
+/// Adopts, from now on, orphaned descendants of this process, so that [`end_descendants`] finds them.
 ///
 /// # Errors
-/// What the system says.
+/// The system reports an error.
 pub fn adopt_descendants() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Ends all children of this process, those among them that it has adopted.
+/// Ends all children of this process, including adopted ones.
 pub fn end_descendants() {
     for (signal, patience) in signals() {
         let deadline = Instant::now() + patience;
@@ -459,10 +460,10 @@ pub fn end_descendants() {
     }
 }
 
-/// Removes what processes that were killed have left: namespaces, and folders for temporary files. What cannot be removed
-/// (another user's) stays.
+/// Removes the remains of killed processes: namespaces, and folders for temporary files. The files of other users
+/// remain.
 pub fn sweep_left_behind() {
-    // Without the right to look for namespaces nothing of ours can have been left there.
+    // Without the right to list namespaces, this process cannot have left any there.
     let _ = crate::net::sweep_stale();
     crate::private::sweep(&std::env::temp_dir());
 }
@@ -490,7 +491,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use tempfile::TempDir;
 
-    /// Long enough for a machine under load; nothing waits this long when all is well.
+    /// Timeout for a machine under load; a passing test does not wait this long.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn shell(script: &str) -> (DeviceProcess, TempDir) {
@@ -578,7 +579,7 @@ mod tests {
 
     #[test]
     fn its_input_stays_open_and_closes_with_the_owner() {
-        // `cat` ends at the end of its input, as a device that watches its owner does.
+        // `cat` exits at the end of its input, like a device that watches its owner.
         let (mut device, _folder) = shell("cat; echo owner gone");
         drop(device.child.stdin.take());
         device
@@ -620,7 +621,7 @@ mod tests {
         drop(device);
         let status = PathBuf::from(format!("/proc/{grandchild}/status"));
         let deadline = Instant::now() + PATIENCE;
-        // Whoever adopts it reaps it in its own time; a zombie is dead enough.
+        // The adopting process reaps it later; a zombie counts as ended.
         while fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
             assert!(Instant::now() < deadline, "grandchild still runs");
             thread::sleep(POLL_INTERVAL);

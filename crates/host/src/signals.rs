@@ -1,4 +1,4 @@
-//! Stop flag for the whole program, set by Ctrl-C and its kin, so that long work ends cleanly.
+//! A stop flag for the whole program, set by Ctrl-C and similar signals, so that long work ends cleanly.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,27 +12,27 @@ use signal_hook::{flag, iterator::Signals, low_level};
 /// Exit status that a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
 const EXIT_STATUS_INTERRUPTED: i32 = 130;
 
-/// A SIGINT that follows another signal sooner is the same stop told twice: `timeout` and some wrappers of commands send
-/// one to the process and one to its group, and the second is not an impatient hand.
+/// The interval within which a SIGINT after another signal counts as the same stop. `timeout` and some wrappers of
+/// commands send one signal to the process and one to its group; the user has not pressed Ctrl-C twice.
 const TWICE_WITHIN: Duration = Duration::from_millis(300);
 
-/// The flag that SIGINT, SIGTERM or SIGHUP sets; the handlers are installed by the first call.
+/// Returns the flag that SIGINT, SIGTERM or SIGHUP sets; the first call installs the handlers.
 ///
-/// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return what
-/// is complete when it is set. A SIGINT that comes 300 ms or more after the first signal (an impatient Ctrl-C) ends the
-/// process at once with status 130; what it leaves behind is removed by the next [`crate::net::sweep_stale`].
+/// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return the results so far when
+/// it is set. A SIGINT that arrives 300 ms or more after the first signal (an impatient Ctrl-C) ends the process at
+/// once with status 130. Its remains are removed by the next [`crate::net::sweep_stale`].
 ///
 /// # Errors
-/// The system's reason when a handler cannot be installed.
+/// The error of the system if a handler cannot be installed.
 pub fn stop_flag() -> io::Result<&'static AtomicBool> {
     Ok(&stop()?.flag)
 }
 
-/// Returns a file that has an end once the flag of [`stop_flag`] is set: for those who wait in `poll`, which the signal
-/// itself does not always end, as it may come to another thread, or just before.
+/// Returns a file that reaches its end once the flag of [`stop_flag`] is set, for threads that wait in `poll`. The
+/// signal itself does not always interrupt `poll`, as it may arrive at another thread, or just before.
 ///
 /// # Errors
-/// As [`stop_flag`].
+/// The errors are those of [`stop_flag`].
 pub fn stop_file() -> io::Result<BorrowedFd<'static>> {
     Ok(stop()?.file.as_fd())
 }
@@ -63,7 +63,7 @@ fn install() -> io::Result<Stop> {
             let mut first = None;
             let mut open = Some(open);
             for signal in signals.forever() {
-                // The flag was set before this was heard of.
+                // The flag was set before this thread received the signal.
                 drop(open.take());
                 let first = *first.get_or_insert_with(Instant::now);
                 if signal == SIGINT && first.elapsed() >= TWICE_WITHIN {
@@ -82,7 +82,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_hang_up_sets_the_flag_instead_of_ending_the_program() {
+    fn a_hangup_sets_the_flag_instead_of_ending_the_program() {
         let flag = stop_flag().unwrap();
         assert!(!flag.load(Ordering::Relaxed));
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)

@@ -1,15 +1,15 @@
-//! Machines reached with the system's OpenSSH, with the user's own settings, keys and known hosts.
+//! Connections to machines by the system's OpenSSH, with the user's own settings, keys and known hosts.
 
 use std::fmt;
 use std::process::Command;
 use std::str::FromStr;
 
-/// Address of a machine as `ssh://user@host:port`; user and port may be missing.
+/// The address of a machine as `ssh://user@host:port`; user and port may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshAddress {
-    /// Host, with the user where one is given.
+    /// The host, with the user if one is given.
     pub destination: String,
-    /// Port, where it is not the one of ssh's own settings.
+    /// The port, if it differs from that of ssh's own settings.
     pub port: Option<u16>,
 }
 
@@ -27,7 +27,7 @@ impl FromStr for SshAddress {
             }
             _ => (rest, None),
         };
-        // What begins with a dash would be an option of ssh.
+        // ssh would read a text that begins with a dash as an option.
         if destination.is_empty() || destination.starts_with('-') {
             return Err("ssh:// needs a host".to_owned());
         }
@@ -38,7 +38,7 @@ impl FromStr for SshAddress {
     }
 }
 
-/// The command as a person would call it by hand.
+/// Formats the command as a person would type it.
 impl fmt::Display for SshAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ssh ")?;
@@ -50,14 +50,15 @@ impl fmt::Display for SshAddress {
 }
 
 impl SshAddress {
-    /// Returns the `ssh` that runs `words` there, with these options of ssh besides; it asks nothing.
+    /// Returns the `ssh` command that runs `words` on that machine, with additional `options` of ssh; it asks no
+    /// questions.
     pub fn command(&self, options: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-T", "-a", "-x"]);
         let own = [
             "BatchMode=yes",
             "ConnectTimeout=10",
-            // A machine that hangs is noticed after 15 s.
+            // An unresponsive machine is detected after 15 s.
             "ServerAliveInterval=5",
             "ServerAliveCountMax=3",
             "ClearAllForwardings=yes",
@@ -78,12 +79,12 @@ impl SshAddress {
     }
 }
 
-/// Returns a word as any login shell takes it.
+/// Returns a word quoted so that any login shell reads it unchanged.
 pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Returns a word as a person would type it: quoted only where the shell would take it for something else.
+/// Returns a word as a person would type it: quoted only if the shell would interpret it.
 pub fn quote_if_needed(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=%+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

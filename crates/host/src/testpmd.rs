@@ -1,54 +1,54 @@
-//! Command lines of `dpdk-testpmd`, DPDK's own forwarder and generator, and what it takes to have it.
+//! Command lines of `dpdk-testpmd`, DPDK's own forwarder and generator, and its requirements.
 
 use crate::command::is_installed;
 use crate::permissions::Missing;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Name of the program.
+/// The name of the program.
 pub const PROGRAM: &str = "dpdk-testpmd";
 
-/// Memory of the program, MB: 16384 buffers of 2304 bytes take 38.
+/// The memory of the program, MB; 16384 buffers of 2304 bytes need 38.
 const MEMORY_MB: u64 = 128;
 
-/// Memory of a program whose peer maps it, MB.
+/// The memory of a program with a peer that maps it, MB.
 const SHARED_MEMORY_MB: u64 = 64;
 
-/// Memory that a program has its packets in.
+/// The memory for a program's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// Huge pages where there are enough, as taut's own packet memory has them.
+    /// Huge pages if there are enough, like taut's own packet memory.
     Usual,
-    /// One file of huge pages, which a peer can map: drivers send from there without a copy.
+    /// One file of huge pages, which a peer can map: drivers send from it without a copy.
     Shared,
 }
 
 /// A command line of the program.
 #[derive(Debug, Clone)]
 pub struct Testpmd<'a> {
-    /// The CPU that it has for itself.
+    /// The CPU of the program.
     pub cpu: usize,
-    /// Memory of its packets.
+    /// The memory for its packets.
     pub memory: Memory,
-    /// Devices, such as `net_null0,size=64`.
+    /// The devices, such as `net_null0,size=64`.
     pub devices: &'a [String],
-    /// Forwarding mode: `io`, `macswap`, `txonly` and so on.
+    /// The forwarding mode: `io`, `macswap`, `txonly` and so on.
     pub mode: &'a str,
-    /// Number of packet buffers.
+    /// The number of packet buffers.
     pub buffers: u32,
-    /// Further options, behind those above.
+    /// Further options, added after those above.
     pub more: &'a [&'a str],
 }
 
 impl Testpmd<'_> {
-    /// Returns the program and its arguments. It forwards at once, without commands.
+    /// Returns the program and its arguments. It starts to forward without a command.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut line = vec![
             PROGRAM.to_string(),
             "--no-pci".to_string(),
             "--no-telemetry".to_string(),
-            // The main thread sleeps until the end, so that it may share the CPU.
+            // The main thread sleeps until the end, so it may share the CPU.
             "--lcores".to_string(),
             format!("0@{0},1@{0}", self.cpu),
         ];
@@ -67,7 +67,7 @@ impl Testpmd<'_> {
 }
 
 impl Memory {
-    /// The options for the free huge pages that there are.
+    /// Returns the options for the present number of free huge pages.
     pub(crate) fn words_here(self) -> Vec<String> {
         self.words(free_huge_pages())
     }
@@ -88,7 +88,7 @@ impl Memory {
 /// Returns the program with the version of a driver.
 ///
 /// # Errors
-/// The program or the driver is not installed; `package` has the driver.
+/// The program or the driver is not installed; `package` contains the driver.
 pub fn probe(driver: &str, package: &str) -> Result<String, Missing> {
     if !is_installed(PROGRAM) {
         return Err(Missing {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_has_devices_before_the_two_dashes_and_the_mode_behind() {
+    fn testpmd_gets_devices_before_the_dashes_and_its_mode_after() {
         let line = Testpmd {
             cpu: 3,
             memory: Memory::Shared,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_used_where_all_of_the_memory_fits_into_them() {
+    fn huge_pages_are_used_when_all_memory_fits_into_them() {
         assert_eq!(Memory::Usual.words(64)[0], "--in-memory");
         assert_eq!(Memory::Usual.words(63)[0], "--no-huge");
     }

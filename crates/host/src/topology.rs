@@ -1,4 +1,4 @@
-//! Chooses one CPU for the load generator and one for the device under test.
+//! The choice of one CPU for the load generator and one for the device under test.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,17 +12,17 @@ use crate::cpu_list::parse_cpu_list;
 /// The two CPUs of an experiment on one machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CorePlan {
-    /// CPU of the load generator (sends and receives in one loop).
+    /// The CPU of the load generator (it sends and receives in one loop).
     pub generator: usize,
-    /// CPU of the device under test.
+    /// The CPU of the device under test.
     pub device: usize,
-    /// Note that a reader of the results must know about this choice.
+    /// A note about this choice that readers of the results need.
     pub note: String,
 }
 
 impl CorePlan {
-    /// Returns the same placement with the generator on `core`, if one is given; a device that was there takes the
-    /// other one.
+    /// Returns the same placement with the generator on `core`, if one is given; a device on that core gets the other
+    /// one.
     #[must_use]
     pub fn with_generator(mut self, core: Option<usize>) -> Self {
         if let Some(core) = core.filter(|core| *core != self.generator) {
@@ -38,51 +38,52 @@ impl CorePlan {
         self
     }
 
-    /// Whether generator and device share one CPU, so that results mean nothing.
+    /// Returns true if generator and device share one CPU, so that results are meaningless.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.generator == self.device
     }
 }
 
-/// CPU that this process may use.
+/// A CPU that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number.
+    /// The kernel's number of the CPU.
     pub id: usize,
-    /// The hardware threads of the same core, itself included.
+    /// The hardware threads of the same core, including this one.
     pub siblings: BTreeSet<usize>,
-    /// The CPUs that share its last cache, itself included; empty when unknown.
+    /// The CPUs that share its last-level cache, including this one; empty if unknown.
     pub near: BTreeSet<usize>,
-    /// The scheduler keeps other work away (`isolcpus`).
+    /// True if the scheduler keeps other tasks off the CPU (`isolcpus`).
     pub isolated: bool,
 }
 
 /// The CPUs to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// Ascending by number.
+    /// The CPUs in ascending order of their number.
     pub cpus: Vec<Cpu>,
 }
 
-/// Chooses from the CPUs that the affinity mask and the cpuset of this process allow.
+/// Chooses among the CPUs that the affinity mask and the cpuset of this process allow.
 #[must_use]
 pub fn choose_cores() -> CorePlan {
     Topology::read_under(Path::new("/"), &allowed_cpus()).choose_cores()
 }
 
-/// A core for each of so many threads, those that disturb each other least; none if this process may not use as many.
+/// Returns a core for each of `threads` threads, chosen so that they disturb each other least; `None` if this process
+/// may not use that many cores.
 #[must_use]
 pub fn cores_for(threads: usize) -> Option<Vec<usize>> {
     Topology::read_under(Path::new("/"), &allowed_cpus()).cores_for(threads)
 }
 
-/// The affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that `taut tune apply`
-/// set apart: threads that are pinned there enter by themselves.
+/// Returns the affinity mask of the calling thread, which the kernel keeps within the cpuset, and the CPUs that `taut
+/// tune apply` isolated. Threads that are pinned to those enter their partition by themselves.
 #[must_use]
 pub fn allowed_cpus() -> BTreeSet<usize> {
     let Ok(set) = sched_getaffinity(None) else {
-        // Only more than 1024 CPUs end here; the first two then stand for all.
+        // Only a machine with more than 1024 CPUs fails here; the first two CPUs are used then.
         return BTreeSet::from([0, 1]);
     };
     (0..CpuSet::MAX_CPU)
@@ -92,8 +93,8 @@ pub fn allowed_cpus() -> BTreeSet<usize> {
 }
 
 impl Topology {
-    /// Reads what the `sys` tree below `root` says of the `allowed` CPUs. What it does not say is
-    /// taken as: no siblings, cache sharing unknown, not isolated.
+    /// Reads the facts about the `allowed` CPUs from the `sys` tree below `root`. The defaults for missing facts are:
+    /// no siblings, cache sharing unknown, not isolated.
     #[must_use]
     pub fn read_under(root: &Path, allowed: &BTreeSet<usize>) -> Self {
         let folder = root.join("sys/devices/system/cpu");
@@ -125,8 +126,8 @@ impl Topology {
         Self { cpus }
     }
 
-    /// The best pair: on different physical cores, isolated, without CPU 0 (it serves most
-    /// interrupts), near each other in the caches, lowest numbers; in this order of weight.
+    /// Returns the best pair of CPUs. The criteria, in decreasing order of weight, are: different physical cores,
+    /// isolated, without CPU 0 (it serves most interrupts), near each other in the caches, lowest numbers.
     #[must_use]
     pub fn choose_cores(&self) -> CorePlan {
         let best = self
@@ -138,7 +139,7 @@ impl Topology {
                     .iter()
                     .map(move |second| (first, second))
             })
-            // The first of equals wins, so low numbers break ties.
+            // The first of equal pairs wins, so low numbers break ties.
             .min_by_key(|(first, second)| {
                 (
                     first.siblings.contains(&second.id),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn two_cpus_are_one_each_and_the_note_says_that_none_is_left() {
+    fn two_cpus_are_split_and_the_note_reports_none_left() {
         let plan = Topology {
             cpus: vec![cpu(0), cpu(1)],
         }
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_0_is_left_to_the_system_when_there_is_choice() {
+    fn cpu_0_is_left_to_the_system_when_possible() {
         assert_eq!(pair(vec![cpu(0), cpu(1), cpu(2)]), (1, 2));
     }
 
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_share_a_cache_come_before_those_that_do_not() {
+    fn cpus_that_share_a_cache_are_preferred() {
         let cpus = [1, 2, 4, 5]
             .into_iter()
             .map(|id| Cpu {
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_read_and_what_it_lacks_is_taken_as_unknown() {
+    fn a_cpu_tree_is_parsed_and_missing_entries_are_unknown() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("sys/devices/system/cpu");
         fs::create_dir_all(folder.join("cpu1/topology")).unwrap();

@@ -1,4 +1,4 @@
-//! The second Ctrl-C ends a program that does not heed the first, with the status of an interrupt.
+//! A second Ctrl-C ends a program that ignores the first, with the status of an interrupt.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
@@ -12,8 +12,7 @@ use taut_host::stop_flag;
 
 const AS_CHILD: &str = "TAUT_TEST_HEEDS_NOTHING";
 
-/// The program under test is this test itself: told so by the environment, it says when the flag is
-/// set and goes on.
+/// Runs as the program under test, which is this test with a variable set: prints when the flag is set and continues.
 fn stubborn_child() -> ! {
     let flag = stop_flag().unwrap();
     eprintln!("ready");
@@ -59,7 +58,7 @@ fn second_interrupt_ends_the_program() {
         wait_for("ready");
         kill_process(pid, first).unwrap();
         wait_for("flag set");
-        // Who sends it twice at once means one stop.
+        // Two signals at once mean one stop.
         kill_process(pid, Signal::INT).unwrap();
         std::thread::sleep(Duration::from_millis(400));
         assert_eq!(child.try_wait().unwrap(), None, "{first:?}");

@@ -1,4 +1,4 @@
-//! Testbeds of real namespaces: frames cross, nothing stays behind, others are left alone.
+//! Testbeds of real namespaces: frames cross, nothing is left behind, and others' testbeds stay unchanged.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 use taut_host::{DeviceProcess, Steering, Testbed, choose_cores, permissions};
 
-/// The tests list what is on the machine before and after, so only one at a time.
+/// The tests compare the machine before and after, so only one runs at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone_and_root() -> Option<MutexGuard<'static, ()>> {
@@ -36,7 +36,7 @@ fn namespaces() -> BTreeSet<String> {
         .collect()
 }
 
-/// Interfaces of a testbed's names in the namespace of the tests, where none should be.
+/// Returns the interfaces with a testbed's names in the namespace of the tests, where none should be.
 fn links() -> BTreeSet<String> {
     fs::read_dir("/sys/class/net")
         .unwrap()
@@ -71,7 +71,7 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {output:?}");
 }
 
-/// Sends `count` datagrams out of gen0 to the address of gen1, and returns how many came in at gen1.
+/// Sends `count` datagrams out of gen0 to the address of gen1, and returns how many arrived at gen1.
 fn cross(testbed: &Testbed, count: usize) -> usize {
     const PAYLOAD: &[u8] = b"taut testbed frame";
     let namespace = testbed.generator_namespace();
@@ -82,7 +82,8 @@ fn cross(testbed: &Testbed, count: usize) -> usize {
         "-n {namespace} neigh replace 192.0.2.2 lladdr 02:00:00:00:00:02 nud permanent dev gen0"
     ));
     let guard = testbed.enter_generator().unwrap();
-    // Bound to a protocol and to no interface, it sees frames that come in anywhere, and none that go out.
+    // The socket is bound to a protocol and to no interface, so it receives frames of every interface, and none that
+    // are sent.
     let ipv4 = Protocol::from_raw(u32::from(0x0800_u16.to_be()).try_into().unwrap());
     let incoming = socket(AddressFamily::PACKET, SocketType::RAW, Some(ipv4)).unwrap();
     let outgoing = UdpSocket::bind("192.0.2.1:0").unwrap();
@@ -111,7 +112,7 @@ fn cross(testbed: &Testbed, count: usize) -> usize {
     received
 }
 
-/// NET_RX soft interrupts by CPU.
+/// Returns the NET_RX soft interrupts by CPU.
 fn receive_softirqs() -> BTreeMap<usize, u64> {
     let table = fs::read_to_string("/proc/softirqs").unwrap();
     let line = table.lines().find(|line| line.contains("NET_RX:")).unwrap();
@@ -131,7 +132,7 @@ fn a_frame_crosses_the_bridge_and_nothing_stays_behind() {
     let testbed = Testbed::builder().bridge(true).build().unwrap();
     assert_eq!(ours().len(), 2);
     assert_eq!(cross(&testbed, 10), 10);
-    // Known addresses are not flooded: nothing went back out where it came from or to the bridge.
+    // Known addresses are not flooded: no frame returned to its ingress port or to the bridge.
     let up = in_device(&testbed, "cat /sys/class/net/br0/statistics/rx_packets");
     assert_eq!(up.trim(), "0");
     drop(testbed);
@@ -164,14 +165,14 @@ fn without_a_device_nothing_crosses_and_the_wires_are_silent() {
     }
 }
 
-/// The NAPI threads of the kernel that come before ordinary programs.
+/// Returns the number of the kernel's NAPI threads with real-time priority.
 fn realtime_kernel_threads() -> usize {
     let processes = fs::read_dir("/proc").unwrap();
     let stats = processes.filter_map(|p| fs::read_to_string(p.ok()?.path().join("stat")).ok());
     stats
         .filter(|stat| {
             let (name, fields) = stat.rsplit_once(')').unwrap();
-            // Field 41 of the line; behind the name are those from the third on.
+            // The field is number 41 of the line; the fields after the name start with the third.
             name.contains("(napi/dut") && fields.split_whitespace().nth(38) == Some("1")
         })
         .count()
@@ -207,15 +208,15 @@ fn receive_processing_moves_to_the_devices_cpu() {
                 assert_eq!(cross(&testbed, frames), frames);
             });
         });
-        // One per frame, as gen1's end is served by the CPU that forwarded; soft interrupts raised at the
-        // same time by other programs run as one, so not all are asked for.
+        // Each frame raises one, as gen1's end is served by the CPU that forwarded. Soft interrupts raised at the same
+        // time by other programs are merged, so not all are required.
         let on_device = receive_softirqs()[&cores.device] - before[&cores.device];
         assert!(on_device >= frames as u64 / 2, "{steering:?}: {on_device}");
     }
 }
 
 #[test]
-fn a_device_process_runs_in_the_devices_namespace_under_its_own_number() {
+fn a_device_process_runs_in_its_namespace_with_its_pid() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -230,7 +231,7 @@ fn a_device_process_runs_in_the_devices_namespace_under_its_own_number() {
         .unwrap();
     assert_eq!(line, format!("{} dut0 dut1 lo", device.id()));
     device.check().unwrap();
-    // SIGINT, or SIGTERM where a shell started the tests in its background, deaf to SIGINT.
+    // The device gets SIGINT, or SIGTERM if a shell started the tests in the background, where SIGINT is ignored.
     assert!(matches!(device.stop().unwrap().signal(), Some(2 | 15)));
 }
 
@@ -265,7 +266,7 @@ fn two_testbeds_live_side_by_side() {
 }
 
 #[test]
-fn a_sweep_removes_what_the_dead_left_and_spares_the_living() {
+fn a_sweep_removes_namespaces_of_exited_processes_and_no_others() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -291,18 +292,18 @@ fn a_sweep_removes_what_the_dead_left_and_spares_the_living() {
     }
     living.kill().unwrap();
     living.wait().unwrap();
-    // Swept here, or by another program that builds a testbed at this moment.
+    // The namespaces are removed here, or by another program that builds a testbed at this moment.
     swept.unwrap();
     assert!(!after.contains(&stale));
     assert!(others.iter().all(|name| after.contains(name)), "{after:?}");
 }
 
 #[test]
-fn a_testbed_whose_process_was_killed_is_swept_by_the_next_build() {
+fn the_next_build_sweeps_the_testbed_of_a_killed_process() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
-    // This test is also the program that is killed: told so by the environment, it builds and waits.
+    // This test is also the program that is killed: with this variable set, it builds a testbed and waits.
     if std::env::var_os("TAUT_TEST_BUILD_AND_WAIT").is_some() {
         let _testbed = Testbed::builder().bridge(true).build().unwrap();
         std::thread::sleep(Duration::from_secs(1000));
@@ -311,7 +312,7 @@ fn a_testbed_whose_process_was_killed_is_swept_by_the_next_build() {
     let mut killed = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_testbed_whose_process_was_killed_is_swept_by_the_next_build",
+            "the_next_build_sweeps_the_testbed_of_a_killed_process",
         ])
         .env("TAUT_TEST_BUILD_AND_WAIT", "1")
         .stdout(Stdio::null())
@@ -326,7 +327,7 @@ fn a_testbed_whose_process_was_killed_is_swept_by_the_next_build() {
     }
     killed.kill().unwrap();
     killed.wait().unwrap();
-    // One that was starting when it was killed may add its namespace a moment later.
+    // A process that was starting when it was killed may add its namespace a moment later.
     while namespaces().iter().any(|it| it.starts_with(&prefix)) {
         assert!(Instant::now() < deadline, "still there");
         drop(Testbed::builder().build().unwrap());

@@ -1,5 +1,5 @@
-//! What it costs to look for all patterns of a group: the automaton of the `aho-corasick` crate and Vectorscan in
-//! turns, for payloads of three lengths that hold no pattern, one, or nothing but beginnings of patterns.
+//! The cost of searching for all patterns of a group, measured alternately with the automaton of the `aho-corasick`
+//! crate and with Vectorscan. Payloads have three lengths and contain no pattern, one, or only beginnings of patterns.
 //! `cargo bench -p taut-inspect --bench search`.
 #![allow(clippy::unwrap_used)]
 
@@ -9,13 +9,13 @@ use taut_measure::{median_interval, ratio_interval};
 use taut_sys::{Clock, ticks};
 
 const PAIRS: usize = 15;
-/// Bytes that are looked into in a turn.
+/// Number of bytes that are searched in one measurement.
 const BYTES: usize = 4 << 20;
 const PATTERNS: [usize; 4] = [1, 30, 300, 10_000];
 const LENGTHS: [usize; 3] = [22, 470, 1460];
 const KINDS: [&str; 3] = ["none in it", "one in it", "beginnings"];
 
-/// Words as rules have them: letters and numbers, six to fourteen bytes.
+/// Returns words as in real rules: letters and digits, six to fourteen bytes.
 fn patterns(count: usize) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(1);
     let each = (0..count).map(|number| {
@@ -27,7 +27,7 @@ fn patterns(count: usize) -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Payloads of that length and kind: text of web pages, as `taut ips sample --traffic` sends.
+/// Returns payloads of that length and kind: text of web pages, as `taut ips sample --traffic` sends.
 fn payloads(len: usize, kind: usize, patterns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(2);
     let text = b"<p>What is written here is of no importance, but it looks like text.</p>\r\nAccept: text/html\r\n";
@@ -58,7 +58,7 @@ fn payloads(len: usize, kind: usize, patterns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Ticks of a payload, and patterns found in all.
+/// Returns the cycles per payload, and the number of patterns found in all.
 fn turn(search: &Search, scratch: &mut Scratch, payloads: &[Vec<u8>]) -> (f64, usize) {
     let mut found = 0;
     let looks = (BYTES / payloads[0].len()).min(50_000);
@@ -90,7 +90,7 @@ fn main() {
                 let payloads = payloads(len, kind, &patterns);
                 let mut ns = [Vec::new(), Vec::new()];
                 for pair in 0..PAIRS {
-                    // Who goes first changes.
+                    // The order alternates.
                     let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
                     let found = order.map(|which| {
                         let (taken, found) = turn(&searches[which], &mut scratch, &payloads);

@@ -1,17 +1,19 @@
-//! Anomalies of a packet, and the names that rules use for them. The caller sets their bits ([`crate::evaluate::Packet::anomalies`]).
+//! Anomalies of a packet, and their names in rules. The caller sets their bits
+//! ([`crate::evaluate::Packet::anomalies`]).
 
-/// Makes the anomalies, and the list of the names that events in streams have in rules.
+/// Defines the anomalies, and the list of the names of stream events in rules.
 macro_rules! anomalies {
     ($($(#[$about:meta])* $kind:ident $(= $name:literal)?,)*) => {
-        /// Something odd.
+        /// An anomaly of a packet.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Anomaly {
             $($(#[$about])* $kind,)*
         }
 
-        /// Names of events in streams. Others are about how often something comes (`3whs_syn_flood`), a state that is none here
-        /// (`4whs_wrong_seq`), a limit that is none here (`reassembly_depth_reached`), or what is not told (`pkt_bad_window_update`).
+        /// Names of stream events. Taut does not report the others: they concern a frequency (`3whs_syn_flood`), a
+        /// state (`4whs_wrong_seq`) or a limit (`reassembly_depth_reached`) that does not exist here, or
+        /// `pkt_bad_window_update`.
         const OF_STREAMS: &[(&str, Anomaly)] = &[$($(($name, Anomaly::$kind),)?)*];
     };
 }
@@ -19,7 +21,7 @@ macro_rules! anomalies {
 anomalies! {
     /// The checksum of the IPv4 header is wrong.
     HeaderChecksum,
-    /// That of TCP, UDP or ICMP is wrong.
+    /// The checksum of TCP, UDP or ICMP is wrong.
     Checksum,
     /// A segment lies outside of the window that its receiver has offered.
     OutOfWindow = "est_packet_out_of_window",
@@ -117,32 +119,33 @@ anomalies! {
     ServerHeardNumber = "fin2_ack_wrong_seq",
     /// After the server's FIN was acknowledged, a segment acknowledges bytes that were never sent.
     ServerHeardAcknowledgement = "fin2_invalid_ack",
-    /// After a simultaneous close, a segment begins behind the sender's FIN.
+    /// After a simultaneous close, a segment begins after the sender's FIN.
     ClosingNumber = "closing_ack_wrong_seq",
     /// After a simultaneous close, a segment acknowledges bytes that were never sent.
     ClosingAcknowledgement = "closing_invalid_ack",
-    /// After the FIN of the client and then that of the server, a segment begins behind the sender's FIN.
+    /// After the FIN of the client and then that of the server, a segment begins after the sender's FIN.
     LastNumber = "lastack_ack_wrong_seq",
     /// After the FIN of the client and then that of the server, a segment acknowledges bytes that were never sent.
     LastAcknowledgement = "lastack_invalid_ack",
-    /// After the FIN of the server and then that of the client, a segment begins behind the sender's FIN.
+    /// After the FIN of the server and then that of the client, a segment begins after the sender's FIN.
     WaitingNumber = "timewait_ack_wrong_seq",
     /// After the FIN of the server and then that of the client, a segment acknowledges bytes that were never sent.
     WaitingAcknowledgement = "timewait_invalid_ack",
 }
 
 impl Anomaly {
-    /// Returns its bit.
+    /// Returns the bit of the anomaly.
     #[inline]
     pub const fn bit(self) -> u64 {
         1 << self as u8
     }
 }
 
-/// Names of events in fragments. Others are of faults that no packet has when rules are asked, or are not told.
+/// Names of fragment events. Taut does not report the others, or they concern faults of fragments that are discarded
+/// before rules are evaluated.
 const OF_FRAGMENTS: [(&str, u8); 2] = [("ipv4.frag_overlap", 4), ("ipv6.frag_overlap", 6)];
 
-/// Keywords about checksums, with the version of IP and the protocol behind its header.
+/// Keywords about checksums, with the version of IP and the protocol after its header.
 const CHECKSUMS: [(&str, u8, Option<u8>); 7] = [
     ("ipv4-csum", 4, None),
     ("tcpv4-csum", 4, Some(6)),
@@ -153,7 +156,7 @@ const CHECKSUMS: [(&str, u8, Option<u8>); 7] = [
     ("icmpv6-csum", 6, Some(58)),
 ];
 
-/// Returns what an event of that name is about, and the version of IP that its name says; none if there is no such thing here.
+/// Returns the anomaly of the event with that name, and the version of IP in its name; none if taut does not report it.
 pub(crate) fn event(keyword: &str, name: &str) -> Option<(Anomaly, Option<u8>)> {
     match keyword {
         "decode-event" => {
@@ -164,7 +167,8 @@ pub(crate) fn event(keyword: &str, name: &str) -> Option<(Anomaly, Option<u8>)> 
     }
 }
 
-/// Returns the version of IP that a keyword about checksums means, and the protocol behind its header; none if it is no such keyword.
+/// Returns the version of IP that a checksum keyword is about, and the protocol after its header; none for other
+/// keywords.
 pub(crate) fn checksum(keyword: &str) -> Option<(u8, Option<u8>)> {
     let found = CHECKSUMS.iter().find(|it| it.0 == keyword);
     found.map(|&(_, version, protocol)| (version, protocol))

@@ -1,15 +1,15 @@
-//! Memory of streams: equal chunks of a fixed number, made once.
+//! Memory of streams: a fixed number of chunks of equal size, allocated once.
 
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 pub const CHUNK_BYTES: usize = 512;
-/// Number of no chunk.
+/// The number that stands for no chunk.
 pub const NONE: u32 = u32::MAX;
 
-/// Chunks, and a list of the free ones.
+/// The chunks, and a list of the free ones.
 #[derive(Debug)]
 pub struct Arena {
     bytes: Box<[[u8; CHUNK_BYTES]]>,
-    /// The chunk behind each, of a list or of the free ones; [`NONE`] ends it.
+    /// Next chunk of each, in its list or in the list of free chunks; [`NONE`] ends a list.
     next: Box<[u32]>,
     free: u32,
     used: usize,
@@ -17,7 +17,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Makes so many bytes of memory, rounded down to whole chunks.
+    /// Allocates this number of bytes, rounded down to complete chunks.
     pub fn new(bytes: usize) -> Self {
         let chunks = (bytes / CHUNK_BYTES).clamp(1, NONE as usize - 1);
         let next = (1..chunks as u32).chain([NONE]);
@@ -30,7 +30,7 @@ impl Arena {
         }
     }
 
-    /// Takes a chunk; its bytes are whatever was there before.
+    /// Takes a free chunk; its bytes are not cleared.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
         let chunk = self.free;
@@ -44,7 +44,7 @@ impl Arena {
         Some(chunk)
     }
 
-    /// Gives a chunk back.
+    /// Returns a chunk to the free ones.
     #[inline]
     pub fn give_back(&mut self, chunk: u32) {
         self.next[chunk as usize] = self.free;
@@ -52,7 +52,7 @@ impl Arena {
         self.used -= 1;
     }
 
-    /// Gives all chunks of a list back, from that one on.
+    /// Returns all chunks of a list, beginning with this one, to the free ones.
     pub fn give_back_all(&mut self, mut chunk: u32) {
         while chunk != NONE {
             let next = self.next(chunk);
@@ -61,47 +61,47 @@ impl Arena {
         }
     }
 
-    /// Says whether so many chunks can be taken.
+    /// Returns true if this number of chunks is free.
     #[inline]
     pub fn has(&self, chunks: usize) -> bool {
         self.bytes.len() - self.used >= chunks
     }
 
-    /// Bytes of a chunk.
+    /// Returns the bytes of a chunk.
     #[inline]
     pub fn bytes(&self, chunk: u32) -> &[u8; CHUNK_BYTES] {
         &self.bytes[chunk as usize]
     }
 
-    /// Bytes of a chunk, to be written.
+    /// Returns the bytes of a chunk for writing.
     #[inline]
     pub fn bytes_mut(&mut self, chunk: u32) -> &mut [u8; CHUNK_BYTES] {
         &mut self.bytes[chunk as usize]
     }
 
-    /// The chunk behind one in its list.
+    /// Returns the next chunk in the list of a chunk.
     #[inline]
     pub fn next(&self, chunk: u32) -> u32 {
         self.next[chunk as usize]
     }
 
-    /// Puts a chunk behind one in its list.
+    /// Appends a chunk after another one in its list.
     #[inline]
     pub fn link(&mut self, chunk: u32, next: u32) {
         self.next[chunk as usize] = next;
     }
 
-    /// Chunks in all.
+    /// Returns the number of all chunks.
     pub fn chunks(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Chunks in use.
+    /// Returns the number of chunks in use.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// Chunks that were in use at a time at most.
+    /// Returns the highest number of chunks that were in use at the same time.
     pub fn most_used(&self) -> usize {
         self.most_used
     }

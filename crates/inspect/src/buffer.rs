@@ -1,30 +1,30 @@
-//! Parts of a packet or a message that rules look into.
+//! The parts of a packet or a message that rules test.
 
-/// Part of a packet or of a message that a rule looks into.
+/// A part of a packet or of a message that a rule tests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Buffer {
-    /// What the packet carries behind its header of layer 4; of TCP also where it continues what came before.
+    /// Payload after the layer-4 header; for TCP also with the preceding bytes of the stream.
     Payload,
     /// Method of an HTTP request.
     HttpMethod,
-    /// Its target without scheme and host, decoded once and with a normal path.
+    /// Target of an HTTP request without scheme and host, decoded once and with a normalised path.
     HttpUri,
-    /// Its target as sent.
+    /// Target of an HTTP request as sent.
     HttpRawUri,
-    /// Version in a request or response.
+    /// Version in an HTTP request or response.
     HttpProtocol,
-    /// First line of a request.
+    /// First line of an HTTP request.
     HttpRequestLine,
-    /// Header lines, each as `Name: value` and a line end.
+    /// HTTP header lines, each as `Name: value` and a line end.
     HttpHeader,
-    /// Header lines as sent.
+    /// HTTP header lines as sent.
     HttpRawHeader,
-    /// Cookies of a request, or what a response sets.
+    /// Cookies of an HTTP request, or those that a response sets.
     HttpCookie,
-    /// Cookies as sent.
+    /// HTTP cookies as sent.
     HttpRawCookie,
-    /// Host that the target or else `Host` names, in lower case, without port; several are joined by `, `.
+    /// Host in the target, or else in `Host`, in lower case, without port; several are joined by `, `.
     HttpHost,
     /// Header `User-Agent`; several are joined by `, `.
     HttpUserAgent,
@@ -46,43 +46,45 @@ pub enum Buffer {
     HttpLocation,
     /// Header `Server` of a response; several are joined by `, `.
     HttpServer,
-    /// Names of the header lines as sent, a line end in front of the first, behind each, and behind all.
+    /// Names of the header lines as sent, with a line end before the first, after each, and after all.
     HttpHeaderNames,
-    /// First line and header lines as sent, with the empty line behind them.
+    /// First line and header lines as sent, with the empty line after them.
     HttpStart,
-    /// First bytes of a request's body.
+    /// First bytes of the body of an HTTP request.
     HttpClientBody,
-    /// First bytes of a response's body.
+    /// First bytes of the body of an HTTP response.
     HttpServerBody,
-    /// Status of a response, three digits.
+    /// Status of an HTTP response, three digits.
     HttpStatusCode,
-    /// Reason that a response gives.
+    /// Reason in an HTTP response.
     HttpStatusMessage,
-    /// First line of a response.
+    /// First line of an HTTP response.
     HttpResponseLine,
-    /// Name that a DNS query asks for, in dots.
+    /// Name in a DNS query, with dots.
     DnsQuery,
-    /// Server name of a TLS client hello.
+    /// Server name of a TLS ClientHello.
     TlsSni,
     /// Each certificate of a TLS server, as sent.
     TlsCertificates,
-    /// Whom the first certificate of a TLS server is for, such as `C=FR, CN=example.org`.
+    /// Subject of the first certificate of a TLS server, such as `C=FR, CN=example.org`.
     TlsSubject,
-    /// Who has signed it, in the same form.
+    /// Issuer of the first certificate of a TLS server, in the same form.
     TlsIssuer,
-    /// Its number, bytes as two capital digits each with colons between them.
+    /// Serial number of the first certificate of a TLS server, as two capital hexadecimal digits per byte, separated by
+    /// colons.
     TlsSerial,
-    /// Fingerprint of a TLS client by its hello: the MD5 of the following.
+    /// Fingerprint of a TLS client: the MD5 of [`Buffer::Ja3String`].
     Ja3Hash,
-    /// Version, cipher suites, extensions, groups and point formats of a TLS client's hello, in decimals.
+    /// Version, cipher suites, extensions, groups and point formats of a TLS ClientHello, in decimals.
     Ja3String,
-    /// Fingerprint of a TLS server by its hello: the MD5 of the following.
+    /// Fingerprint of a TLS server: the MD5 of [`Buffer::Ja3sString`].
     Ja3sHash,
-    /// Version, cipher suite and extensions of a TLS server's hello, in decimals.
+    /// Version, cipher suite and extensions of a TLS ServerHello, in decimals.
     Ja3sString,
-    /// What `base64_decode` of the same rule has decoded.
+    /// Bytes that `base64_decode` of the same rule has decoded.
     Base64,
-    /// Each interface that a DCE/RPC call is of: its name of 16 bytes as it is written, its major version of two bytes, and 1 if it was bound by a first fragment.
+    /// Each interface of a DCE/RPC call: its UUID of 16 bytes in written order, its major version of two bytes, and 1
+    /// if it was bound by a first fragment.
     DceInterface,
     /// Number of the operation of a DCE/RPC call.
     DceOpnum,
@@ -96,7 +98,7 @@ pub enum Buffer {
     SipRequestLine,
     /// Status of a SIP response, three digits.
     SipStatusCode,
-    /// Reason that a SIP response gives.
+    /// Reason in a SIP response.
     SipStatusMessage,
     /// First line of a SIP response.
     SipResponseLine,
@@ -114,7 +116,7 @@ pub enum Buffer {
     SipContentType,
     /// Each header `Content-Length` of SIP.
     SipContentLength,
-    /// Number of the kind of an MQTT packet.
+    /// Type of an MQTT packet, as a number.
     MqttType,
     /// Flags of an MQTT packet.
     MqttFlags,
@@ -122,23 +124,23 @@ pub enum Buffer {
     MqttQos,
     /// Each reason code of an MQTT packet.
     MqttReasonCode,
-    /// Whether the server of MQTT has a session, 1 or 0.
+    /// Session-present flag of an MQTT server, 1 or 0.
     MqttSessionPresent,
-    /// Version of MQTT that the client has named.
+    /// Version of MQTT in the client's CONNECT packet.
     MqttProtocolVersion,
-    /// Flags of an MQTT client that connects.
+    /// Flags of an MQTT CONNECT packet.
     MqttConnectFlags,
-    /// Name of the protocol that an MQTT client sends.
+    /// Protocol name in an MQTT CONNECT packet.
     MqttProtocolString,
-    /// Name of an MQTT client.
+    /// Client identifier of an MQTT client.
     MqttClientId,
-    /// User that an MQTT client names.
+    /// User name that an MQTT client sends.
     MqttUsername,
     /// Password that an MQTT client sends.
     MqttPassword,
-    /// Topic to which the server publishes when an MQTT client is gone.
+    /// Topic to which the server publishes when an MQTT client has disconnected (will topic).
     MqttWillTopic,
-    /// Message that it publishes there.
+    /// Message that the server publishes to the will topic.
     MqttWillMessage,
     /// Topic that an MQTT packet publishes to.
     MqttPublishTopic,
@@ -146,19 +148,19 @@ pub enum Buffer {
     MqttPublishMessage,
     /// Each topic that an MQTT client subscribes to.
     MqttSubscribeTopic,
-    /// Each topic that an MQTT client does not subscribe to any more.
+    /// Each topic that an MQTT client unsubscribes from.
     MqttUnsubscribeTopic,
-    /// Number of the kind of an HTTP/2 frame.
+    /// Type of an HTTP/2 frame, as a number.
     Http2FrameType,
     /// Error code of an HTTP/2 frame.
     Http2ErrorCode,
     /// Weight that an HTTP/2 frame gives its stream.
     Http2Priority,
-    /// Bytes by which an HTTP/2 frame widens a window.
+    /// Bytes by which an HTTP/2 frame enlarges a window.
     Http2Window,
-    /// Each size of the table of headers that an HTTP/2 header block sets.
+    /// Each size of the header table that an HTTP/2 header block sets.
     Http2SizeUpdate,
-    /// Each setting of an HTTP/2 frame, its number above 32 bits of its value.
+    /// Each setting of an HTTP/2 frame, with its number above the 32 bits of its value.
     Http2Settings,
     /// Name of each header of an HTTP/2 header block.
     Http2HeaderName,
@@ -168,37 +170,37 @@ pub enum Buffer {
     HttpRequestHeader,
     /// Each header line of a response, without its end.
     HttpResponseHeader,
-    /// Name that a DNS query asks for, or that its response answers for.
+    /// Name in a DNS query or in the question of its response.
     DnsQuestion,
-    /// Header of IP, with its options or the headers behind it.
+    /// Header of IP, with its options or extension headers.
     IpHeader,
     /// Header of TCP, UDP or ICMP.
     TransportHeader,
     /// Word of an FTP command, in capitals.
     FtpCommand,
-    /// What follows the word of an FTP command.
+    /// Parameter of an FTP command, after its word.
     FtpCommandData,
-    /// Text of a line of an FTP reply, behind its code.
+    /// Text of a line of an FTP reply, after its code.
     FtpReply,
     /// Code of a line of an FTP reply, three digits.
     FtpCompletionCode,
-    /// 1 where an FTP reply is complete.
+    /// 1 if an FTP reply is complete.
     FtpReplyReceived,
-    /// Who connects for data of FTP: 1 for the server, 2 for the client.
+    /// End that opens the data connection of FTP: 1 for the server, 2 for the client.
     FtpMode,
-    /// Port that an FTP command and its reply agree on for data.
+    /// Port of the data connection, on which an FTP command and its reply agree.
     FtpDynamicPort,
-    /// Version of the protocol that an end of SSH names.
+    /// Protocol version that an end of SSH sends.
     SshProto,
-    /// Software that an end of SSH names.
+    /// Software name that an end of SSH sends.
     SshSoftware,
-    /// Fingerprint of an SSH client by its algorithms: the MD5 of the following.
+    /// Fingerprint of an SSH client: the MD5 of [`Buffer::SshHasshString`].
     SshHassh,
-    /// Algorithms of an SSH client for keys, encryption, authentication and compression.
+    /// Algorithms of an SSH client for key exchange, encryption, authentication and compression.
     SshHasshString,
-    /// Fingerprint of an SSH server by its algorithms: the MD5 of the following.
+    /// Fingerprint of an SSH server: the MD5 of [`Buffer::SshHasshServerString`].
     SshHasshServer,
-    /// Algorithms of an SSH server for the same.
+    /// Algorithms of an SSH server for the same purposes.
     SshHasshServerString,
     /// Version of an NTP message.
     NtpVersion,
@@ -206,15 +208,15 @@ pub enum Buffer {
     NtpStratum,
     /// Mode of an NTP message.
     NtpMode,
-    /// Reference of an NTP message, four bytes.
+    /// Reference identifier of an NTP message, four bytes.
     NtpReferenceId,
-    /// Index of the initiator in an IKE message to the server, 16 small digits.
+    /// Initiator SPI of an IKE message to the server, 16 lower-case hexadecimal digits.
     IkeInitiatorSpi,
-    /// Index of the responder in an IKE message to the client, 16 small digits.
+    /// Responder SPI of an IKE message to the client, 16 lower-case hexadecimal digits.
     IkeResponderSpi,
-    /// Number of the kind of an IKE exchange.
+    /// Type of an IKE exchange, as a number.
     IkeExchangeType,
-    /// Each vendor that a client of IKE 1 names, in small digits.
+    /// Each vendor identifier of an IKE 1 client, in lower-case hexadecimal digits.
     IkeVendor,
     /// Key exchange of an IKE 1 message.
     IkeKeyExchange,
@@ -228,7 +230,7 @@ impl Buffer {
     /// Number of buffers.
     pub const COUNT: usize = 109;
 
-    /// All of them, by their numbers.
+    /// All buffers, by their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Payload,
         Self::HttpMethod,
@@ -341,12 +343,13 @@ impl Buffer {
         Self::IkeChosen,
     ];
 
-    /// When it is there: 0 with a packet, 1 with a message, 2 with what comes after it of the same end; what came before is there still.
+    /// Returns when the buffer is present: 0 with a packet, 1 with a message, 2 with later bytes from the same end.
+    /// Buffers of earlier stages stay present.
     pub fn stage(self) -> u8 {
         match self {
             body if body.is_body() => 2,
             Self::TlsCertificates | Self::TlsSubject | Self::TlsIssuer | Self::TlsSerial => 2,
-            // These may come with a reply, after the command.
+            // These may arrive with a reply, after the command.
             Self::FtpMode | Self::FtpDynamicPort => 2,
             Self::SshHassh
             | Self::SshHasshString
@@ -356,7 +359,7 @@ impl Buffer {
         }
     }
 
-    /// Says whether it is a body, which grows with each piece of it that comes.
+    /// Returns true if it is a body, which grows with each piece that arrives.
     #[inline]
     pub fn is_body(self) -> bool {
         matches!(
@@ -365,7 +368,8 @@ impl Buffer {
         )
     }
 
-    /// Whether a message may have several of it, each of which a rule may ask for by itself, as in Suricata.
+    /// Returns true if a message may contain several instances, each of which a rule can test on its own, as in
+    /// Suricata.
     pub fn has_instances(self) -> bool {
         matches!(
             self,
@@ -382,7 +386,7 @@ impl Buffer {
         )
     }
 
-    /// Direction of the messages that have it; none if those of both may.
+    /// Returns the direction of the messages that contain the buffer; none if both directions may.
     pub fn to_server(self) -> Option<bool> {
         match self {
             Self::HttpMethod
@@ -442,8 +446,8 @@ impl Buffer {
         }
     }
 
-    /// Returns whether a rule may ask for this buffer to be missing (`absent`). That is so for parts of HTTP messages that are optional;
-    /// of other buffers, the parsers do not report that they are missing.
+    /// Returns true if a rule may test for the absence of this buffer (`absent`). That holds for the optional parts of HTTP
+    /// messages; the parsers do not report the absence of other buffers.
     pub fn may_be_absent(self) -> bool {
         self.is_body()
             || matches!(
@@ -466,12 +470,13 @@ impl Buffer {
             )
     }
 
-    /// Protocol whose inspector finds it, the first of them if it is of several; none for what every packet has.
+    /// Returns the protocol whose inspector fills the buffer, the first one if there are several; none for buffers of
+    /// every packet.
     pub fn application(self) -> Option<Application> {
         self.applications().first().copied()
     }
 
-    /// Protocols whose inspectors find it; none for what every packet has.
+    /// Returns the protocols whose inspectors fill the buffer; none for buffers of every packet.
     pub fn applications(self) -> &'static [Application] {
         match self {
             Self::Payload | Self::Base64 | Self::IpHeader | Self::TransportHeader => &[],
@@ -551,22 +556,22 @@ impl Buffer {
     }
 }
 
-/// Protocol above layer 4 that has an inspector.
+/// A protocol above layer 4 that has an inspector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Application {
     /// HTTP/1.x.
     Http,
     /// DNS over UDP or TCP.
     Dns,
-    /// TLS, up to the client's hello and the server's certificates.
+    /// TLS, up to the ClientHello and the server's certificates.
     Tls,
-    /// SMTP, by its first command.
+    /// SMTP, recognised by its first command.
     Smtp,
     /// The control connection of FTP.
     Ftp,
-    /// SSH, up to the keys.
+    /// SSH, up to the key exchange.
     Ssh,
-    /// SMB over NetBIOS or TCP, by its first message.
+    /// SMB over NetBIOS or TCP, recognised by its first message.
     Smb,
     /// DCE/RPC over TCP.
     DceRpc,
@@ -583,7 +588,7 @@ pub enum Application {
 }
 
 impl Application {
-    /// All of them.
+    /// All protocols.
     const ALL: [Self; 13] = [
         Self::Http,
         Self::Dns,
@@ -600,7 +605,7 @@ impl Application {
         Self::Ike,
     ];
 
-    /// What rules and events call it.
+    /// Returns the name of the protocol in rules and events.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -619,42 +624,42 @@ impl Application {
         }
     }
 
-    /// The one of that name.
+    /// Returns the protocol with that name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
 }
 
-/// Set of buffers.
+/// A set of buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BufferSet(u128);
 
 impl BufferSet {
-    /// Puts a buffer into it.
+    /// Adds a buffer.
     #[inline]
     pub fn insert(&mut self, buffer: Buffer) {
         self.0 |= 1 << buffer as u32;
     }
 
-    /// Says whether that buffer is in it.
+    /// Returns true if the set contains that buffer.
     #[inline]
     pub fn contains(self, buffer: Buffer) -> bool {
         self.0 & (1 << buffer as u32) != 0
     }
 
-    /// Says whether there is none in it.
+    /// Returns true if the set is empty.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Says whether any buffer is in both.
+    /// Returns true if both sets have a buffer in common.
     #[inline]
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Adds the buffers that are parts of these, or the same by another name.
+    /// Adds the buffers that are parts of these, or the same under another name.
     #[inline]
     #[must_use]
     pub fn with_parts(mut self) -> Self {
@@ -674,14 +679,14 @@ impl BufferSet {
         self
     }
 
-    /// Makes the set of what is in either.
+    /// Returns the union of both sets.
     #[inline]
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Goes through it.
+    /// Iterates over the set.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = Buffer> {
         let mut left = self.0;

@@ -1,28 +1,28 @@
-//! Rules by the addresses that they are about: lists of hosts that somebody has seen misbehave are long, and a packet is asked about
-//! those alone that it is from or to.
+//! Rules by the addresses that they are about. Lists of known malicious hosts are long, so a packet is checked only
+//! against the rules about its own sender and receiver.
 
 use crate::ranges::Ranges;
 
-/// Rules by intervals of addresses.
+/// An index of rules by intervals of addresses.
 #[derive(Debug, Default)]
 pub(crate) struct ByAddress {
     /// First addresses of the intervals, in order.
     first: Box<[u128]>,
-    /// Place of the first rule of each interval in `rules`, and the end of the last one's.
+    /// Index in `rules` of the first rule of each interval, and the end of the last interval.
     places: Box<[u32]>,
     rules: Box<[u32]>,
 }
 
-/// Widest range that is told apart: what is wider is about most packets.
+/// Maximum number of addresses of an indexed rule: a wider range is about most packets.
 const WIDEST: u128 = 1 << 20;
-/// Widest network of IPv6 that is.
+/// The same maximum for IPv6.
 const WIDEST_6: u128 = 1 << 96;
-/// Addresses of IPv4, mapped.
+/// IPv4 addresses, mapped into IPv6.
 const MAPPED: std::ops::RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
-/// Entries of all intervals at most: lists that overlap much are asked for each packet.
+/// Maximum number of entries of all intervals: lists that overlap too much are evaluated for every packet instead.
 const MOST_ENTRIES: usize = 1 << 22;
 
-/// Whether addresses are few enough to be told apart.
+/// Returns true if there are few enough addresses for the index.
 pub(crate) fn is_narrow(addresses: &Ranges) -> bool {
     addresses.ranges().iter().all(|(first, last)| {
         let widest = if MAPPED.contains(first) {
@@ -35,7 +35,7 @@ pub(crate) fn is_narrow(addresses: &Ranges) -> bool {
 }
 
 impl ByAddress {
-    /// Sorts rules by their addresses; none if they overlap too much.
+    /// Sorts rules by their addresses; returns none if they overlap too much.
     pub fn new(rules: &[(u32, &Ranges)]) -> Option<Self> {
         let ranges = || {
             rules
@@ -72,7 +72,7 @@ impl ByAddress {
         })
     }
 
-    /// Rules that are about that address.
+    /// Returns the rules that are about that address.
     #[inline]
     pub fn rules_of(&self, address: u128) -> &[u32] {
         let Some(interval) = self
@@ -87,7 +87,7 @@ impl ByAddress {
         self.rules.get(rules).unwrap_or_default()
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the number of bytes of memory in use.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.first) + size_of_val(&*self.places) + size_of_val(&*self.rules)
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn lists_that_overlap_too_much_are_not_sorted() {
-        // Each of them lies in all that come before.
+        // Each range is within all earlier ones.
         let nested: Vec<_> = (0..3000).map(|it| Ranges::of(it, 100_000 - it)).collect();
         let rules: Vec<_> = (0..).zip(&nested).collect();
         assert!(ByAddress::new(&rules).is_none());
@@ -133,7 +133,7 @@ mod tests {
             lists in prop::collection::vec(prop::collection::vec((0u128..60, 0u128..9), 0..4), 0..8),
             top in any::<bool>(),
         ) {
-            // At the end of all addresses as well.
+            // The end of the address space is tested as well.
             let base = if top { u128::MAX - 70 } else { 0 };
             let lists: Vec<_> = lists
                 .into_iter()

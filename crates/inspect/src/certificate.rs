@@ -1,12 +1,12 @@
-//! What the certificate of a TLS server says: whom it is for, who has signed it, and its number (RFC 5280 section 4.1). A parser of
-//! our own, as three of its fields are wanted, without memory.
+//! The subject, the issuer and the serial number of a TLS server's certificate (RFC 5280 section 4.1). This is a parser
+//! of our own, as it reads only three fields and allocates no memory.
 
 use std::ops::Deref;
 
-/// Longest name or number that is kept; the rest of a longer one is left out.
+/// Maximum length of a stored name or number; the rest of a longer one is truncated.
 const LONGEST_TEXT: usize = 1024;
 
-/// Text of a field.
+/// The text of a field.
 #[derive(Debug, Clone)]
 pub struct Text {
     bytes: [u8; LONGEST_TEXT],
@@ -41,7 +41,7 @@ impl Text {
         self.len += taken;
     }
 
-    /// Bytes as two capital digits each, with something between them.
+    /// Appends bytes as two capital digits each, with a separator between them.
     fn push_digits(&mut self, bytes: &[u8], between: &[u8]) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         for (number, byte) in bytes.iter().enumerate() {
@@ -70,18 +70,18 @@ impl Text {
     }
 }
 
-/// What a certificate says.
+/// The parsed fields of a certificate.
 #[derive(Debug, Clone, Default)]
 pub struct Certificate {
-    /// Whom it is for: its attributes in their order, such as `C=FR, O=Example, CN=example.org`.
+    /// Subject: its attributes in their order, such as `C=FR, O=Example, CN=example.org`.
     pub subject: Text,
-    /// Who has signed it, in the same form.
+    /// Issuer, in the same form.
     pub issuer: Text,
-    /// Its number, bytes as two capital digits each with colons between them.
+    /// Serial number, as two capital hexadecimal digits per byte, separated by colons.
     pub serial: Text,
 }
 
-/// What is no certificate: a length leads out of what holds it, or there is something else where a field should be.
+/// The error for bytes that are no certificate: a length exceeds the enclosing element, or a field has the wrong type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoCertificate;
 
@@ -91,14 +91,15 @@ const OBJECT: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
-/// Tags of what is text as it stands: UTF-8, numeric, printable, Teletex, IA5, visible and general strings, and BMP strings.
+/// Tags of elements whose bytes are used as text: UTF-8, numeric, printable, Teletex, IA5, visible and general strings,
+/// and BMP strings.
 const TEXTS: [u8; 8] = [0x0c, 0x12, 0x13, 0x14, 0x16, 0x1a, 0x1b, 0x1e];
 
 impl Certificate {
-    /// Reads the fields of a certificate. What it had is gone in any case.
+    /// Reads the fields of a certificate. Earlier fields are cleared in any case.
     ///
     /// # Errors
-    /// When it is none.
+    /// Returns an error if the bytes are no certificate.
     pub fn read(&mut self, mut der: &[u8]) -> Result<(), NoCertificate> {
         self.subject.clear();
         self.issuer.clear();
@@ -110,16 +111,16 @@ impl Certificate {
         }
         let serial = of_kind(&mut fields, INTEGER)?;
         self.serial.push_digits(serial, b":");
-        // How it is signed.
+        // The signature algorithm.
         of_kind(&mut fields, SEQUENCE)?;
         name(of_kind(&mut fields, SEQUENCE)?, &mut self.issuer)?;
-        // From when until when it holds.
+        // The validity period.
         of_kind(&mut fields, SEQUENCE)?;
         name(of_kind(&mut fields, SEQUENCE)?, &mut self.subject)
     }
 }
 
-/// Writes a name as a line: attributes with commas between them, those that belong together with `+`.
+/// Writes a name as a line: attributes separated by commas, and `+` within a multi-valued one.
 fn name(mut sets: &[u8], text: &mut Text) -> Result<(), NoCertificate> {
     while !sets.is_empty() {
         let mut attributes = of_kind(&mut sets, SET)?;
@@ -144,7 +145,7 @@ fn name(mut sets: &[u8], text: &mut Text) -> Result<(), NoCertificate> {
     Ok(())
 }
 
-/// What attributes are called, by the last bytes of their identifiers (RFC 4519 section 2, RFC 2985 section 5.2.1).
+/// Names of attributes, by the last bytes of their identifiers (RFC 4519 section 2, RFC 2985 section 5.2.1).
 const KINDS: [(&[u8], &str); 18] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 4], "surname"),
@@ -169,7 +170,7 @@ const KINDS: [(&[u8], &str); 18] = [
     ),
 ];
 
-/// Writes an identifier in dots (ITU-T X.690 section 8.19).
+/// Writes an object identifier in dotted form (ITU-T X.690 section 8.19).
 fn object(bytes: &[u8], text: &mut Text) {
     let mut number = 0_u64;
     let mut is_first = true;
@@ -190,13 +191,13 @@ fn object(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// Takes an element of that kind off the front.
+/// Takes an element with that tag from the front.
 fn of_kind<'a>(bytes: &mut &'a [u8], wanted: u8) -> Result<&'a [u8], NoCertificate> {
     let (tag, content) = element(bytes)?;
     (tag == wanted).then_some(content).ok_or(NoCertificate)
 }
 
-/// Takes an element off the front: its tag, and what is in it.
+/// Takes an element from the front: returns its tag and its content.
 fn element<'a>(bytes: &mut &'a [u8]) -> Result<(u8, &'a [u8]), NoCertificate> {
     let [tag, first, rest @ ..] = *bytes else {
         return Err(NoCertificate);
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An element.
+    /// Returns an encoded element.
     fn of(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let content = parts.concat();
         let len = content.len();
@@ -257,7 +258,7 @@ mod tests {
         let country = attribute(&[0x55, 4, 6], 0x13, b"FR");
         let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
         let mail = attribute(KINDS[16].0, 0x16, b"a@example.org");
-        // 2.999.3, and something that is no text.
+        // 2.999.3, and a value that is no text.
         let other = attribute(&[0x88, 0x37, 3], 0x03, &[0, 0xab]);
         let subject = [
             of(SET, &[&country]),
@@ -284,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_lies_is_no_certificate() {
+    fn truncated_or_invalid_bytes_are_no_certificate() {
         let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
         let der = certificate(&of(SET, &[&name]), &of(SET, &[&name]));
         let mut read = Certificate::default();
         for end in 0..der.len() {
             assert_eq!(read.read(&der[..end]), Err(NoCertificate), "{end}");
         }
-        // Without an end (X.690 section 8.1.3.6), and longer than memory is.
+        // Without an end (X.690 section 8.1.3.6), and longer than the memory.
         for head in [
             &[0x30, 0x80][..],
             &[0x30, 0x88, 255, 255, 255, 255, 255, 255, 255, 255],

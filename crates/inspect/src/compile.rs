@@ -1,8 +1,9 @@
-//! Rules made ready to be asked: groups by protocol, direction and ports, each with one search for all of its patterns.
+//! Compiles rules into groups by protocol, direction and ports, with one multi-pattern search per group, and evaluates
+//! them.
 //!
-//! Of each rule that wants bytes, one content is its *pattern*: only where that is found the rule is asked. Patterns of the payload are
-//! searched for by group; those of a message's buffers whenever an inspector has filled the buffer. Rules without a pattern are asked for
-//! every packet of their group.
+//! One content of each rule is its *pattern*, if the rule has contents: the rule is evaluated only where the pattern
+//! occurs. Patterns of the payload are searched for by group; those of a message's buffers whenever an inspector has
+//! filled the buffer. Rules without a pattern are evaluated for every packet of their group.
 
 use crate::buffer::{Application, Buffer, BufferSet};
 use crate::by_address::{ByAddress, is_narrow};
@@ -19,32 +20,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Rules made ready to be asked.
+/// Compiled rules.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     names: Names,
-    /// By protocol ([`slot`]) and direction, to the server first.
+    /// Groups by protocol ([`slot`]) and direction, to the server first.
     packets: [[ByPorts; 2]; 4],
-    /// By buffer and direction.
+    /// Groups by buffer and direction.
     messages: Vec<[Group; 2]>,
-    /// Those of rules that want to see a whole body, by the same.
+    /// Groups of the rules that need a complete body, by buffer and direction.
     whole: Vec<[Group; 2]>,
-    /// Buffers of messages that any of its rules looks into.
+    /// Buffers of messages that any rule tests.
     asked: BufferSet,
-    /// Whether a rule is asked with each piece of a body, by rule.
+    /// Whether a rule is evaluated with each piece of a body, by rule.
     of_pieces: Vec<bool>,
-    /// Rules that want something to be odd about a packet, with the bits of that; and all of these bits.
+    /// Rules that test anomalies, with the bits of these; and the union of these bits.
     odd: Vec<(u32, u64)>,
     anomalies: u64,
 }
 
-/// Groups of the rules of a protocol and a direction.
+/// The groups of the rules of one protocol and direction.
 #[derive(Debug, Default)]
 struct ByPorts {
     /// Rules for any port.
     any: Group,
-    /// Rules by the port of the receiver, and by that of the sender where the receiver's does not matter.
+    /// Groups by the receiver's port, and by the sender's port for rules that accept any receiver's port.
     receiver: ByPort,
     sender: ByPort,
 }
@@ -56,36 +57,37 @@ struct ByPort {
     groups: Vec<Group>,
 }
 
-/// Rules that are asked together.
+/// Rules that are evaluated together.
 #[derive(Debug, Default)]
 struct Group {
     search: Option<Search>,
     /// Rules by pattern.
     found: Vec<Box<[u32]>>,
-    /// Those of them that may fit once bytes behind the pattern have come.
+    /// Rules by pattern that may match once bytes after the pattern have arrived.
     going_on: Vec<Box<[u32]>>,
-    /// Rules without a pattern: those about most addresses, and the others by the sender, or by the receiver where that tells more.
+    /// Rules without a pattern: those about most addresses, and the others by the sender's address, or by the
+    /// receiver's if that is more selective.
     always: Box<[u32]>,
     by_address: Option<Box<[ByAddress; 2]>>,
 }
 
 impl RuleSet {
-    /// Makes rules ready.
+    /// Compiles rules.
     ///
     /// # Errors
-    /// When there are too many patterns in one group, in words.
+    /// Returns a text if a group has too many patterns.
     pub fn new(rules: Vec<Rule>, names: Names) -> Result<Self, String> {
         Self::with_matcher(rules, names, Matcher::default())
     }
 
-    /// Makes rules ready, whose patterns are looked for by that matcher.
+    /// Compiles rules, with this matcher for their patterns.
     ///
     /// # Errors
-    /// When there are too many patterns in one group, or the matcher is not on this machine, in words.
+    /// Returns a text if a group has too many patterns, or if the matcher is unavailable on this machine.
     pub fn with_matcher(rules: Vec<Rule>, names: Names, matcher: Matcher) -> Result<Self, String> {
         let mut rules = in_halves(rules)?;
-        // Those that let pass are asked first, whole flows before packets, then those that drop; among them those that change bits of flows, so
-        // that others see what the same packet has changed.
+        // Pass rules come first, those about flows before those about packets; drop rules follow. Among rules of one
+        // action, those that change flow bits come first, so that later rules see the changes of the same packet.
         rules.sort_by_key(|rule| (rule.action, !passes_flow(rule), bits_order(rule)));
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
         let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
@@ -142,17 +144,17 @@ impl RuleSet {
         Ok(set)
     }
 
-    /// Returns its rules, in the order in which they are asked.
+    /// Returns the rules in evaluation order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Returns the names of bits of flows.
+    /// Returns the names of flow bits.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Bytes of memory that searches take.
+    /// Returns the number of bytes of memory of all searches.
     pub fn memory_bytes(&self) -> usize {
         let of = |group: &Group| {
             let by_address = group.by_address.iter().flat_map(|it| it.iter());
@@ -167,7 +169,7 @@ impl RuleSet {
         packets + self.of_messages().map(of).sum::<usize>()
     }
 
-    /// All searches.
+    /// Iterates over all searches.
     fn searches(&self) -> impl Iterator<Item = &Search> {
         let packets = self.packets.iter().flatten().flat_map(|it| {
             let by_ports = it.receiver.groups.iter().chain(&it.sender.groups);
@@ -177,24 +179,24 @@ impl RuleSet {
         groups.filter_map(|group| group.search.as_ref())
     }
 
-    /// All groups of messages.
+    /// Iterates over all groups of messages.
     fn of_messages(&self) -> impl Iterator<Item = &Group> {
         self.messages.iter().chain(&self.whole).flatten()
     }
 
-    /// What any rule wants to be odd about a packet, bits of [`crate::anomaly::Anomaly`].
+    /// Returns the anomalies that any rule tests, as bits of [`crate::anomaly::Anomaly`].
     #[inline]
     pub fn anomalies(&self) -> u64 {
         self.anomalies
     }
 
-    /// Buffers of messages that any rule looks into.
+    /// Returns the buffers of messages that any rule tests.
     #[inline]
     pub fn asked(&self) -> BufferSet {
         self.asked
     }
 
-    /// Returns whether any rule has a buffer of this application protocol.
+    /// Returns true if any rule has a buffer of this application protocol.
     pub fn asks(&self, application: Application) -> bool {
         let mut asked = self.asked.iter();
         asked.any(|buffer| buffer.applications().contains(&application))
@@ -226,8 +228,8 @@ fn in_halves(rules: Vec<Rule>) -> Result<Vec<Rule>, String> {
     Ok(all)
 }
 
-/// Says whether a rule that fits counts: one half of a rule with `=>` counts where the other half has fitted the same transaction, and is
-/// noted in `halves` otherwise.
+/// Returns true if a matching rule counts. One half of a rule with `=>` counts if the other half has matched the same
+/// transaction; otherwise it is noted in `halves`.
 #[inline]
 fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &mut u64) -> bool {
     let Some(half) = rule.half else {
@@ -243,8 +245,8 @@ fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &m
     false
 }
 
-/// Place of a rule among others by what it does with bits of flows and hosts: those that only change them come first, those that
-/// only ask behind.
+/// Returns the position of a rule among others by its use of flow and host bits: rules that only change bits come
+/// first, rules that only test them come last.
 fn bits_order(rule: &Rule) -> u8 {
     let asks = |bit: &FlowBit| matches!(bit, FlowBit::IsSet { .. } | FlowBit::IsNotSet(_));
     let of_hosts = &rule.host_bits;
@@ -260,8 +262,8 @@ fn bits_order(rule: &Rule) -> u8 {
     }
 }
 
-/// Whether a rule that lets pass is about the flow, as Suricata tells by its type: about what is in its messages or its stream, or about
-/// nothing but its protocol and its ends. Others are about the packet.
+/// Returns true if a pass rule is about the flow, as Suricata decides by its type. Such a rule tests messages, the
+/// stream, or only the protocol and the two ends. Other rules are about the packet.
 fn passes_flow(rule: &Rule) -> bool {
     let is_of_flow = |step: &Step| match step.buffer {
         Buffer::Payload | Buffer::Base64 => rule.protocol == Protocol::Tcp && !rule.is_positional,
@@ -274,8 +276,8 @@ fn passes_flow(rule: &Rule) -> bool {
     rule.action == Action::Pass && is_about_flow
 }
 
-/// Whether a rule that asks for no contents is about flows: it may ask for a protocol, then also for a direction, and for the ends; and set
-/// bits, but not ask for them, as they change from packet to packet.
+/// Returns true if a rule without contents is about flows. Such a rule may test the protocol, then also the direction,
+/// and the two ends. It may set flow bits but not test them, as they change from packet to packet.
 fn asks_flow(rule: &Rule) -> bool {
     let is_version = |test: &HeaderTest| matches!(test, HeaderTest::IpVersion(_));
     let sets = |bit: &FlowBit| matches!(bit, FlowBit::Set(_));
@@ -287,13 +289,14 @@ fn asks_flow(rule: &Rule) -> bool {
         && !rule.host_bits.iter().any(HostBit::asks)
 }
 
-/// Whether bytes behind the pattern of a rule may make it fit.
+/// Returns true if bytes after the pattern of a rule may make it match.
 fn goes_on(rule: &Rule) -> bool {
     let grows = |step: &&Step| step.buffer == Buffer::Payload || step.buffer.is_body();
     !rule.is_positional && rule.steps.iter().filter(grows).count() > 1
 }
 
-/// Whether a rule wants something not to be in a body, or a body of some length: that is known once no more of it comes.
+/// Returns true if a rule tests the absence of a content in a body, or the length of a body: both are known only at the
+/// end of the body.
 fn wants_whole_body(rule: &Rule) -> bool {
     rule.steps.iter().any(|step| {
         let of_whole = match &step.test {
@@ -306,7 +309,7 @@ fn wants_whole_body(rule: &Rule) -> bool {
     })
 }
 
-/// Number of the groups of packets of that protocol.
+/// Returns the index of the packet groups of a protocol.
 fn slot(protocol: u8) -> usize {
     match protocol {
         6 => 0,
@@ -325,13 +328,13 @@ fn slots(protocol: Protocol) -> &'static [usize] {
     }
 }
 
-/// The buffer with whose messages a rule is asked; none if with packets.
+/// Returns the buffer whose messages the rule is evaluated with; none if it is evaluated with packets.
 fn place_of(rule: &Rule) -> Option<Buffer> {
     let pattern = pattern(rule).map(|(buffer, _)| buffer);
     let last = stage(rule);
     let is_last = |step: &&Step| step.buffer.stage() == last;
     let of_last = || Some(rule.needed_steps().find(is_last)?.buffer);
-    // A body is told of also where there is none, a header only where it is there: the version is in each head.
+    // An absent body is reported too, but a header only if it is present: the version is in every head.
     let lacking = || match rule.steps.iter().find(is_last)?.buffer {
         body if body.is_body() => Some(body),
         _ => Some(Buffer::HttpProtocol),
@@ -340,14 +343,14 @@ fn place_of(rule: &Rule) -> Option<Buffer> {
     place.filter(|buffer| buffer.application().is_some())
 }
 
-/// When all buffers of a rule are there.
+/// Returns the stage at which all buffers of a rule are present.
 fn stage(rule: &Rule) -> u8 {
     let stages = rule.steps.iter().map(|step| step.buffer.stage());
     stages.max().unwrap_or(0)
 }
 
-/// The content of a rule that is searched for, and its buffer: the one that it says, else the one that tells most; where it looks into messages,
-/// one of those that come last.
+/// Returns the content of a rule that is searched for, and its buffer. That is the content that the rule names, or else
+/// the most selective one. Among contents of messages it is one of those that arrive last.
 fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
     let last = stage(rule);
     let contents = rule.needed_steps().filter_map(|step| match &step.test {
@@ -357,7 +360,7 @@ fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
                 && step.transforms.iter().all(Transform::keeps_letters)
                 && step.buffer.stage() == last =>
         {
-            // The dot in front may be one that is not in the buffer.
+            // The leading dot may be absent from the buffer itself.
             let bytes = match step.transforms.contains(&Transform::Dot) {
                 true => content.bytes.strip_prefix(b"."),
                 false => None,
@@ -378,7 +381,7 @@ fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
         .filter(|(_, bytes)| !bytes.is_empty())
 }
 
-/// How much a byte tells: what fills packets tells little, letters some, all else much.
+/// Returns the selectivity of a byte: low for padding, medium for letters, high for all others.
 fn rarity(byte: u8) -> u32 {
     match byte {
         0 | 0xff => 1,
@@ -419,7 +422,7 @@ impl ByPort {
         if numbers.is_empty() {
             return Ok(Self::default());
         }
-        // Ports at which a range begins or ended: between two of them all ports have the same rules.
+        // Ports at which a range begins or has ended: all ports between two of these edges have the same rules.
         let mut edges = vec![0u32, 65_536];
         for &number in numbers {
             for &(first, last) in side(&rules[number as usize]).ports.ranges() {
@@ -514,67 +517,67 @@ impl Group {
     }
 }
 
-/// What is to become of a packet.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
-    /// No rule says anything against it.
+    /// No rule applies an action to it.
     #[default]
     None,
-    /// A rule says that its flow passes, whatever others say.
+    /// A rule passes its flow, whatever other rules say.
     Pass,
-    /// A rule says that this packet passes, whatever others say.
+    /// A rule passes this packet, whatever other rules say.
     PassPacket,
     /// A rule drops it.
     Drop,
-    /// A rule drops it, and tells both sides.
+    /// A rule drops it and notifies both ends.
     Reject,
 }
 
 impl Verdict {
-    /// Says whether a rule lets the packet pass, so that no other is asked.
+    /// Returns true if the packet passes, so that no other rule is evaluated.
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::Pass | Self::PassPacket)
     }
 }
 
-/// Matches of one packet that are written down at most.
+/// Maximum number of matches of one packet that are logged.
 pub const MOST_MATCHES: usize = 64;
-/// Groups and rules of a packet in front of which the clock is not looked at, where rules may be asked for as long as that: about a
-/// millisecond.
+/// Number of groups and rules of a packet that are evaluated without a look at the clock, if the time limit is a
+/// millisecond or more.
 const UNTIMED_LOOKS: u32 = 16;
 const LONG_TICKS: u64 = 2_000_000;
 
-/// Asks the rules of a set: memory of one worker.
+/// Evaluates the rules of a set, with the memory of one worker.
 #[derive(Debug)]
 pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
     host_bits: HostBits,
     scratch: Scratch,
-    /// Rules to be asked, twice their numbers and one more if their pattern came before; and a bit for each of these
-    /// that is among them.
+    /// Rules to be evaluated, as twice their numbers, plus one if their pattern occurred in earlier bytes; and one bit
+    /// for each rule in the list.
     asked: Vec<u32>,
     seen: Vec<u64>,
-    /// Rules that fitted and are to be written down.
+    /// Matching rules that are to be logged.
     matches: Vec<u32>,
-    /// Halves of rules that fitted and whose other half has not yet.
+    /// Halves of rules that matched while the other half has not matched yet.
     halves: FlowBits,
     counters: Arc<[RuleCounters]>,
-    /// Packets until one is looked at closely.
+    /// Packets until the next one whose rules are timed.
     until_timed: u32,
-    /// Time that rules are asked about the packet for; looks that are left without the clock; the moment at which it ends, once the clock
-    /// was looked at; and whether that has come.
+    /// Time limit for the rules of the packet, in cycles; remaining checks without the clock; the deadline, once the
+    /// clock was read; and whether it has passed.
     most_ticks: u64,
     looks: u32,
     until_ticks: u64,
     is_over_time: bool,
-    /// Whether a rule about the packet has fitted that has the rest of its flow pass.
+    /// Whether a rule about the packet has matched that passes the rest of its flow.
     bypasses: bool,
-    /// Bits of flows that could not be set.
+    /// Number of flow bits that could not be set because all eight were in use.
     pub bits_full: u64,
 }
 
-/// What came of a rule, in the counters of one worker; others may read them.
+/// The counters of a rule in one worker; other threads may read them.
 #[derive(Debug, Default)]
 pub struct RuleCounters {
     asked: AtomicU64,
@@ -583,21 +586,21 @@ pub struct RuleCounters {
     timed: AtomicU64,
 }
 
-/// What came of a rule.
+/// The counts of a rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RuleCounts {
-    /// Times that it was asked.
+    /// Number of evaluations.
     pub asked: u64,
-    /// Times that it fitted.
+    /// Number of matches.
     pub fitted: u64,
-    /// Ticks that it took in those packets that were looked at closely.
+    /// Cycles spent on the rule in timed packets.
     pub ticks: u64,
-    /// Times that it was asked in those.
+    /// Number of evaluations in timed packets.
     pub timed: u64,
 }
 
 impl RuleCounters {
-    /// Returns what they say.
+    /// Returns the current counts.
     pub fn counts(&self) -> RuleCounts {
         RuleCounts {
             asked: self.asked.load(Relaxed),
@@ -616,11 +619,11 @@ fn add(counter: &AtomicU64, more: u64) {
 
 /// One packet of this many has its rules timed.
 const TIMED_ONE_IN: u32 = 64;
-/// Ticks from which on a rule was not alone: the core was taken away meanwhile.
+/// Cycles from which on a measurement counts as interrupted, because the core ran something else.
 const INTERRUPTED_TICKS: u64 = 100_000;
 
 impl Inspector {
-    /// Makes one for a set, with room for that many counters of rates.
+    /// Creates an inspector for a set, with space for this number of rate counters.
     pub fn new(set: &RuleSet, counters: usize) -> Self {
         let rules = set.rules.len();
         Self {
@@ -646,26 +649,26 @@ impl Inspector {
         }
     }
 
-    /// Rules of the last packet that are to be written down, by their places in [`RuleSet::rules`].
+    /// Returns the rules of the last packet that are to be logged, as indices into [`RuleSet::rules`].
     pub fn matches(&self) -> &[u32] {
         &self.matches
     }
 
-    /// Takes which halves of rules about a request and its response the last message fitted without the other half: they are to be kept with
-    /// its transaction.
+    /// Takes the halves of rules with `=>` that the last message matched without the other half. The caller stores them
+    /// with the transaction.
     #[inline]
     pub fn take_halves(&mut self) -> FlowBits {
         std::mem::take(&mut self.halves)
     }
 
-    /// Returns the counters of its rules.
+    /// Returns the counters of all rules.
     pub fn counters(&self) -> Arc<[RuleCounters]> {
         Arc::clone(&self.counters)
     }
 
-    /// Begins with another packet, about which rules are asked for so long, in ticks of [`taut_sys::ticks`];
-    /// [`u64::MAX`] for as long as they take. The clock is looked at in front of each group and each rule, so one of
-    /// them may take longer; where the time is long, not in front of the first ones, which is all that most packets have.
+    /// Begins another packet, with a time limit for its rules in cycles of [`taut_sys::ticks`]; [`u64::MAX`] is no
+    /// limit. The clock is read before each group and each rule, so one of them may exceed the limit. If the limit is
+    /// long, the clock is not read before the first ones, which are all that most packets have.
     #[inline]
     pub fn begin(&mut self, most_ticks: u64) {
         self.most_ticks = most_ticks;
@@ -681,7 +684,7 @@ impl Inspector {
         self.bypasses
     }
 
-    /// Says whether that moment came before all rules were asked.
+    /// Returns true if the deadline passed before all rules were evaluated.
     #[inline]
     pub fn is_over_time(&self) -> bool {
         self.is_over_time
@@ -706,13 +709,14 @@ impl Inspector {
         !self.is_over_time
     }
 
-    /// Rules that needed too many steps, or wanted a buffer changed that is too long for that.
+    /// Returns the number of rules that needed too many steps, or tested a transformed buffer that is too long for a
+    /// transform.
     pub fn given_up(&self) -> u64 {
         self.evaluator.given_up
     }
 
-    /// Asks the rules about a packet. `with_packet` is false if only messages are asked about, as the payload was looked at before;
-    /// `ready` are the buffers of messages that are new.
+    /// Evaluates the rules on a packet. `with_packet` is false if only messages are evaluated, as the payload was
+    /// inspected before; `ready` contains the buffers of messages that are new.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another thing, and it is called in one place"
@@ -758,7 +762,7 @@ impl Inspector {
                 && parts.buffer(buffer).is_none()
                 && let Some(groups) = set.whole.get(buffer as usize)
             {
-                // There is none, which rules may want.
+                // A rule may test that there is no payload.
                 self.search(&groups[direction], packet, &[], 0);
             }
             for data in parts.buffers(buffer) {
@@ -777,7 +781,8 @@ impl Inspector {
         self.ask(set, packet, parts, bits, now_s)
     }
 
-    /// Asks those rules about a packet that want what is odd about it: nothing else counts of one that nobody takes.
+    /// Evaluates only the rules that test the anomalies of a packet: no other rule applies to a packet that its
+    /// receiver discards.
     pub fn inspect_odd(
         &mut self,
         set: &RuleSet,
@@ -816,14 +821,14 @@ impl Inspector {
             ..
         } = self;
         let mut found = |pattern: usize, end: usize| {
-            // What was there before was found before, but not all that a rule wants may have been there.
+            // An earlier search found this pattern, but not all other bytes that a rule needs may have been present.
             if end <= new_from {
                 for &rule in &group.going_on[pattern] {
                     ask_for(seen, asked, 2 * rule + 1);
                 }
                 return;
             }
-            // Its first rule stands for all of them: what fills packets is found at every byte.
+            // The first rule of a pattern stands for all of its rules, as padding matches at every byte.
             let rules = &group.found[pattern];
             if rules
                 .first()
@@ -836,14 +841,15 @@ impl Inspector {
             }
         };
         if !search.find(scratch, data, &mut found) {
-            // Without memory to search in, all of them are asked.
+            // Without scratch memory for the search, all rules are evaluated.
             for pattern in 0..group.found.len() {
                 found(pattern, usize::MAX);
             }
         }
     }
 
-    /// Asks for the rules that are about the addresses of a packet. Not part of what has none.
+    /// Selects the rules that apply to the addresses of a packet. It is not inlined, which keeps it out of the code for
+    /// packets without such rules.
     #[inline(never)]
     fn ask_for_addresses(&mut self, by_address: &[ByAddress; 2], packet: &Packet<'_>) {
         let [source, destination] = by_address;
@@ -869,7 +875,7 @@ impl Inspector {
         if is_timed {
             self.until_timed = TIMED_ONE_IN;
         }
-        // They lie in the order of what they do: what lets pass first.
+        // The rules are in the order of their actions, pass rules first.
         self.asked.sort_unstable();
         let mut verdict = Verdict::None;
         let mut asked = std::mem::take(&mut self.asked);
@@ -887,7 +893,7 @@ impl Inspector {
                 && self.evaluator.fits(rule, packet, parts, bits);
             let is_asked_again = parts.body.new_from > 0 && set.of_pieces[number as usize];
             if fits && (came_before || is_asked_again) {
-                // It is written down once, when the last of what it wants has come, also if that comes again.
+                // The match is logged once, when the last required bytes have arrived, even if they arrive again.
                 fits = !self.evaluator.fits(rule, packet, &parts.before(), bits);
             }
             let counters = &self.counters[number as usize];
@@ -930,7 +936,7 @@ impl Inspector {
         verdict
     }
 
-    /// Counts a packet that a rule fits, and says whether that is seldom or often enough for it.
+    /// Counts a packet that a rule matches, and returns whether the rate of the rule allows the match.
     #[inline]
     fn rated(&mut self, number: u32, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> Rated {
         let Some(rate) = &rule.rate else {
@@ -946,7 +952,7 @@ impl Inspector {
         self.rates.count(number, rate, key, now_s)
     }
 
-    /// Changes the bits of the flow and of the hosts as a rule says that fits.
+    /// Changes the bits of the flow and of the hosts after a rule has matched.
     fn change_bits(&mut self, rule: &Rule, packet: &Packet<'_>, bits: &mut FlowBits, now_s: u32) {
         for change in &rule.bits {
             self.bits_full += u64::from(!change_bits(change, bits));
@@ -968,7 +974,7 @@ impl Inspector {
         }
     }
 
-    /// Whether the bits of hosts are as a rule wants them.
+    /// Returns true if the bits of hosts satisfy a rule.
     #[inline]
     fn host_bits_fit(&self, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> bool {
         rule.host_bits.iter().filter(|it| it.asks()).all(|test| {
@@ -992,7 +998,7 @@ fn ask_for(seen: &mut [u64], asked: &mut Vec<u32>, entry: u32) {
     }
 }
 
-/// Does to the bits of the flow what the rule says; false if there was no room.
+/// Changes the bits of the flow as the rule says; returns false if all bits were in use.
 fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
     match change {
         FlowBit::Set(names) => names.iter().all(|&bit| bits.set(bit)),
@@ -1054,7 +1060,7 @@ mod tests {
             inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
             inspector.matches().len() == 1
         };
-        // In front of the beginning is the beginning, and numbers that are read have no sign.
+        // Positions before the beginning are the beginning, and numbers that are read have no sign.
         const FROM_BEFORE: &str =
             "content:\"k\"; byte_jump:0,0,relative,post_offset -9; content:\"1\"; distance:0";
         const BELOW_ZERO: &str = "byte_extract:1,0,a; byte_math:bytes 1,offset 1,oper -,rvalue a,result b; byte_test:1,<,b,2";
@@ -1076,7 +1082,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_what_follows_a_content_goes_with_it_into_a_buffer() {
+    fn a_relative_test_moves_with_its_content_into_a_buffer() {
         let mut reading = Reading::default();
         let options = Options {
             dialect: Some(Dialect::Suricata),
@@ -1101,7 +1107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_wants_may_come_in_pieces_and_is_said_once() {
+    fn a_match_split_across_segments_is_reported_once() {
         let set = set(
             "alert tcp any any -> any any (content:\"longest\"; content:\"b\"; distance:0; sid:1;)\n\
                        alert tcp any any -> any any (content:\"longest\"; sid:2;)\n",
@@ -1127,7 +1133,7 @@ mod tests {
         assert_eq!(found, [vec![2], vec![1], vec![]]);
     }
 
-    /// Identifiers of the rules that fit at each piece of a request, and at its end.
+    /// Returns the identifiers of the rules that match at each piece of a request, and at its end.
     fn fitting(rules: &str, pieces: &[&[u8]]) -> Vec<Vec<u64>> {
         let set = set(rules);
         let mut inspector = Inspector::new(&set, 16);
@@ -1203,7 +1209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_in_a_body_is_told_once_for_each_message() {
+    fn a_match_in_a_body_is_reported_once_per_message() {
         let head: &[u8] = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
         let rule = "alert http any any -> any any (http.request_body; content:\"cmd=\"; sid:1;)\n";
         let chunk: &[u8] = b"5\r\ncmd=a\r\n";
@@ -1243,7 +1249,7 @@ mod tests {
         };
         assert_eq!(ask(u64::MAX), (Verdict::Drop, 2, false));
         assert_eq!(ask(0), (Verdict::None, 0, true));
-        // What was left of that packet is not the next one's.
+        // The rest of that packet does not carry over to the next one.
         assert_eq!(ask(u64::MAX), (Verdict::Drop, 2, false));
         assert_eq!(ask(u64::MAX - 1), (Verdict::Drop, 2, false));
     }

@@ -1,24 +1,24 @@
-//! Reads fields of fixed and told lengths, one behind the other.
+//! A reader of successive fields, with fixed lengths or with a length prefix.
 
-/// The bytes of a message that are still to be read.
+/// The remaining bytes of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
-    /// Takes so many bytes, if there are as many.
+    /// Takes this number of bytes; returns none if fewer remain.
     pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// Takes a number of that many bytes, most significant byte first.
+    /// Takes a number of this many bytes, most significant byte first.
     pub fn number(&mut self, bytes: usize) -> Option<u64> {
         let fold = |all: u64, &byte: &u8| all << 8 | u64::from(byte);
         Some(self.take(bytes)?.iter().fold(0, fold))
     }
 
-    /// Takes a string with its length in front, a number of that many bytes.
+    /// Takes a string with a length prefix of this many bytes.
     pub fn string(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let len = self.number(bytes)?;
         self.take(usize::try_from(len).ok()?)

@@ -1,8 +1,8 @@
-//! DCE/RPC over TCP (C706 chapter 12, [MS-RPCE] 2.2.2): which interfaces a client binds, and what it calls of them.
+//! DCE/RPC over TCP (C706 chapter 12, [MS-RPCE] 2.2.2): the interfaces that a client binds, and its calls to them.
 //!
-//! A message is a request or a response, once all its fragments are there or as many as are kept. Its stub data are
-//! those of all fragments, with what Suricata takes for them, as rules count on it: the object that a call names, what
-//! authenticates it behind, and of a response the eight bytes in front.
+//! A message is a request or a response, once all its fragments or the maximum of stored bytes have arrived. Its stub
+//! data are those of all fragments. They include the object UUID of a call, the authentication trailer, and the first
+//! eight bytes of a response: Suricata does the same, and rules rely on it.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -10,16 +10,16 @@ use crate::findings::Findings;
 use crate::framer::{Framed, Framers, Length};
 use crate::record::Record;
 
-/// The most interfaces that are known of a connection.
+/// Maximum number of interfaces that are stored for a connection.
 const MOST_INTERFACES: usize = 64;
-/// The most calls whose responses are awaited.
+/// Maximum number of calls with pending responses.
 const MOST_CALLS: usize = 16;
-/// The bytes of a header that all kinds of messages have.
+/// Number of bytes of the common header of all messages.
 pub(crate) const HEADER: usize = 16;
-/// The bytes of a name of an interface, and of one with its versions; behind these of a transfer syntax.
+/// Number of bytes of an interface UUID, and of an abstract or transfer syntax, which is a UUID with its version.
 const UUID: usize = 16;
 const SYNTAX: usize = UUID + 4;
-/// The most bytes of stub data that are kept of a call.
+/// Maximum number of bytes of stub data that are stored for a call.
 const MOST_STUB: usize = 16 * 1024;
 
 const REQUEST: u8 = 0;
@@ -31,23 +31,23 @@ const ALTER_CONTEXT_RESPONSE: u8 = 15;
 const FIRST_FRAGMENT: u8 = 1;
 const LAST_FRAGMENT: u8 = 2;
 
-/// Both directions of a connection.
+/// The parser of both directions of a connection.
 #[derive(Debug, Default)]
 pub struct DceRpc {
     framers: Framers,
     sides: [Side; 2],
     interfaces: Vec<Interface>,
-    /// The calls that were made last, in a ring.
+    /// The latest calls, in a ring.
     calls: [Call; MOST_CALLS],
     made: usize,
 }
 
-/// The call that fragments of a direction belong to.
+/// The call that the current fragments of a direction belong to.
 #[derive(Debug, Default)]
 struct Side {
     stub: Vec<u8>,
     call: Call,
-    /// Whether rules were asked about it.
+    /// Whether rules were evaluated on it.
     is_told: bool,
     record: Record,
 }
@@ -56,12 +56,12 @@ struct Side {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     context: u16,
-    /// What it is called, its major version, and 1 if its message is a first fragment: what [`Buffer::DceInterface`] holds.
+    /// UUID, major version, and 1 if its message is a first fragment, as in [`Buffer::DceInterface`].
     named: [u8; UUID + 3],
     answer: Answer,
 }
 
-/// What a server says of an interface.
+/// The reply of a server about an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Awaited,
@@ -84,7 +84,7 @@ struct Header {
     call: u32,
 }
 
-/// How long the message at the beginning of these bytes is.
+/// Returns the length of the message at the beginning of these bytes.
 fn length(bytes: &[u8]) -> Length {
     if bytes.first().is_some_and(|&version| version != 5) {
         return Length::Fault;
@@ -98,7 +98,7 @@ fn length(bytes: &[u8]) -> Length {
     }
 }
 
-/// Says whether a stream of DCE/RPC may begin so.
+/// Returns true if a stream of DCE/RPC may begin with these bytes.
 pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     const MOST_KIND: u8 = 19;
     bytes.get(1).is_none_or(|&minor| minor == 0)
@@ -106,7 +106,7 @@ pub(crate) fn may_begin(bytes: &[u8]) -> bool {
         && length(bytes) != Length::Fault
 }
 
-/// A number of up to four bytes in the order that the first byte of a data representation says.
+/// Returns a number of up to four bytes, in the byte order that the first byte of a data representation gives.
 fn number(representation: u8, bytes: &[u8]) -> u32 {
     let fold = |all: u32, &byte: &u8| all << 8 | u32::from(byte);
     match is_little(representation) {
@@ -139,7 +139,7 @@ impl Header {
         })
     }
 
-    /// The name of an interface in the order of its written form.
+    /// Returns the UUID of an interface in written order.
     fn uuid(&self, from: &mut Cursor<'_>) -> Option<[u8; UUID]> {
         let mut uuid = *from.take(UUID)?.first_chunk()?;
         if self.is_little {
@@ -152,7 +152,7 @@ impl Header {
 }
 
 impl DceRpc {
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         self.framers.reset();
         for side in &mut self.sides {
@@ -162,12 +162,12 @@ impl DceRpc {
         self.made = 0;
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
 
-    /// Takes the next bytes of a direction and tells of each call or answer that is complete.
+    /// Parses the next bytes of a direction and reports each complete call or response.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -204,7 +204,7 @@ impl Side {
     }
 }
 
-/// One direction of a connection, and what both have in common.
+/// One direction of a connection, and the state that both share.
 struct Connection<'a> {
     side: &'a mut Side,
     interfaces: &'a mut Vec<Interface>,
@@ -213,7 +213,7 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// Reads a message; nothing if it is not as it has to be.
+    /// Parses a message; returns none if it is invalid.
     fn message(
         &mut self,
         framed: Framed<'_>,
@@ -242,7 +242,7 @@ impl Connection<'_> {
                 rest.take(8)?;
                 let made = &self.calls[..MOST_CALLS.min(*self.made)];
                 let call = made.iter().find(|call| call.id == header.call);
-                // A call that was made too long ago.
+                // The call was replaced by later ones.
                 let call = *call?;
                 self.fragment(&header, call, stub, found);
                 Some(())
@@ -280,12 +280,12 @@ impl Connection<'_> {
         Some(())
     }
 
-    /// Reads what a server says of interfaces, in the order in which they were bound.
+    /// Reads the replies of a server about interfaces, in the order in which they were bound.
     fn answers(&mut self, header: &Header, all: &[u8], from: &mut Cursor<'_>) -> Option<()> {
         from.take(8)?;
         let address = header.u16(from)?;
         from.take(address.into())?;
-        // What follows lies at a multiple of four bytes from the beginning of the message.
+        // The next field is aligned to four bytes from the beginning of the message.
         from.take((all.len() - from.0.len()).next_multiple_of(4) - (all.len() - from.0.len()))?;
         let results = from.number(1)?;
         from.take(3)?;
@@ -302,7 +302,7 @@ impl Connection<'_> {
         Some(())
     }
 
-    /// Adds a fragment of a request or a response to those before, and tells of it once it is complete.
+    /// Adds a fragment of a request or a response to the earlier ones, and reports the message once it is complete.
     fn fragment(
         &mut self,
         header: &Header,
@@ -369,7 +369,7 @@ mod tests {
 
     fn bind_ack(results: &[u16]) -> Vec<u8> {
         let mut body = vec![0; 8];
-        // An address of four bytes, and two up to a multiple of four.
+        // An address of four bytes, and two bytes of alignment to four.
         body.extend(b"\x04\x00135\x00\x00\x00");
         body.extend([results.len() as u8, 0, 0, 0]);
         for result in results {
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_the_server_rejects_or_has_not_accepted_are_not_those_of_a_call() {
+    fn interfaces_that_the_server_does_not_accept_match_no_call() {
         let pieces = [
             (true, bind(&[(0, SENT), (1, [7; 16])])),
             (true, request(3, 1, 1, 1, b"")),
@@ -432,7 +432,7 @@ mod tests {
         let (found, _) = whole_as_cut(Application::DceRpc, &pieces);
         assert_eq!(found.len(), 1);
         assert_eq!(texts(&found[0], Buffer::DceStub), ["one two three"]);
-        // Once as much is there as is kept, rules are asked.
+        // Rules are evaluated once the maximum of stored bytes has arrived.
         let long = request(0, 1, 0, 4, &[7; 9000]);
         let pieces = [(true, [request(1, 1, 0, 4, b""), long.repeat(3)].concat())];
         let (found, _) = whole_as_cut_sparsely(&pieces);

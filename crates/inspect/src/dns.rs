@@ -2,16 +2,16 @@
 
 use std::ops::Deref;
 
-/// A name in dots, without the last one. Bytes of labels are kept as they are, dots within a label too.
+/// A name in dotted form, without the last dot. The bytes of labels are unchanged, including dots within a label.
 #[derive(Debug, Clone, Copy, Eq)]
 pub struct Name {
     bytes: [u8; MOST_NAME],
     len: usize,
 }
 
-/// Most bytes of a name in dots (RFC 1035 section 3.1).
+/// Maximum length of a name in dotted form (RFC 1035 section 3.1).
 const MOST_NAME: usize = 255;
-/// Pointers that are followed at most.
+/// Maximum number of compression pointers that are followed.
 const MOST_POINTERS: usize = 16;
 
 impl Default for Name {
@@ -23,7 +23,7 @@ impl Default for Name {
     }
 }
 
-/// Names are compared, not what is left behind them of longer ones.
+/// The comparison ignores the unused bytes after a name.
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
@@ -39,12 +39,12 @@ impl Deref for Name {
 }
 
 impl Name {
-    /// Makes it empty.
+    /// Clears the name.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Puts bytes behind it; false if there is no room.
+    /// Appends bytes; returns false if they do not fit.
     pub fn extend(&mut self, bytes: &[u8]) -> bool {
         match self.bytes.get_mut(self.len..self.len + bytes.len()) {
             Some(room) => {
@@ -57,22 +57,22 @@ impl Name {
     }
 }
 
-/// What is wrong with a message.
+/// A fault of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DnsFault {
-    /// It is cut short.
+    /// The message is truncated.
     Short,
-    /// Its beginning is gone, as it came in so many pieces.
+    /// The beginning of the message is no longer available, as it arrived in too many pieces.
     Cut,
-    /// It has no question.
+    /// The message has no question.
     NoQuestion,
-    /// A label is of an unknown kind, or its pointers lead nowhere.
+    /// A label is of an unknown type, or its pointers are invalid.
     Label,
-    /// The name is longer than a name may be.
+    /// The name exceeds the maximum length.
     LongName,
 }
 
-/// Header and first question.
+/// The header and the first question of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
     /// Identifier.
@@ -81,11 +81,11 @@ pub struct Question {
     pub is_response: bool,
     /// Kind of query.
     pub opcode: u8,
-    /// Code of a response.
+    /// Response code.
     pub code: u8,
-    /// Type that is asked for.
+    /// Type in the question.
     pub kind: u16,
-    /// Class.
+    /// Class in the question.
     pub class: u16,
     /// Number of questions.
     pub questions: u16,
@@ -96,7 +96,7 @@ pub struct Question {
 /// Reads the header and the first question of a message.
 ///
 /// # Errors
-/// What is wrong with it; `name` is then whatever was read of it.
+/// Returns the fault of the message; `name` then contains the part that was read.
 pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
     name.clear();
     let head = message.first_chunk::<12>().ok_or(DnsFault::Short)?;
@@ -106,7 +106,7 @@ pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
         return Err(DnsFault::NoQuestion);
     }
     let mut at = 12;
-    // Where the question goes on, if the name has led elsewhere.
+    // Position at which the question continues after a compression pointer.
     let mut behind = None;
     let mut pointers = 0;
     loop {
@@ -155,41 +155,41 @@ pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
     })
 }
 
-/// Takes the first message out of bytes of a TCP stream, where its length is in front (RFC 1035 section 4.2.2): the message and the
-/// bytes that it takes; none if it is not all there.
+/// Takes the first message from the bytes of a TCP stream, where a length precedes each message (RFC 1035 section
+/// 4.2.2). Returns the message and the number of bytes that it takes; none if it is incomplete.
 pub fn over_tcp(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let len = bytes.first_chunk::<2>()?;
     let end = 2 + usize::from(u16::from_be_bytes(*len));
     Some((bytes.get(2..end)?, end))
 }
 
-/// Messages whose questions are read in one piece of a stream at most: more than a frame of 64 KiB has.
+/// Maximum number of messages in one piece of a stream whose questions are read: more than a frame of 64 KiB contains.
 pub const MOST_MESSAGES: usize = 8192;
 
-/// Place of a TCP stream of DNS messages, each of which has its length in front (RFC 1035 section 4.2.2): however
-/// segments cut them, all are found.
+/// The position in a TCP stream of DNS messages, each of which has a length prefix (RFC 1035 section 4.2.2). All
+/// messages are found, however segments split them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// First byte of a length whose second one is still to come.
+    /// First byte of a length whose second byte has not arrived.
     length: Option<u8>,
-    /// Bytes of the message that are still to come, and those that were there.
+    /// Remaining bytes of the message, and those that have arrived.
     left: u16,
     come: u16,
-    /// Whether its question was read, or never will be.
+    /// Whether its question was read, or cannot be read any more.
     is_read: bool,
-    /// Whether bytes are missing, so that nobody knows where messages begin.
+    /// Whether bytes are missing, so that the boundaries of messages are unknown.
     is_lost: bool,
 }
 
 impl Framing {
-    /// Gives the stream up, as bytes of it are missing.
+    /// Gives up the stream, as bytes of it are missing.
     pub fn lose(&mut self) {
         self.is_lost = true;
     }
 
-    /// Takes the next bytes of the stream, `bytes[new_from..]`; those in front of them came right before. Calls
-    /// `each` with what was asked, as soon as a message is there up to the end of its first question, with its name;
-    /// [`MOST_MESSAGES`] times at most. Returns the number of messages beyond that.
+    /// Parses the next bytes of the stream, `bytes[new_from..]`; those before them arrived directly before. Calls
+    /// `each` with the question and its name as soon as a message is present up to the end of its first question, up to
+    /// [`MOST_MESSAGES`] times. Returns the number of messages beyond that.
     pub fn push(
         &mut self,
         bytes: &[u8],
@@ -217,13 +217,13 @@ impl Framing {
             }
             let taken = (bytes.len() - at).min(usize::from(self.left));
             at += taken;
-            // Both are no more than the length of the message.
+            // Both are limited by the length of the message.
             self.left -= taken as u16;
             self.come += taken as u16;
             if self.is_read {
                 continue;
             }
-            // Of a message that came in many pieces the beginning is gone.
+            // The beginning of a message in many pieces is no longer available.
             let message = at.checked_sub(usize::from(self.come));
             let question = match message.and_then(|from| bytes.get(from..at)) {
                 Some(message) => query(message, name),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_in_circles_or_go_on_for_ever_are_no_names() {
+    fn circular_or_endless_names_are_refused() {
         let mut name = Name::default();
         let read = |rest: &[u8], name: &mut Name| query(&message(1, rest), name);
         assert_eq!(
@@ -318,7 +318,8 @@ mod tests {
         assert_eq!(read(&long, &mut name), Err(DnsFault::LongName));
     }
 
-    /// Names that were asked for in a stream that is cut into pieces of that size, with so many bytes in front of each.
+    /// Returns the names in the questions of a stream that is split into pieces of that size, with this number of
+    /// earlier bytes before each.
     fn asked(stream: &[u8], size: usize, window: usize) -> (Vec<String>, usize, usize) {
         let (mut framing, mut name) = (Framing::default(), Name::default());
         let (mut names, mut faults, mut more) = (Vec::new(), 0, 0);
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn all_messages_of_a_stream_are_found_however_it_is_cut() {
+    fn all_messages_of_a_stream_are_found_at_any_split() {
         let mut stream = Vec::new();
         for number in 0..9u8 {
             let label = [b'a' + number; 3];
@@ -351,7 +352,7 @@ mod tests {
             stream.extend((message.len() as u16).to_be_bytes());
             stream.extend(message);
         }
-        // One that asks nothing, and one of no bytes.
+        // A message without a question, and one without bytes.
         stream.extend([0, 12]);
         stream.extend(message(0, b""));
         stream.extend([0, 0]);
@@ -365,13 +366,13 @@ mod tests {
                 "{size}"
             );
         }
-        // Without what came before, a question that is cut cannot be read, and those behind it can.
+        // Without the earlier bytes, a split question cannot be read, but later ones can.
         let (few, faults, _) = asked(&stream, 40, 0);
         assert!(few.len() < 9 && few.len() + faults == 10, "{few:?}");
     }
 
     #[test]
-    fn no_more_messages_of_a_piece_are_read_than_a_fixed_number() {
+    fn the_number_of_messages_read_per_segment_is_limited() {
         let message = message(1, b"\x01a\x00\x00\x01\x00\x01");
         let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
         let stream = framed.repeat(MOST_MESSAGES + 100);

@@ -1,5 +1,5 @@
-//! Asks a rule about a packet: its headers, then its tests of buffers, one after the other, with the other places at which a content
-//! is if a later test depends on where it was.
+//! Evaluates a rule on a packet: first its headers, then its tests of buffers one after the other. If a later test
+//! depends on where a content is, its other occurrences are tried as well.
 
 use crate::buffer::{Application, Buffer};
 use crate::certificate::Certificate;
@@ -11,20 +11,20 @@ use crate::record::{Record, number_of};
 use crate::rule::*;
 use crate::transform::{self, Decoder, Letter, Transform, transformed};
 
-/// What rules can ask of a packet besides its buffers.
+/// The properties of a packet that rules test, apart from its buffers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packet<'a> {
-    /// Protocol behind the IP header.
+    /// Protocol after the IP header.
     pub protocol: u8,
-    /// Sender; addresses of IPv4 are mapped.
+    /// Address of the sender; IPv4 addresses are mapped into IPv6.
     pub source: u128,
-    /// Receiver.
+    /// Address of the receiver.
     pub destination: u128,
-    /// Port of the sender; of protocols without ports 0.
+    /// Port of the sender; 0 for protocols without ports.
     pub source_port: u16,
     /// Port of the receiver.
     pub destination_port: u16,
-    /// Bytes of payload of this packet.
+    /// Number of payload bytes of this packet.
     pub payload_len: usize,
     /// Time to live, or hop limit.
     pub ttl: u8,
@@ -34,7 +34,7 @@ pub struct Packet<'a> {
     pub ip_id: u16,
     /// Flags of the fragment: 1 more, 2 do not fragment, 4 reserved.
     pub fragment_bits: u8,
-    /// Place of the fragment, in units of eight bytes.
+    /// Offset of the fragment, in units of eight bytes.
     pub fragment_offset: u16,
     /// Options of the IPv4 header.
     pub ip_options: &'a [u8],
@@ -50,43 +50,43 @@ pub struct Packet<'a> {
     pub icmp: (u8, u8),
     /// Identifier and sequence number of an ICMP echo.
     pub icmp_echo: Option<(u16, u16)>,
-    /// Kinds of TLS messages that begin in this packet, as bits of the places in [`crate::read::TLS_STATES`].
+    /// Kinds of TLS messages that begin in this packet, as bits with the indices of [`crate::read::TLS_STATES`].
     pub tls: u8,
-    /// Version of its TLS records, 0 for none.
+    /// Version of its TLS records, 0 if there are none.
     pub tls_version: u16,
-    /// Bytes of its stream so far with those of this packet, and one for a SYN: to the server first.
+    /// Bytes of its stream so far, including this packet, plus one for a SYN: to the server first.
     pub stream_bytes: [u32; 2],
-    /// Header of IP, with its options or the headers behind it.
+    /// Header of IP, with its options or extension headers.
     pub ip_header: &'a [u8],
     /// Header of TCP, UDP or ICMP.
     pub transport_header: &'a [u8],
     /// Number of its flow.
     pub flow: u64,
-    /// Packets of its flow so far, with this one: to the server first.
+    /// Packets of its flow so far, including this one: to the server first.
     pub flow_packets: [u32; 2],
-    /// Their bytes.
+    /// Bytes of those packets.
     pub flow_bytes: [u64; 2],
-    /// VLANs of its frame.
+    /// VLAN tags of its frame.
     pub vlans: Vlans,
-    /// What is odd about it, a bit of [`crate::anomaly::Anomaly`] each.
+    /// Anomalies of the packet, one bit of [`crate::anomaly::Anomaly`] each.
     pub anomalies: u64,
-    /// Whether the payload is asked about in its stream.
+    /// Whether the payload is inspected as part of its stream.
     pub is_in_stream: bool,
-    /// Whether it goes to the server of its flow.
+    /// Whether it is sent to the server of its flow.
     pub to_server: bool,
-    /// Whether both sides of the flow have spoken.
+    /// Whether both ends of the flow have sent packets.
     pub established: bool,
     /// Protocol of the flow that an inspector knows.
     pub application: Option<Application>,
-    /// Whether the first bytes of the flow tell none.
+    /// Whether the first bytes of the flow identify no protocol.
     pub is_unrecognised: bool,
 }
 
-/// VLAN tags that a frame may have.
+/// Maximum number of VLAN tags of a frame.
 pub const MOST_VLANS: usize = 2;
 
-/// Numbers of the VLANs of a frame, the outermost in the lowest bits, and how many there are in the highest: one word, as it is copied with
-/// each packet.
+/// The VLAN numbers of a frame, the outermost in the lowest bits, and their count in the highest bits. They fit one
+/// word, which is copied with each packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Vlans(u32);
 
@@ -94,7 +94,7 @@ const VLAN_BITS: usize = 12;
 const LEN_AT: usize = 24;
 
 impl Vlans {
-    /// Adds one that is within the others; what is beyond [`MOST_VLANS`] is left out.
+    /// Adds the number of an inner tag; tags beyond [`MOST_VLANS`] are ignored.
     pub fn push(&mut self, id: u16) {
         let len = self.len();
         if len < MOST_VLANS {
@@ -107,12 +107,12 @@ impl Vlans {
         (self.0 >> LEN_AT) as usize
     }
 
-    /// Returns them, the outermost first.
+    /// Returns the VLAN numbers, the outermost first.
     pub fn ids(self) -> impl Iterator<Item = u16> {
         (0..self.len()).map(move |at| (self.0 >> (VLAN_BITS * at)) as u16 & 0xfff)
     }
 
-    /// Says whether the number of a VLAN fits.
+    /// Returns true if the number of a VLAN matches.
     fn fit(self, id: &Within, of: VlanTags) -> bool {
         let fits = |it: u16| id.fits(it.into());
         match of {
@@ -127,42 +127,43 @@ impl Vlans {
     }
 }
 
-/// Buffers of a packet.
+/// The buffers of a packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Parts<'a> {
-    /// Payload; of a TCP stream with some bytes in front that came before.
+    /// Payload; for a TCP stream, preceded by some earlier bytes.
     pub payload: &'a [u8],
-    /// Place in it at which the payload of this packet begins.
+    /// Offset in it at which the payload of this packet begins.
     pub new_from: usize,
-    /// Message of a protocol that is read in it.
+    /// Message of a protocol that the payload contains.
     pub message: Message<'a>,
-    /// What is new in the body of that message.
+    /// New part of the body of that message.
     pub body: BodyPart,
-    /// Place in a record, or in header lines, from which on instances of buffers are looked for; 0 for those who ask rules.
+    /// Position in a record, or in header lines, from which instances of buffers are searched; 0 for callers that
+    /// evaluate rules.
     pub from: usize,
-    /// What a rule has decoded from Base64.
+    /// Bytes that a rule has decoded from Base64.
     pub decoded: &'a [u8],
-    /// Header of IP, and that behind it.
+    /// IP header, and the header after it.
     pub headers: [&'a [u8]; 2],
 }
 
-/// What is new in a body.
+/// The new part of a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BodyPart {
-    /// Place in the body at which it begins; rules were asked before about the bytes in front.
+    /// Offset in the body at which it begins; rules were evaluated on the bytes before it.
     pub new_from: usize,
-    /// Whether no more will come: only then rules are asked that want something not to be there.
+    /// Whether the body is complete. Rules that test for an absent content are evaluated only then.
     pub is_whole: bool,
-    /// Whether rules see nothing but what came before.
+    /// Whether rules see only the earlier bytes.
     pub is_before: bool,
 }
 
-/// Bytes of a body in front of what is new that are searched once more, for rules of which only a part has come before; at the end of
-/// the body all of it is.
+/// Number of body bytes before the new part that are searched again, for rules of which only a part has arrived before.
+/// At the end of a body all of it is searched again.
 const LOOKED_BACK: usize = 16 * 1024;
 
 impl BodyPart {
-    /// The place in front of which nothing is searched again.
+    /// Returns the offset before which nothing is searched again.
     pub(crate) fn seen(&self) -> usize {
         match self.is_whole {
             true => 0,
@@ -171,13 +172,13 @@ impl BodyPart {
     }
 }
 
-/// Message of a protocol above layer 4.
+/// A message of a protocol above layer 4.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Message<'a> {
-    /// There is none.
+    /// No message.
     #[default]
     None,
-    /// One of HTTP.
+    /// An HTTP message.
     Http {
         /// Both directions of its connection.
         http: &'a Http,
@@ -186,18 +187,18 @@ pub enum Message<'a> {
     },
     /// A message of DNS.
     Dns {
-        /// Name that it asks for.
+        /// Name in the question.
         name: &'a [u8],
-        /// Whether it is an answer to that.
+        /// Whether the message is a response.
         is_response: bool,
     },
-    /// First messages of an end of TLS.
+    /// The first messages of one end of a TLS connection.
     Tls(&'a Tls<'a>),
-    /// One of another protocol.
+    /// A message of another protocol.
     Record(&'a Record),
 }
 
-/// What is known of the first messages of an end of TLS.
+/// The parsed first messages of one end of a TLS connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tls<'a> {
     /// Name of the server in the client's hello.
@@ -208,12 +209,13 @@ pub struct Tls<'a> {
     pub server: Option<&'a Fingerprint>,
     /// A certificate of the server, as sent.
     pub certificate: Option<&'a [u8]>,
-    /// What it says, if it is the first one and can be read.
+    /// Parsed fields of the certificate, if it is the first one and valid.
     pub says: Option<&'a Certificate>,
 }
 
 impl Message<'_> {
-    /// Returns which halves of rules have fitted in the transaction that it belongs to; none where transactions are not told apart.
+    /// Returns the halves of rules that have matched in the transaction of the message; none for protocols without
+    /// transactions.
     pub(crate) fn halves(&self) -> Option<FlowBits> {
         match self {
             Self::Http { http, is_request } => Some(http.halves(*is_request)),
@@ -223,7 +225,7 @@ impl Message<'_> {
 }
 
 impl<'a> Parts<'a> {
-    /// Returns what was there before the new bytes came.
+    /// Returns the parts as they were before the new bytes arrived.
     pub fn before(&self) -> Self {
         let payload = self.payload.get(..self.new_from).unwrap_or_default();
         Self {
@@ -249,7 +251,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// What is left to look for behind the first instance of a buffer; nothing of messages that have each buffer once.
+    /// Returns the parts after the first instance of a buffer; none for messages that contain each buffer once.
     #[inline]
     fn behind(self, buffer: Buffer) -> Option<Self> {
         let from = match (self.message, buffer) {
@@ -262,7 +264,7 @@ impl<'a> Parts<'a> {
         Some(Self { from, ..self })
     }
 
-    /// The first header line of a request or a response, without its end, and the place behind it.
+    /// Returns the first header line of a request or a response, without its line end, and the position after it.
     fn header_line(&self, buffer: Buffer) -> Option<(&'a [u8], usize)> {
         let is_request = match self.message {
             Message::Http { is_request, .. } => is_request,
@@ -282,7 +284,7 @@ impl<'a> Parts<'a> {
         ))
     }
 
-    /// Returns a buffer, the first instance of it, if there is one.
+    /// Returns the first instance of a buffer, if there is one.
     #[inline]
     pub fn buffer(&self, buffer: Buffer) -> Option<&'a [u8]> {
         match buffer {
@@ -338,15 +340,15 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Steps of a rule for one packet; a rule that needs more is taken for not fitting, and counted.
+/// Maximum number of steps of a rule for one packet; a rule that needs more is counted and does not match.
 const MOST_STEPS: u32 = 4096;
-/// Buffers of a rule that are changed or decoded at most.
+/// Maximum number of buffers of a rule that are transformed or decoded.
 pub const MOST_CHANGED: usize = 4;
 
-/// Memory for a buffer that is changed.
+/// The memory for one transformed buffer.
 type Piece = Box<[u8; transform::MOST_BYTES]>;
 
-/// A buffer as a rule wants it, and where the last match in it has ended.
+/// A buffer as a rule tests it, and the end of the last match in it.
 #[derive(Clone, Copy)]
 struct Here<'a> {
     buffer: Buffer,
@@ -357,7 +359,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Whether a step looks into it.
+    /// Returns true if a step tests this buffer.
     fn is_of(&self, step: &Step) -> bool {
         step.buffer == self.buffer
             && step.instance == self.instance
@@ -365,14 +367,14 @@ impl Here<'_> {
     }
 }
 
-/// Memory that asking rules needs, of one worker.
+/// The memory that the evaluation of rules needs, for one worker.
 #[derive(Debug)]
 pub struct Evaluator {
     variables: [i64; MOST_VARIABLES],
-    /// Memory for what is changed or decoded; lent to the steps that look into it.
+    /// Memory for transformed or decoded buffers; the steps that test them borrow it.
     pieces: Vec<Piece>,
     steps_left: u32,
-    /// Rules that needed too many steps, or wanted a buffer changed that is too long for that.
+    /// Number of rules that needed too many steps, or tested a transformed buffer that is too long for a transform.
     pub given_up: u64,
 }
 
@@ -390,7 +392,7 @@ impl Default for Evaluator {
 }
 
 impl Evaluator {
-    /// Says whether a rule fits; rates and bits of the flow are the caller's business, but for bits that it asks for.
+    /// Returns true if a rule matches. The caller handles rates and changes of flow bits; this only tests the bits.
     #[inline]
     pub fn fits(
         &mut self,
@@ -406,7 +408,7 @@ impl Evaluator {
             return true;
         }
         self.steps_left = MOST_STEPS;
-        // A rule that says where in the payload something is means that of the packet.
+        // A rule that fixes a position in the payload refers to the payload of the packet.
         let mut parts = Parts {
             headers: [packet.ip_header, packet.transport_header],
             ..*parts
@@ -432,7 +434,7 @@ impl Evaluator {
         fits
     }
 
-    /// Whether the tests fit from here on.
+    /// Returns true if the tests match from here on.
     fn steps_fit(&mut self, steps: &[Step], parts: &Parts<'_>, here: Here<'_>) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             return true;
@@ -440,7 +442,7 @@ impl Evaluator {
         if here.is_of(step) {
             return self.step_fits(step, rest, parts, here);
         }
-        // All that is asked of a buffer where it was selected once has to fit the same instance of it.
+        // All tests of a buffer after one selection have to match the same instance of it.
         let first = Parts { from: 0, ..*parts };
         if step.is_absence() && first.buffer(step.buffer).is_none() {
             let others = rest.iter().position(|it| !it.is_beside(step));
@@ -460,7 +462,7 @@ impl Evaluator {
         false
     }
 
-    /// Whether the tests fit from here on, with that instance of a buffer, which is changed if the step wants so.
+    /// Returns true if the tests match from here on with this instance of a buffer, after the transforms of the step.
     fn changed_fits(&mut self, step: &Step, rest: &[Step], parts: &Parts<'_>, data: &[u8]) -> bool {
         let here = Here {
             buffer: step.buffer,
@@ -486,7 +488,7 @@ impl Evaluator {
         fits
     }
 
-    /// Whether the tests behind a step fit that decodes Base64.
+    /// Returns true if the tests after a `base64_decode` step match.
     fn decoded_fits(
         &mut self,
         text: &[u8],
@@ -513,7 +515,7 @@ impl Evaluator {
                 not,
                 relative,
             } => {
-                // A relative one begins behind the last match: nothing in front is seen, and `^` fits there.
+                // A relative expression begins at the last match: nothing before it is visible, and `^` matches there.
                 let base = if *relative { end } else { 0 };
                 self.regex_fits(regex, *not, base, rest, parts, here)
             }
@@ -523,7 +525,7 @@ impl Evaluator {
             | Test::Math { .. }) => self
                 .behind_number(test, data, end)
                 .is_some_and(|end| self.next(rest, parts, here, end)),
-            // Here it is there.
+            // The buffer is present here.
             Test::Absent { or_else } => *or_else && self.next(rest, parts, here, end),
             Test::Base64 {
                 bytes,
@@ -545,7 +547,8 @@ impl Evaluator {
         }
     }
 
-    /// Returns the place behind a number that is as a test wants it, or to which it leads; keeps those that are for variables.
+    /// Returns the position after a number that satisfies a test, or the position that it leads to; stores numbers for
+    /// variables.
     #[inline]
     fn behind_number(&mut self, test: &Test, data: &[u8], end: usize) -> Option<usize> {
         match test {
@@ -556,7 +559,7 @@ impl Evaluator {
                 value,
             } => {
                 let (read, _) = self.read(field, data, end)?;
-                // Fields of eight bytes have no sign, nor have numbers that were read.
+                // Fields of eight bytes have no sign, nor do numbers that were read.
                 let value = match *value {
                     Number::Is(value) => i128::from(value),
                     variable @ Number::Read(_) => i128::from(self.value(variable) as u64),
@@ -580,7 +583,7 @@ impl Evaluator {
                     JumpFrom::End => data.len() as i64,
                 };
                 let distance = jump(read, *times, *align);
-                // In front of the beginning is the beginning.
+                // Positions before the beginning are the beginning.
                 let to = base.saturating_add(distance).saturating_add(*and).max(0);
                 (to <= data.len() as i64).then_some(to as usize)
             }
@@ -616,7 +619,7 @@ impl Evaluator {
         }
     }
 
-    /// Whether a test of all the data, or of one place in it, holds.
+    /// Returns true if a test of all the data, or of one position in it, holds.
     #[inline]
     fn holds(&self, test: &Test, data: &[u8], end: usize) -> bool {
         match test {
@@ -655,7 +658,7 @@ impl Evaluator {
         }
     }
 
-    /// Whether a content is at one of the places where it may be, and the rest fits behind it.
+    /// Returns true if a content is at one of its possible positions, and the remaining tests match after it.
     #[inline]
     fn content_fits(
         &mut self,
@@ -692,7 +695,7 @@ impl Evaluator {
         }
     }
 
-    /// Whether an expression fits the data from `base` on, and the rest fits behind it.
+    /// Returns true if an expression matches the data from `base` on, and the remaining tests match after it.
     fn regex_fits(
         &mut self,
         regex: &Regex,
@@ -743,7 +746,7 @@ impl Evaluator {
         }
     }
 
-    /// Where the content has to lie, from and to; nowhere if it has no room.
+    /// Returns the range in which the content has to be; none if it does not fit.
     fn window(&self, content: &Content, len: usize, end: usize) -> Option<(usize, usize)> {
         let (base, from, bytes) = if content.is_relative() {
             (end as i64, content.distance, content.within)
@@ -760,7 +763,7 @@ impl Evaluator {
             .then_some((from as usize, to as usize))
     }
 
-    /// The number of a field and the place behind it.
+    /// Returns the number of a field and the position after it.
     fn read(&self, field: &Field, data: &[u8], end: usize) -> Option<(u64, usize)> {
         let base = if field.relative { end as i64 } else { 0 };
         let at = usize::try_from(base.saturating_add(self.value(field.offset))).ok()?;
@@ -796,8 +799,8 @@ impl Evaluator {
     }
 }
 
-/// Whether contents that lie at places of their own are where they have to be: most packets fail here, before any other place of a
-/// content is tried.
+/// Returns true if the contents with fixed positions are present. Most packets fail here, before any other position of
+/// a content is tried.
 fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
     let number = |number: Option<Number>, none: i64| match number {
         Some(Number::Is(number)) => Some(number),
@@ -826,7 +829,7 @@ fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
     })
 }
 
-/// Whether a number that was read compares with another as asked.
+/// Returns true if a number that was read satisfies the comparison.
 fn compares(read: i128, how: Comparison, value: i128) -> bool {
     match how {
         Comparison::Less => read < value,
@@ -865,7 +868,7 @@ fn calculated(read: i64, operator: u8, value: i64) -> Option<i64> {
     }
 }
 
-/// Entropy of bytes by how often each value is among them, in bits for each byte (Shannon 1948, section 6).
+/// Returns the entropy of bytes, in bits per byte, from the frequency of each value (Shannon 1948, section 6).
 fn entropy(data: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     data.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
@@ -876,7 +879,7 @@ fn entropy(data: &[u8]) -> f64 {
         .fold(0.0, |all, share| all - share * share.log2())
 }
 
-/// Reads a number in digits, white space in front: the number and the bytes that it takes.
+/// Reads a number in digits after optional white space; returns the number and the bytes that it takes.
 fn digits(text: &[u8], base: u8) -> Option<(u64, usize)> {
     let begin = text.iter().position(|byte| !byte.is_ascii_whitespace())?;
     let rest = &text[begin..];
@@ -901,7 +904,8 @@ fn digits(text: &[u8], base: u8) -> Option<(u64, usize)> {
     (used > 0).then_some((number, begin + skip + used))
 }
 
-/// Decodes Base64 until something else comes; line ends are passed over (RFC 2045 section 6.8). Returns the bytes that came of it.
+/// Decodes Base64 up to the first other byte; line ends are skipped (RFC 2045 section 6.8). Returns the number of
+/// decoded bytes.
 fn decode_base64(text: &[u8], into: &mut [u8]) -> usize {
     let mut decoder = Decoder::default();
     let mut len = 0;
@@ -921,7 +925,7 @@ fn decode_base64(text: &[u8], into: &mut [u8]) -> usize {
     len
 }
 
-/// Whether what follows depends on where the last match was: only then other places are tried.
+/// Returns true if the remaining tests depend on where the last match was: only then other positions are tried.
 fn depends(rest: &[Step], here: Here<'_>) -> bool {
     for step in rest {
         if matches!(step.test, Test::Extract { .. } | Test::Math { .. }) {
@@ -946,7 +950,7 @@ fn depends(rest: &[Step], here: Here<'_>) -> bool {
     false
 }
 
-/// Place of the content in `data[at..to]`, from the beginning of `data`.
+/// Returns the position of the content in `data[at..to]`, counted from the beginning of `data`.
 #[inline]
 fn find(content: &Content, data: &[u8], at: usize, to: usize) -> Option<usize> {
     let bytes = &content.bytes[..];
@@ -1067,7 +1071,7 @@ fn test_fits(test: &HeaderTest, packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Whether there is an option of that type among those of an IPv4 header (RFC 791 section 3.1).
+/// Returns true if an IPv4 header has an option of that type among its options (RFC 791 section 3.1).
 fn has_option(mut options: &[u8], wanted: Option<u8>) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         if wanted.is_none_or(|it| it == kind) {

@@ -1,14 +1,15 @@
-//! The findings of a record parser in one piece of a stream: messages, counts, and bytes kept for the next piece.
+//! The results of a record parser for one piece of a stream: messages, counts, and the state it needs for the next
+//! piece.
 
 use crate::buffer::BufferSet;
 use crate::record::Record;
 
-/// The most messages of one piece of a stream that rules are asked about: as many as a frame of 16 KiB has, so that none goes unread, and
-/// rules are asked for no longer than they have time.
+/// Maximum number of messages in one piece of a stream on which rules are evaluated. A frame of 16 KiB contains no
+/// more, so all of them are read within the time limit of the rules.
 pub const MOST_MESSAGES: u64 = 8192;
 
-/// The place where a parser puts what it finds in one piece of a stream: it calls `each` with each message and the
-/// buffers of it that are new.
+/// The collector of a parser's results for one piece of a stream: it calls `each` with each message and its new
+/// buffers.
 pub struct Findings<F> {
     each: F,
     counts: Counts,
@@ -17,16 +18,16 @@ pub struct Findings<F> {
 /// The counts of one piece of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that rules were asked about.
+    /// Messages on which rules were evaluated.
     pub told: u64,
     /// Messages beyond [`MOST_MESSAGES`], and those of which a part did not fit.
     pub left_out: u64,
-    /// Messages that were not as they have to be.
+    /// Invalid messages.
     pub faults: u64,
 }
 
 impl<F: FnMut(&Record, BufferSet)> Findings<F> {
-    /// Makes one for a piece of a stream.
+    /// Creates a collector for a piece of a stream.
     pub(crate) fn new(each: F) -> Self {
         Self {
             each,
@@ -34,7 +35,7 @@ impl<F: FnMut(&Record, BufferSet)> Findings<F> {
         }
     }
 
-    /// Tells of a message, of which these buffers are new.
+    /// Reports a message with these new buffers.
     pub(crate) fn tell(&mut self, record: &Record, ready: BufferSet) {
         let is_one_more = self.counts.told == MOST_MESSAGES;
         self.counts.left_out += u64::from(is_one_more || record.is_cut());
@@ -49,19 +50,19 @@ impl<F: FnMut(&Record, BufferSet)> Findings<F> {
         self.counts
     }
 
-    /// Counts messages that were not as they have to be.
+    /// Counts invalid messages.
     pub(crate) fn faults(&mut self, more: u64) {
         self.counts.faults += more;
     }
 }
 
-/// What a parser has to keep for what comes next of its connection.
+/// The state that a parser has to keep for the next bytes of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// It is in the middle of something.
+    /// The parser is inside a message or an exchange.
     Within,
-    /// It has nothing to keep: another one can read what comes next.
+    /// The parser has no state to keep: another one can parse the next bytes.
     Between,
-    /// Nothing more is read of this connection.
+    /// The parser reads no more of this connection.
     Over,
 }

@@ -1,16 +1,18 @@
-//! Fingerprints of hellos of TLS: JA3 of a client's, JA3S of a server's. (Althouse, Atkinson, Atkins: "TLS Fingerprinting with JA3 and JA3S",
-//! 2019.) Numbers that clients make up so that servers get used to unknown ones (RFC 8701) are left out.
+//! Fingerprints of TLS hellos: JA3 of a ClientHello, JA3S of a ServerHello. (Althouse, Atkinson, Atkins: "TLS
+//! Fingerprinting with JA3 and JA3S", 2019.) GREASE values, which clients send so that servers tolerate unknown numbers
+//! (RFC 8701), are excluded.
 
 use md5::{Digest, Md5};
 
-/// Longest fingerprint that is written down; a hello with a longer one has none.
+/// Maximum length of a fingerprint's text; a hello with a longer one has no fingerprint.
 const LONGEST: usize = 4096;
-/// Extensions whose values are of use: the server's name (RFC 6066 section 3); and, of a client's fingerprint, groups, and formats of points (RFC 8422 section 5.1).
+/// Extensions whose values are read: the server name (RFC 6066 section 3) and, for the fingerprint of a client, groups
+/// and point formats (RFC 8422 section 5.1).
 const SERVER_NAME: u16 = 0;
 const GROUPS: u16 = 10;
 const POINT_FORMATS: u16 = 11;
 
-/// Fingerprint of a hello.
+/// The fingerprint of a hello.
 #[derive(Debug, Clone)]
 pub struct Fingerprint {
     text: [u8; LONGEST],
@@ -28,12 +30,12 @@ impl Default for Fingerprint {
     }
 }
 
-/// The name of the server in the hello of a client, without the header of its message; none if there is none.
+/// Returns the server name in a ClientHello without the message header, if there is one.
 pub fn server_name(hello: &[u8]) -> Option<&[u8]> {
     let (_, extensions) = client_lists(hello).ok()?;
     let mut found = extensions.extensions_in().flatten();
     let (_, mut value) = found.find(|(kind, _)| *kind == SERVER_NAME)?;
-    // A list with one entry: kind 0, a host name.
+    // A list with one entry: type 0, a host name.
     let mut list = value.list(2).ok()?;
     let is_host = list.number(1) == Ok(0);
     is_host
@@ -42,7 +44,7 @@ pub fn server_name(hello: &[u8]) -> Option<&[u8]> {
         .map(|it| it.0)
 }
 
-/// Cipher suites and extensions of the hello of a client.
+/// Returns the cipher suites and extensions of a ClientHello.
 fn client_lists(hello: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), NoFingerprint> {
     let mut hello = Bytes(hello);
     hello.take(2 + 32)?;
@@ -52,25 +54,25 @@ fn client_lists(hello: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), NoFingerprint> {
     Ok((ciphers, hello.extensions()?))
 }
 
-/// What has no fingerprint: a length leads out of what holds it, or there is too much.
+/// The error for a hello without a fingerprint: a length exceeds the enclosing field, or the text is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoFingerprint;
 
 impl Fingerprint {
-    /// Numbers of the hello in decimals: fields with commas between them, numbers of a field with dashes.
+    /// Returns the numbers of the hello in decimals: fields separated by commas, numbers of a field by dashes.
     pub fn text(&self) -> &[u8] {
         &self.text[..self.len]
     }
 
-    /// The MD5 of that, in 32 small digits.
+    /// Returns the MD5 of the text, in 32 lower-case hexadecimal digits.
     pub fn hash(&self) -> &[u8] {
         &self.hash
     }
 
-    /// Reads the hello of a client, without the header of its message (RFC 8446 section 4.1.2).
+    /// Reads a ClientHello without the message header (RFC 8446 section 4.1.2).
     ///
     /// # Errors
-    /// When it has none.
+    /// Returns an error if the hello has no fingerprint.
     pub fn of_client(&mut self, hello: &[u8]) -> Result<(), NoFingerprint> {
         self.len = 0;
         self.number(Bytes(hello).number(2)?)?;
@@ -81,7 +83,7 @@ impl Fingerprint {
             let found = extensions.extensions_in().flatten();
             let value = found.into_iter().find(|(kind, _)| *kind == wanted);
             let mut value = value.map_or(Bytes(&[]), |(_, value)| value);
-            // A list behind its length.
+            // A list with a length prefix.
             let list = match value.0 {
                 [] => value,
                 _ => value.list(width)?,
@@ -92,10 +94,10 @@ impl Fingerprint {
         Ok(())
     }
 
-    /// Reads the hello of a server, without the header of its message (RFC 8446 section 4.1.3).
+    /// Reads a ServerHello without the message header (RFC 8446 section 4.1.3).
     ///
     /// # Errors
-    /// When it has none.
+    /// Returns an error if the hello has no fingerprint.
     pub fn of_server(&mut self, hello: &[u8]) -> Result<(), NoFingerprint> {
         let mut hello = Bytes(hello);
         self.len = 0;
@@ -111,7 +113,7 @@ impl Fingerprint {
         Ok(())
     }
 
-    /// Writes numbers as a field, but for those that are made up.
+    /// Writes numbers as a field, except GREASE values.
     fn field(
         &mut self,
         numbers: impl Iterator<Item = Result<u16, NoFingerprint>>,
@@ -156,7 +158,7 @@ impl Fingerprint {
     }
 }
 
-/// The MD5 of bytes in small digits.
+/// Returns the MD5 of bytes in lower-case hexadecimal digits.
 pub(crate) fn md5_digits(bytes: &[u8]) -> [u8; 32] {
     let mut digits = [0; 32];
     for (place, byte) in digits.chunks_exact_mut(2).zip(Md5::digest(bytes)) {
@@ -165,43 +167,43 @@ pub(crate) fn md5_digits(bytes: &[u8]) -> [u8; 32] {
     digits
 }
 
-/// The two hexadecimal digits of a byte, in lower case.
+/// Returns the two hexadecimal digits of a byte, in lower case.
 pub(crate) fn hex(byte: u8) -> [u8; 2] {
     [byte >> 4, byte & 15].map(|it| b"0123456789abcdef"[usize::from(it)])
 }
 
-/// Whether a number stands for nothing (RFC 8701 section 2).
+/// Returns true for GREASE values (RFC 8701 section 2).
 fn is_made_up(number: u16) -> bool {
     let [high, low] = number.to_be_bytes();
     high == low && low & 15 == 10
 }
 
-/// Bytes of a hello, of which some are taken off the front.
+/// The remaining bytes of a hello.
 #[derive(Debug, Clone, Copy)]
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
     fn take(&mut self, many: usize) -> Result<&'a [u8], NoFingerprint> {
-        // Behind a fault there is nothing more to take.
+        // After a fault nothing more can be taken.
         let bytes = std::mem::take(&mut self.0);
         let (taken, rest) = bytes.split_at_checked(many).ok_or(NoFingerprint)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// A number of one byte or two.
+    /// Takes a number of one byte or two.
     fn number(&mut self, width: usize) -> Result<u16, NoFingerprint> {
         let bytes = self.take(width)?;
         Ok(bytes.iter().fold(0, |it, byte| it << 8 | u16::from(*byte)))
     }
 
-    /// What follows its length.
+    /// Takes the bytes after a length prefix.
     fn list(&mut self, width: usize) -> Result<Bytes<'a>, NoFingerprint> {
         let len = self.number(width)?;
         self.take(usize::from(len)).map(Bytes)
     }
 
-    /// The extensions at the end, where there may be none.
+    /// Takes the extensions at the end, which may be absent.
     fn extensions(&mut self) -> Result<Bytes<'a>, NoFingerprint> {
         match self.0 {
             [] => Ok(*self),
@@ -209,12 +211,12 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// All numbers of a list.
+    /// Returns all numbers of a list.
     fn numbers(mut self, width: usize) -> impl Iterator<Item = Result<u16, NoFingerprint>> {
         std::iter::from_fn(move || (!self.0.is_empty()).then(|| self.number(width)))
     }
 
-    /// Kinds and values of all extensions.
+    /// Returns types and values of all extensions.
     fn extensions_in(mut self) -> impl Iterator<Item = Result<(u16, Bytes<'a>), NoFingerprint>> {
         std::iter::from_fn(move || {
             (!self.0.is_empty()).then(|| Ok((self.number(2)?, self.list(2)?)))
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes written in hexadecimal, with spaces where one likes.
+    /// Returns bytes from hexadecimal text with optional spaces.
     fn bytes(text: &str) -> Vec<u8> {
         let digits: Vec<u8> = text
             .bytes()
@@ -238,13 +240,13 @@ mod tests {
         digits.chunks(2).map(|it| it[0] << 4 | it[1]).collect()
     }
 
-    /// A hello behind its version and 32 random bytes.
+    /// Returns a hello with its version and 32 random bytes before this rest.
     fn hello(rest: &str) -> Vec<u8> {
         [bytes("0303"), vec![7; 32], bytes(rest)].concat()
     }
 
     #[test]
-    fn a_clients_numbers_are_written_down_but_those_that_are_made_up() {
+    fn a_fingerprint_contains_client_numbers_except_grease_values() {
         let mut read = Fingerprint::default();
         let client = hello(
             "00 0008 0a0a 1301 c02f 002f 0100 002b 1a1a0000 0000 0006 0004 00 0001 61
@@ -253,7 +255,7 @@ mod tests {
         read.of_client(&client).unwrap();
         let text = "771,4865-49199-47,0-10-11-35-43,29-23,0";
         assert_eq!(String::from_utf8_lossy(read.text()), text);
-        // As md5sum says.
+        // The hash is from md5sum.
         let hash = "34ac76951edb2963e0bce6790baf1b1a";
         assert_eq!(String::from_utf8_lossy(read.hash()), hash);
         assert_eq!(server_name(&client), Some(&b"a"[..]));

@@ -1,8 +1,9 @@
-//! First messages of one end of a TLS connection, put together of the records that they are cut into (RFC 8446 section 5.1).
+//! First messages of one end of a TLS connection, reassembled from the records that they are split into (RFC 8446
+//! section 5.1).
 
 use crate::tls::TlsFault;
 
-/// Bytes of messages that are kept at most.
+/// Maximum number of message bytes that are stored.
 pub const FLIGHT_BYTES: usize = 16 * 1024;
 
 const HANDSHAKE: u8 = 22;
@@ -10,25 +11,25 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 const SERVER_HELLO_DONE: u8 = 14;
-/// Bytes in front of a record, and in front of a message.
+/// Number of bytes of a record header, and of a message header.
 const RECORD_HEAD: usize = 5;
 const MESSAGE_HEAD: usize = 4;
 
-/// Messages of an end, as far as they have come.
+/// The messages of an end that have arrived so far.
 #[derive(Debug)]
 pub struct Flight {
     bytes: Box<[u8; FLIGHT_BYTES]>,
     len: usize,
-    /// Place of the message that was read last, behind its head, and of the one that is read next.
+    /// Offset of the last message that was read, after its header, and of the next one.
     from: usize,
     at: usize,
-    /// Head of a record, as far as it has come, and bytes of the record that have not.
+    /// Header of a record, as far as it has arrived, and the number of missing bytes of the record.
     head: [u8; RECORD_HEAD],
     head_len: usize,
     in_record: usize,
-    /// No more bytes are taken.
+    /// Whether no more bytes are accepted.
     is_closed: bool,
-    /// The last message of use was read, or there is none.
+    /// Whether the last relevant message was read, or will not arrive.
     is_over: bool,
 }
 
@@ -48,18 +49,18 @@ impl Default for Flight {
     }
 }
 
-/// Kind of a message that is of use.
+/// A kind of relevant message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Hello of a client.
+    /// ClientHello of a client.
     ClientHello,
-    /// Hello of a server.
+    /// ServerHello of a server.
     ServerHello,
     /// Certificates of a server.
     Certificates,
 }
 
-/// Certificates, each behind its length (RFC 5246 section 7.4.2).
+/// Certificates, each with a length prefix (RFC 5246 section 7.4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Certificates<'a>(&'a [u8]);
 
@@ -75,17 +76,18 @@ impl<'a> Iterator for Certificates<'a> {
 }
 
 impl Flight {
-    /// Begins with another connection.
+    /// Begins another connection.
     pub fn begin(&mut self) {
         (self.len, self.from, self.at) = (0, 0, 0);
         (self.head_len, self.in_record) = (0, 0);
         (self.is_closed, self.is_over) = (false, false);
     }
 
-    /// Takes bytes of the connection, in their order.
+    /// Accepts bytes of the connection, in their order.
     ///
     /// # Errors
-    /// When a record is none, or there is more than is kept. Messages in front of that can be read, and none behind.
+    /// Returns a fault if a record is invalid, or if there are more bytes than fit. Messages before the fault can be
+    /// read, later ones cannot.
     pub fn push(&mut self, mut data: &[u8]) -> Result<(), TlsFault> {
         while !data.is_empty() && !self.is_closed {
             if self.in_record > 0 {
@@ -110,7 +112,7 @@ impl Flight {
             }
             self.head_len = 0;
             let [kind, major, _, high, low] = self.head;
-            // What follows another record is encrypted, or no handshake.
+            // Bytes after another kind of record are encrypted, or no handshake.
             self.is_closed = kind != HANDSHAKE;
             self.in_record = usize::from(u16::from_be_bytes([high, low]));
             if kind == HANDSHAKE && (major != 3 || self.in_record == 0) {
@@ -121,14 +123,14 @@ impl Flight {
         Ok(())
     }
 
-    /// Goes to the next message of use that is there whole.
+    /// Advances to the next complete relevant message.
     pub fn go_on(&mut self) -> Option<Kind> {
         while !self.is_over {
             let rest = &self.bytes[self.at..self.len];
             let ([kind, len @ ..], body) = rest.split_first_chunk::<MESSAGE_HEAD>()?;
             let (kind, len) = (*kind, number(*len));
             if body.len() < len {
-                // One that does not fit does not come.
+                // A message that does not fit cannot become complete.
                 self.is_over |= self.at + MESSAGE_HEAD + len > FLIGHT_BYTES;
                 return None;
             }
@@ -145,23 +147,23 @@ impl Flight {
         None
     }
 
-    /// The message that it went to last, without its head.
+    /// Returns the current message, without its header.
     pub fn message(&self) -> &[u8] {
         &self.bytes[self.from..self.at]
     }
 
-    /// Certificates in that message, if it has any.
+    /// Returns the certificates in the current message, if it has any.
     pub fn certificates(&self) -> Certificates<'_> {
         Certificates(self.message().get(3..).unwrap_or_default())
     }
 
-    /// The hello of a server that was read first, without the head of its message.
+    /// Returns the first ServerHello that was read, without its message header.
     pub fn server_hello(&self) -> Option<&[u8]> {
         let ([kind, len @ ..], body) = self.bytes[..self.at].split_first_chunk::<MESSAGE_HEAD>()?;
         body.get(..number(*len)).filter(|_| *kind == SERVER_HELLO)
     }
 
-    /// Whether no message of use can follow those that were read.
+    /// Returns true if no relevant message can follow.
     pub fn is_over(&self) -> bool {
         self.is_closed || self.is_over
     }
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_and_what_is_too_long_ends_it() {
+    fn encrypted_or_too_long_messages_end_the_flight() {
         let mut flight = Flight::default();
         let hello = records(&message(2, b"hello"), 1000);
         flight
@@ -248,7 +250,7 @@ mod tests {
         let many = records(&message(0, &[0; 12_000]).repeat(2), 10_000);
         assert_eq!(flight.push(&many), Err(TlsFault::Length));
         assert!(flight.is_over());
-        // Lengths that lead out of the list.
+        // Lengths that exceed the list.
         assert_eq!(Certificates(&[0, 0, 2, 8]).count(), 0);
     }
 

@@ -1,20 +1,20 @@
-//! Bits that rules set for a flow, or for one transaction of it.
+//! Bits that rules set for a flow, or for one of its transactions.
 
-/// Bits of a flow that rules set: eight at most at a time.
+/// The bits of a flow that rules have set: up to eight at a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowBits([u16; 8]);
 
 impl FlowBits {
-    /// Numbers that bits can have: those below this one.
+    /// Upper bound of bit numbers, exclusive.
     pub const MOST: u16 = u16::MAX;
 
-    /// Says whether a bit is set.
+    /// Returns true if a bit is set.
     #[inline]
     pub fn has(&self, bit: u16) -> bool {
         self.0.contains(&(bit + 1))
     }
 
-    /// Sets it; false if there is no room.
+    /// Sets a bit; returns false if there is no space.
     pub fn set(&mut self, bit: u16) -> bool {
         self.has(bit)
             || match self.0.iter_mut().find(|it| **it == 0) {
@@ -26,7 +26,7 @@ impl FlowBits {
             }
     }
 
-    /// Sets all of another; false if there was no room for one of them.
+    /// Sets all bits of another set; returns false if one of them did not fit.
     pub fn set_all(&mut self, other: FlowBits) -> bool {
         let mut all = true;
         for bit in other.0.iter().filter(|it| **it != 0) {
@@ -35,7 +35,7 @@ impl FlowBits {
         all
     }
 
-    /// Sets it no longer.
+    /// Clears a bit.
     pub fn unset(&mut self, bit: u16) {
         self.0
             .iter_mut()

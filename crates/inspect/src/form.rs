@@ -1,5 +1,5 @@
-//! The form of options and headers, apart from their meaning: which options want a value, which have none, which may be there
-//! once, how large numbers may be, and protocols that others know.
+//! The form of options and headers, apart from their meaning: which options need a value, have none or may occur once,
+//! ranges of numbers, and protocols of other programs.
 
 use crate::refusal::{Placed, Read, wrong};
 use crate::rule::Within;
@@ -11,10 +11,10 @@ pub(crate) const BYTE: i64 = u8::MAX as i64;
 pub(crate) const SHORT: i64 = u16::MAX as i64;
 /// The largest number of a VLAN (IEEE 802.1Q).
 pub(crate) const VLAN: i64 = 0xfff;
-/// The largest place of a fragment, in units of eight bytes (RFC 791 section 3.1).
+/// The largest offset of a fragment, in units of eight bytes (RFC 791 section 3.1).
 pub(crate) const FRAGMENT_OFFSET: i64 = 0x1fff;
 
-/// Options that mean nothing without a value, and do not say so when it is read.
+/// Options that need a value, and do not report its absence themselves.
 const WITH_VALUE: [&str; 14] = [
     "app-layer-protocol",
     "classtype",
@@ -44,7 +44,7 @@ const WITHOUT_VALUE: [&str; 8] = [
     "startswith",
 ];
 
-/// Options of which a rule has one at most.
+/// Options that may occur once in a rule.
 const ONCE: [&str; 9] = [
     "classtype",
     "detection_filter",
@@ -57,7 +57,7 @@ const ONCE: [&str; 9] = [
     "threshold",
 ];
 
-/// Protocols that Snort or Suricata has rules about, and taut has not.
+/// Protocols for which Snort or Suricata has rules, and taut has not.
 const ELSEWHERE: [&str; 41] = [
     "arp",
     "bittorrent-dht",
@@ -102,12 +102,12 @@ const ELSEWHERE: [&str; 41] = [
     "wireguard",
 ];
 
-/// Says whether others have rules about that protocol.
+/// Returns true if Snort or Suricata has rules for that protocol.
 pub(crate) fn is_known_elsewhere(protocol: &str) -> bool {
     ELSEWHERE.contains(&protocol)
 }
 
-/// Says whether that is an action with what it is about behind a colon, as Suricata has them for firewalls: `drop:flow`.
+/// Returns true for an action with a scope after a colon, as in Suricata's firewall rules: `drop:flow`.
 pub(crate) fn is_scoped(action: &str) -> bool {
     let action = action.split_once(':').map(|it| it.0);
     matches!(
@@ -132,7 +132,7 @@ pub(crate) fn check(options: &[WrittenOption<'_>]) -> Placed<()> {
     Ok(())
 }
 
-/// What is wrong with the form of an option.
+/// Returns the error in the form of an option.
 fn wrong_with(option: &WrittenOption<'_>) -> Option<&'static str> {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match (option.name, option.value) {
@@ -152,7 +152,7 @@ fn wrong_with(option: &WrittenOption<'_>) -> Option<&'static str> {
     }
 }
 
-/// Checks that a comparison is with numbers from 0 to `most`, and that a number fits it.
+/// Checks that a comparison is with numbers from 0 to `most`, and that a number can satisfy it.
 pub(crate) fn up_to(most: i64, asked: Within) -> Read<Within> {
     let can_be = |end: i64, open: i64| end == open || (0..=most).contains(&end);
     if !can_be(asked.least, i64::MIN) || !can_be(asked.most, i64::MAX) {
@@ -180,7 +180,7 @@ mod tests {
         reading
     }
 
-    /// The mistake of a rule in the second of three lines, whose neighbours load.
+    /// Returns the error of a rule in the second of three lines, the other two of which load.
     fn mistake(rule: &str) -> String {
         let beside =
             |id| format!("alert udp any any -> any any (content:\"a\"; nocase; sid:{id};)");
@@ -245,7 +245,7 @@ mod tests {
                 said.starts_with(&format!("2:{column}: {reason}")),
                 "{option}: {said}"
             );
-            // And in a line of its own.
+            // The same holds for an option in a line of its own.
             let said = mistake(&format!("{HEADER}(sid:2; rev:1; \\\n  {option};)"));
             let column = column - 42;
             assert!(
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(reading.mistaken, crate::read::MOST_MISTAKES + 7);
     }
 
-    /// What is put into rules, or in the place of a part of them.
+    /// Text that is inserted into rules, or replaces a part of them.
     const PIECES: [&str; 22] = [
         "\"",
         ";",
@@ -365,7 +365,7 @@ mod tests {
         ) {
             let text = crate::sample::rules();
             let mut lines: Vec<String> = text.lines().skip(1).map(str::to_string).collect();
-            // Few around it: reading is most of what this takes.
+            // Only a few neighbours are used, as reading takes most of the time.
             let from = which.saturating_sub(3);
             lines = lines.drain(from..(which + 4).min(crate::sample::RULES)).collect();
             let edited = which - from;

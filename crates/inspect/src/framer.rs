@@ -1,66 +1,66 @@
-//! Cuts one direction of a stream into messages, however its segments cut it. A message that lies in one segment is not
-//! copied; of one that is longer than [`MOST_MESSAGE`] the first bytes are given and the others are passed over.
+//! Splits one direction of a stream into messages, however its segments split it. A message within one segment is not
+//! copied. If a message is longer than [`MOST_MESSAGE`], the first bytes are reported and the others are skipped.
 
-/// The most bytes of a message that are kept.
+/// Maximum number of bytes of a message that are stored.
 pub const MOST_MESSAGE: usize = 16 * 1024 + 16;
 
-/// What is known of the length of the message at the beginning of some bytes.
+/// The length of the message at the beginning of some bytes, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// More bytes are wanted to tell.
+    /// More bytes are needed.
     Unknown,
-    /// The message has so many bytes, at least one.
+    /// The message has this number of bytes, at least one.
     Bytes(u64),
-    /// More bytes are wanted to tell, and the end can be found without the first ones, as that of a line can.
+    /// More bytes are needed, and the end can be found without the first ones, like the end of a line.
     Open,
-    /// This is no message: the direction cannot be read any more.
+    /// The bytes are no message: the direction cannot be parsed any more.
     Fault,
 }
 
 /// A message, or the first bytes of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed<'a> {
-    /// The bytes that are there.
+    /// Bytes that have arrived.
     pub bytes: &'a [u8],
-    /// Whether these are all.
+    /// Whether these are all bytes of the message.
     pub is_whole: bool,
 }
 
-/// The place of one direction of a stream.
+/// The position in one direction of a stream.
 #[derive(Debug, Default)]
 pub struct Framer {
     pending: Vec<u8>,
-    /// Bytes of the present message that are passed over.
+    /// Number of remaining bytes of the current message that are skipped.
     skip: u64,
-    /// Whether the present message is passed over up to its end, wherever that is.
+    /// Whether the current message is skipped up to its end, wherever that is.
     is_open: bool,
     is_lost: bool,
 }
 
-/// Both directions of a stream.
+/// The positions in both directions of a stream.
 #[derive(Debug, Default)]
 pub struct Framers {
-    /// That of the client first.
+    /// Position of each direction, to the server first.
     directions: [Framer; 2],
 }
 
 impl Framers {
-    /// Makes them ready for another stream; their memory is kept.
+    /// Resets them for another stream; their memory is kept.
     pub fn reset(&mut self) {
         self.directions.iter_mut().for_each(Framer::reset);
     }
 
-    /// Returns whether neither direction is in the middle of a message.
+    /// Returns true if neither direction is inside a message.
     pub fn are_between(&self) -> bool {
         self.directions.iter().all(Framer::is_between)
     }
 
-    /// Gives a direction up: nobody knows any more where messages begin.
+    /// Gives up a direction: its message boundaries are unknown from here on.
     pub fn lose(&mut self, to_server: bool) {
         self.directions[usize::from(!to_server)].lose();
     }
 
-    /// Does what [`Framer::push`] does, for a direction.
+    /// Calls [`Framer::push`] for a direction.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -73,7 +73,7 @@ impl Framers {
 }
 
 impl Framer {
-    /// Makes it ready for another stream; its memory is kept.
+    /// Resets it for another stream; its memory is kept.
     pub fn reset(&mut self) {
         self.pending.clear();
         (self.skip, self.is_open, self.is_lost) = (0, false, false);
@@ -83,14 +83,14 @@ impl Framer {
         self.pending.is_empty() && self.skip == 0 && !self.is_open && !self.is_lost
     }
 
-    /// Gives the direction up: nobody knows any more where messages begin.
+    /// Gives up the direction: its message boundaries are unknown from here on.
     pub fn lose(&mut self) {
         self.pending.clear();
         self.is_lost = true;
     }
 
-    /// Takes the next bytes of the stream and calls `each` with every message that is complete. `length` says how long
-    /// the message at the beginning of its bytes is. Returns whether there was a fault, behind which nothing is read.
+    /// Parses the next bytes of the stream and calls `each` with every complete message. `length` returns the length of
+    /// the message at the beginning of its bytes. Returns true if there was a fault, after which nothing is parsed.
     pub fn push(
         &mut self,
         mut data: &[u8],
@@ -100,7 +100,7 @@ impl Framer {
         loop {
             let skipped = self.skip.min(data.len() as u64);
             self.skip -= skipped;
-            // No more than the length of the data.
+            // The skipped part is not longer than the data.
             data = &data[skipped as usize..];
             if self.is_lost || data.is_empty() {
                 return false;
@@ -153,7 +153,7 @@ impl Framer {
             });
             self.skip = skip;
             self.pending.clear();
-            // What was pending had no end of a message in it.
+            // The pending bytes contained no end of a message.
             data = &data[kept.saturating_sub(before)..];
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Messages with their length in front, of two bytes and no more than 60000.
+    /// Returns the length of messages that begin with their length, two bytes and at most 60,000.
     fn length(bytes: &[u8]) -> Length {
         match bytes.first_chunk::<2>() {
             None => Length::Unknown,

@@ -1,9 +1,9 @@
 //! The control connection of FTP (RFC 959 chapters 4 and 5, RFC 2428, RFC 4217): a message is a command, or a line of a
 //! reply.
 //!
-//! Replies belong to commands in their order. A server's greeting is no reply to any. A port that both ends agree on for
-//! data is told to each direction once: one that the server names with the next command of the client, too. Behind
-//! `AUTH TLS` nothing is read.
+//! Replies answer commands in their order. The greeting of a server answers no command. A port of the data connection
+//! is reported once in each direction; a port that the server names is reported to the client's direction with the
+//! client's next command. After `AUTH TLS` nothing is parsed.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::findings::{Findings, Rest};
@@ -17,12 +17,12 @@ pub const MODES: [(&str, i64); 2] = [("active", ACTIVE as i64), ("passive", PASS
 const ACTIVE: u64 = 1;
 const PASSIVE: u64 = 2;
 
-/// The longest word that is taken for a command.
+/// Maximum length of a word that is parsed as a command.
 const MOST_COMMAND: usize = 16;
-/// Commands that are known to wait for their reply at most.
+/// Maximum number of commands with pending replies.
 const MOST_WAITING: usize = 256;
 
-/// Both directions of a connection.
+/// The parser of both directions of a connection.
 #[derive(Debug, Default)]
 pub struct Ftp {
     framers: Framers,
@@ -32,21 +32,21 @@ pub struct Ftp {
 #[derive(Debug, Default)]
 struct Session {
     record: Record,
-    /// Commands whose last reply has not come, in their order.
+    /// Commands whose last reply is pending, in their order.
     waiting: VecDeque<Command>,
-    /// The code of a reply of several lines that has begun.
+    /// Code of the current reply of several lines.
     open: Option<[u8; 3]>,
     has_greeted: bool,
-    /// A command that the server has answered with a port, of which the client's direction has not been told.
+    /// Command to which the server has replied with a port that is not yet reported in the client's direction.
     answered: Option<(Command, u16)>,
-    /// Whether what follows is encrypted.
+    /// Whether later bytes are encrypted.
     is_over: bool,
 }
 
-/// What a reply to a command may agree on.
+/// A command whose reply may agree on a data port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
-    /// The client has named that port.
+    /// The client has named this port.
     Active(u16),
     Passive,
     ExtendedPassive,
@@ -55,7 +55,7 @@ enum Command {
 }
 
 impl Ftp {
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         self.framers.reset();
         let session = &mut self.session;
@@ -64,12 +64,12 @@ impl Ftp {
         (session.has_greeted, session.is_over) = (false, false);
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
 
-    /// Takes the next bytes of a direction and tells of each command or line.
+    /// Parses the next bytes of a direction and reports each command or reply line.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -110,7 +110,7 @@ impl Ftp {
     }
 }
 
-/// How long the line at the beginning of these bytes is.
+/// Returns the length of the line at the beginning of these bytes.
 fn length(bytes: &[u8]) -> Length {
     match memchr(b'\n', bytes) {
         Some(end) => Length::Bytes(end as u64 + 1),
@@ -119,7 +119,7 @@ fn length(bytes: &[u8]) -> Length {
 }
 
 impl Session {
-    /// Reads a command and tells of it.
+    /// Parses a command and reports it.
     fn command(&mut self, line: &[u8], found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         self.tell_client(found);
         let end = memchr(b' ', line).unwrap_or(line.len());
@@ -131,7 +131,7 @@ impl Session {
                 name.make_ascii_uppercase();
                 &*name
             }
-            // Servers answer that, too.
+            // Servers reply to unknown words too.
             _ => {
                 found.faults(1);
                 return self.wait(Command::Other, found);
@@ -157,7 +157,7 @@ impl Session {
         self.wait(command, found);
     }
 
-    /// Has a command wait for its reply.
+    /// Adds a command to those with pending replies.
     fn wait(&mut self, command: Command, found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         match self.waiting.len() < MOST_WAITING {
             true => self.waiting.push_back(command),
@@ -165,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Tells the client's direction of a port that the server has named.
+    /// Reports to the client's direction a port that the server has named.
     fn tell_client(&mut self, found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         let Some((command, port)) = self.answered.take() else {
             return;
@@ -186,7 +186,7 @@ impl Session {
         self.record.put_number(Buffer::FtpDynamicPort, port.into());
     }
 
-    /// Reads a line of a reply and tells of it.
+    /// Parses a line of a reply and reports it.
     fn line(&mut self, line: &[u8], found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         let line = line.trim_ascii_end();
         let own = code_of(line);
@@ -222,7 +222,7 @@ impl Session {
         if let Some(code) = own {
             self.answer(code, text);
         }
-        // Behind a preliminary reply another one comes.
+        // A preliminary reply is followed by another one.
         let is_end = is_last && code.is_some_and(|code| code[0] != b'1');
         let answered = match is_end {
             true => self.waiting.pop_front(),
@@ -234,7 +234,7 @@ impl Session {
         found.tell(&self.record, self.record.has());
     }
 
-    /// Finds what a line of a reply agrees on.
+    /// Reads the mode and port that a line of a reply agrees on.
     fn answer(&mut self, code: [u8; 3], text: &[u8]) {
         let of_code = match &code {
             b"227" => Some(Command::Passive),
@@ -242,7 +242,7 @@ impl Session {
             b"234" => Some(Command::Secure),
             _ => None,
         };
-        // These codes say what they answer, also where something else went without a reply.
+        // These codes identify their command, even if another command got no reply.
         let place = self.waiting.iter().position(|it| Some(*it) == of_code);
         self.waiting.drain(..place.unwrap_or(0));
         let Some(first) = self.waiting.front_mut() else {
@@ -259,7 +259,7 @@ impl Session {
                 return;
             }
         };
-        // The lines behind it say nothing new.
+        // Later lines of the reply contain no port.
         *first = Command::Other;
         match (command, port) {
             (_, None) => {}
@@ -272,14 +272,14 @@ impl Session {
     }
 }
 
-/// The code that a line begins with.
+/// Returns the code at the beginning of a line.
 fn code_of(line: &[u8]) -> Option<[u8; 3]> {
     let code = *line.first_chunk::<3>()?;
     let is_code = code.iter().all(u8::is_ascii_digit);
     (is_code && matches!(line.get(3), None | Some(b' ' | b'-'))).then_some(code)
 }
 
-/// What a reply has in brackets, with all behind it; the text from its first digit on where there are none.
+/// Returns the text after the opening bracket of a reply, or from its first digit on if there is none.
 fn behind_bracket(text: &[u8]) -> &[u8] {
     let begin = match memchr(b'(', text) {
         Some(bracket) => Some(bracket + 1),
@@ -288,7 +288,7 @@ fn behind_bracket(text: &[u8]) -> &[u8] {
     begin.and_then(|at| text.get(at..)).unwrap_or_default()
 }
 
-/// The port in six numbers of a byte with commas between them (RFC 959 section 4.1.2).
+/// Returns the port from six numbers of a byte, separated by commas (RFC 959 section 4.1.2).
 fn port_of_six(text: &[u8]) -> Option<u16> {
     let is_of_list = |byte: &u8| byte.is_ascii_digit() || *byte == b',';
     let end = text.iter().position(|byte| !is_of_list(byte));
@@ -301,7 +301,8 @@ fn port_of_six(text: &[u8]) -> Option<u16> {
     (port > 0 && parts.next().is_none()).then_some(port)
 }
 
-/// The port behind a protocol and an address, which may be empty, with the same mark around each (RFC 2428 section 2).
+/// Returns the port after a protocol and an address, which may be empty, with the same delimiter around each (RFC 2428
+/// section 2).
 fn port_of_four(text: &[u8]) -> Option<u16> {
     let (mark, rest) = text.split_first()?;
     let port = rest.split(|byte| byte == mark).nth(2)?;
@@ -331,7 +332,7 @@ mod tests {
         found
     }
 
-    /// Which messages agree on a mode and a port, and in which direction.
+    /// Returns the messages that agree on a mode and a port, with their direction.
     fn agreed(found: &[Said]) -> Vec<(bool, u64, u64)> {
         let of = |said: &Said| {
             let mode = numbers(said, Buffer::FtpMode);
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_without_a_reply_does_not_hide_a_port() {
+    fn commands_without_a_reply_do_not_hide_a_port() {
         let found = session(&[
             (true, "ABOR\r\nABOR\r\nPASV\r\n"),
             (false, "227 Mode (1,2,3,4,5,6)\r\n"),

@@ -1,4 +1,4 @@
-//! Bits of hosts, and of pairs of them, that rules set for a while: `xbits` of Suricata.
+//! Bits of hosts, and of pairs of hosts, that rules set for a limited time: `xbits` of Suricata.
 
 use crate::rule::Track;
 use taut_sys::HashKey;
@@ -6,9 +6,9 @@ use taut_sys::HashKey;
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     key: u128,
-    /// Number of the bit, counted from 1; 0: free.
+    /// Number of the bit, counted from 1; 0 if the entry is free.
     bit: u32,
-    /// Second from which on it is set no longer.
+    /// Second from which on the bit counts as clear.
     until_s: u32,
 }
 
@@ -18,20 +18,20 @@ impl Slot {
     }
 }
 
-/// Bits that one worker knows: a fixed number of them, in which that of a few neighbours makes room which is over first. Workers
-/// remember for themselves.
+/// The bits that one worker stores, in a table of fixed size. A new bit replaces the one among a few neighbours that
+/// expires first. Workers do not share bits.
 #[derive(Debug)]
 pub struct HostBits {
     slots: Box<[Slot]>,
     hash_key: HashKey,
-    /// Bits that made room before their time was over.
+    /// Number of bits that were replaced before they expired.
     pub forgotten: u64,
 }
 
-/// Places that a bit can be at.
+/// Number of entries in which a bit can be.
 const WAYS: usize = 8;
 
-/// Whose bit it is: a sender's, a receiver's, or that of two hosts, whichever of them sends.
+/// Returns the key of a bit: of a sender, of a receiver, or of two hosts in either direction.
 pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
     match track {
         Track::Source => source,
@@ -42,7 +42,7 @@ pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
 }
 
 impl HostBits {
-    /// Makes room for that many bits, rounded up to a power of two.
+    /// Creates a table for that many bits, rounded up to a power of two.
     pub fn new(bits: usize) -> Self {
         Self {
             slots: vec![Slot::default(); bits.next_power_of_two().max(WAYS)].into(),
@@ -51,14 +51,14 @@ impl HostBits {
         }
     }
 
-    /// Says whether a bit is set at a time in seconds.
+    /// Returns true if a bit is set at a time in seconds.
     pub fn has(&self, bit: u16, key: u128, now_s: u32) -> bool {
         let bit = u32::from(bit) + 1;
         let mut ways = self.slots[self.ways_of(bit, key)].iter();
         ways.any(|slot| slot.bit == bit && slot.key == key && slot.is_set(now_s))
     }
 
-    /// Sets it for so many seconds.
+    /// Sets a bit for this number of seconds.
     pub fn set(&mut self, bit: u16, key: u128, now_s: u32, seconds: u32) {
         let bit = u32::from(bit) + 1;
         let ways = self.ways_of(bit, key);
@@ -78,7 +78,7 @@ impl HostBits {
         };
     }
 
-    /// Sets it no longer.
+    /// Clears a bit.
     pub fn unset(&mut self, bit: u16, key: u128) {
         let bit = u32::from(bit) + 1;
         let ways = self.ways_of(bit, key);
@@ -112,7 +112,7 @@ mod tests {
         assert!(bits.has(0, 7, 23));
         bits.unset(0, 7);
         assert!(!bits.has(0, 7, 14));
-        // The clock may go round.
+        // The clock may wrap around.
         bits.set(0, 7, u32::MAX, 10);
         assert!(bits.has(0, 7, 8) && !bits.has(0, 7, 9));
         let both = |one, other| key_of(Track::Both, one, other);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_share_places_in_one_table_do_not_in_another() {
+    fn hosts_that_collide_in_one_table_do_not_in_another() {
         let (one, other) = (HostBits::new(1 << 13), HostBits::new(1 << 13));
         let meets = |bits: &HostBits, host| bits.ways_of(1, host) == bits.ways_of(1, 0);
         let chosen: Vec<u128> = (1..100_000).filter(|host| meets(&one, *host)).collect();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_hosts_take_no_more_memory_and_the_newest_is_known() {
+    fn a_million_hosts_need_bounded_memory_and_the_newest_stays() {
         let mut bits = HostBits::new(1024);
         for host in 0..1_000_000 {
             bits.set(3, host, 5, 10);

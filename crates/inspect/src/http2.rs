@@ -1,11 +1,11 @@
-//! HTTP/2 without TLS (RFC 9113), with its headers (RFC 7541): a message is a frame, with what is known of its stream.
+//! HTTP/2 without TLS (RFC 9113), with its headers (RFC 7541): a message is a frame, with the state of its stream.
 //!
-//! The headers of a stream fill the buffers of HTTP as its request or response, and so do the first bytes of its body; the
-//! header lines are as sent, those that begin with a colon among them, and `:path` is not made normal. Of a header block
-//! in several frames the last frame is the message. The last streams of each direction are kept.
+//! The headers of a stream, and the first bytes of its body, fill the buffers of HTTP as its request or response.
+//! Header lines are as sent, including those that begin with a colon, and `:path` is not normalised. If a header block
+//! has several frames, the last frame is the message. The last streams of each direction are stored.
 //!
-//! The library decodes the headers, as nobody should write that twice. It takes memory for each header that is not in a
-//! table; the bounds here limit how much.
+//! A library decodes the headers, instead of another implementation of HPACK here. It allocates memory for each header
+//! that is not in a table; the bounds here limit how much.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -17,19 +17,21 @@ use crate::http::values::{OF_RESPONSES, VALUES};
 use crate::record::{Mark, Record};
 use loona_hpack::Decoder;
 
-/// What a client sends in front of its first frame (RFC 9113 section 3.4).
+/// The bytes that a client sends before its first frame (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The bytes of the header of a frame.
+/// Number of bytes of the header of a frame.
 const HEADER: usize = 9;
-/// The streams of a direction that are kept.
+/// Number of streams of a direction that are stored.
 const MOST_STREAMS: usize = 4;
-/// The most bytes of a header block; the headers of a direction cannot be read behind a longer one.
+/// Maximum number of bytes of a header block; the headers of a direction cannot be read after a longer one.
 const MOST_BLOCK: usize = 16 * 1024;
-/// The largest table of headers (RFC 9113 section 6.5.2), as browsers offer it; a direction that wants a larger one cannot be read.
+/// Maximum size of the header table (RFC 9113 section 6.5.2), as browsers offer it; a direction with a larger one
+/// cannot be read.
 const MOST_TABLE: usize = 64 * 1024;
-/// The most bytes of a body that are kept.
+/// Maximum number of bytes of a body that are stored.
 const BODY_BYTES: usize = 4096;
-/// The most fields of a header block. A field of two bytes may copy a name as long as a block: this bounds the work.
+/// Maximum number of fields of a header block. A field of two bytes may copy a name as long as a block: this bounds the
+/// work.
 const MOST_FIELDS: usize = 256;
 
 const DATA: u8 = 0;
@@ -46,7 +48,7 @@ const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const WITH_PRIORITY: u8 = 0x20;
 
-/// Names of the kinds of frames, by their numbers.
+/// Names of the frame types, by their numbers.
 pub const FRAME_TYPES: [&str; 10] = [
     "DATA",
     "HEADERS",
@@ -88,54 +90,54 @@ pub const SETTINGS_NAMES: [&str; 6] = [
     "SETTINGS_MAX_HEADER_LIST_SIZE",
 ];
 
-/// The number that [`Buffer::Http2Settings`] holds for a setting and its value.
+/// Returns the number in [`Buffer::Http2Settings`] for a setting and its value.
 pub fn setting(number: u16, value: u32) -> u64 {
     u64::from(number) << 32 | u64::from(value)
 }
 
-/// Both directions of a connection.
+/// The parser of both directions of a connection.
 #[derive(Default)]
 pub struct Http2 {
     framers: Framers,
     sides: [Side; 2],
 }
 
-/// One direction.
+/// The state of one direction.
 #[derive(Default)]
 struct Side {
     headers: Headers,
     streams: [Stream; MOST_STREAMS],
-    /// The place of the stream that makes room for the next one.
+    /// Index of the stream that the next one replaces.
     next: usize,
-    /// What frames without a stream say.
+    /// Buffers of frames without a stream.
     frame: Record,
 }
 
-/// The header block that is coming, and the table of those that came before.
+/// The incomplete header block, and the table of earlier ones.
 #[derive(Default)]
 struct Headers {
     decoder: Option<Decoder<'static>>,
-    /// Whether a block was missed, so that the table is not known any more.
+    /// Whether a block was missed, so that the table is unknown.
     is_lost: bool,
     block: Vec<u8>,
-    /// The stream that the block is of, and the kind of its first frame; none between blocks.
+    /// Stream of the block, and the type of its first frame; none between blocks.
     of: Option<(u32, u8)>,
-    /// Whether nothing of its stream comes behind it.
+    /// Whether the block is the end of its stream.
     ends_stream: bool,
-    /// The names and values of a block.
+    /// Names and values of a block.
     fields: Record,
-    /// The target of a request as a server takes it.
+    /// Target of a request as a server resolves it.
     target: Option<Memory>,
 }
 
-/// A stream, which has one message.
+/// The state of a stream, which has one message.
 #[derive(Default)]
 struct Stream {
-    /// Its number; 0 for none.
+    /// Stream identifier; 0 for none.
     id: u32,
     record: Record,
     body: usize,
-    /// The end of the buffers of its message.
+    /// End of the buffers of its message.
     end: Mark,
 }
 
@@ -147,7 +149,7 @@ struct Frame {
     stream: u32,
 }
 
-/// How long the frame at the beginning of these bytes is, or the preface.
+/// Returns the length of the frame or the preface at the beginning of these bytes.
 fn length(bytes: &[u8]) -> Length {
     match bytes.first_chunk::<HEADER>() {
         None => Length::Unknown,
@@ -160,7 +162,7 @@ fn length(bytes: &[u8]) -> Length {
 }
 
 impl Http2 {
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         self.framers.reset();
         for side in &mut self.sides {
@@ -171,12 +173,12 @@ impl Http2 {
         }
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
 
-    /// Takes the next bytes of a direction and tells of each frame.
+    /// Parses the next bytes of a direction and reports each frame.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -194,7 +196,7 @@ impl Http2 {
 }
 
 impl Side {
-    /// Reads a frame and tells of it; nothing if it is not as it has to be.
+    /// Parses a frame and reports it; returns none if it is invalid.
     fn frame(
         &mut self,
         to_server: bool,
@@ -209,7 +211,7 @@ impl Side {
         let frame = Frame {
             kind: from.number(1)? as u8,
             flags: from.number(1)? as u8,
-            // The highest bit means nothing.
+            // The highest bit is reserved.
             stream: from.number(4)? as u32 & 0x7fff_ffff,
         };
         let is_of_stream = matches!(frame.kind, DATA | HEADERS | PUSH_PROMISE | CONTINUATION);
@@ -230,7 +232,7 @@ impl Side {
         }
     }
 
-    /// Adds to the body of a stream.
+    /// Appends to the body of a stream.
     fn data(
         &mut self,
         frame: Frame,
@@ -260,7 +262,7 @@ impl Side {
         Some(())
     }
 
-    /// Adds to a header block, and reads it once it is complete.
+    /// Appends to a header block, and decodes it once it is complete.
     fn header_frame(
         &mut self,
         frame: Frame,
@@ -303,14 +305,14 @@ impl Side {
         stream.begin(frame.stream);
         fill(&mut stream.record, &mut self.headers, to_server);
         stream.end = stream.record.mark();
-        // What the frame itself says goes with it.
+        // The buffers of the frame itself are added.
         for buffer in self.frame.has().iter() {
             for bytes in self.frame.buffers(buffer) {
                 stream.record.put(buffer, &[bytes]);
             }
         }
         let mut ready = stream.record.has();
-        // Trailers are behind a body.
+        // Trailers follow a body.
         let first = if to_server {
             &b":method"[..]
         } else {
@@ -324,7 +326,7 @@ impl Side {
         Some(())
     }
 
-    /// The stream of that number, made new if it is not known.
+    /// Returns the stream with that identifier, which is created if it is unknown.
     fn stream(&mut self, id: u32) -> &mut Stream {
         let place = self.place(id);
         let stream = &mut self.streams[place];
@@ -334,7 +336,7 @@ impl Side {
         stream
     }
 
-    /// The place of the stream of that number, or of the one that makes room for it.
+    /// Returns the index of the stream with that identifier, or of the one that it replaces.
     fn place(&mut self, id: u32) -> usize {
         let known = self.streams.iter().position(|stream| stream.id == id);
         known.unwrap_or_else(|| {
@@ -350,7 +352,7 @@ impl Stream {
         (self.id, self.body, self.end) = (id, 0, Mark::default());
     }
 
-    /// Tells of a frame of it.
+    /// Reports a frame of it.
     fn tell(
         &mut self,
         frame: Frame,
@@ -366,7 +368,7 @@ impl Stream {
 
 impl Headers {
     fn begin(&mut self, frame: Frame) {
-        // A block that another one interrupts was not read.
+        // A block that another one interrupts was not decoded.
         self.is_lost |= self.of.is_some();
         self.of = Some((frame.stream, frame.kind));
         self.ends_stream = frame.flags & END_STREAM != 0;
@@ -381,7 +383,7 @@ impl Headers {
         self.is_lost |= !fits;
     }
 
-    /// Reads the block into the fields, and what it says of the table into the record of its frame.
+    /// Decodes the block into the fields, and its table changes into the record of its frame.
     fn read(&mut self, frame: &mut Record) -> Option<()> {
         if self.is_lost {
             return None;
@@ -413,7 +415,7 @@ impl Headers {
     }
 }
 
-/// Takes the padding off the content of a frame (RFC 9113 section 6.1).
+/// Removes the padding from the content of a frame (RFC 9113 section 6.1).
 fn without_padding<'a>(
     frame: Frame,
     framed: Framed<'_>,
@@ -430,15 +432,15 @@ fn without_padding<'a>(
     Some(Cursor(&from.0[..kept]))
 }
 
-/// Reads the weight of a stream, behind the stream that it depends on.
+/// Reads the weight of a stream, after the stream that it depends on.
 fn priority(record: &mut Record, from: &mut Cursor<'_>) -> Option<()> {
     from.take(4)?;
     record.put_number(Buffer::Http2Priority, from.number(1)?);
     Some(())
 }
 
-/// Passes over a field of a header block, or over a change of the size of the table, which is returned (RFC 7541
-/// chapter 6). Nothing if neither is there.
+/// Skips a field of a header block, or a size change of the table, which is returned (RFC 7541 chapter 6). Returns none
+/// if neither is there.
 fn pass_over_field(from: &mut Cursor<'_>) -> Option<Option<u64>> {
     let first = *from.0.first()?;
     match first {
@@ -475,7 +477,7 @@ fn integer(from: &mut Cursor<'_>, bits: u32) -> Option<u64> {
     None
 }
 
-/// Reads what a frame says that has neither headers nor a body.
+/// Reads a frame that has neither headers nor a body.
 fn read_other(frame: Frame, record: &mut Record, mut from: Cursor<'_>) -> Option<()> {
     record.put_number(Buffer::Http2FrameType, frame.kind.into());
     match frame.kind {
@@ -500,12 +502,12 @@ fn read_other(frame: Frame, record: &mut Record, mut from: Cursor<'_>) -> Option
     Some(())
 }
 
-/// The first value of the field of that name.
+/// Returns the first value of the field of that name.
 fn value<'a>(fields: &'a Record, wanted: &'a [u8]) -> Option<&'a [u8]> {
     values(fields, wanted).next()
 }
 
-/// The values of the fields of that name.
+/// Returns the values of the fields of that name.
 fn values<'a>(fields: &'a Record, wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     pairs(fields)
         .filter(move |(name, _)| *name == wanted)
@@ -517,7 +519,7 @@ fn pairs(fields: &Record) -> impl Iterator<Item = (&[u8], &[u8])> {
     names.zip(fields.buffers(Buffer::HttpRawHeader))
 }
 
-/// Puts what the fields of a request or a response say into a record.
+/// Puts the fields of a request or a response into a record.
 fn fill(record: &mut Record, headers: &mut Headers, is_request: bool) {
     const LINE_END: &[u8] = b"\r\n";
     let Headers { fields, target, .. } = headers;
@@ -572,7 +574,7 @@ fn fill_request(record: &mut Record, fields: &Record, target: &mut Memory) {
         }
     }
     let cookies = [Buffer::HttpCookie, Buffer::HttpRawCookie];
-    // A client may send each cookie by itself (RFC 9113 section 8.2.3).
+    // A client may send each cookie in a field of its own (RFC 9113 section 8.2.3).
     join(record, &cookies, (fields, b"cookie"), b"; ");
 }
 
@@ -585,7 +587,7 @@ fn fill_response(record: &mut Record, fields: &Record) {
     join(record, &cookies, (fields, b"set-cookie"), b", ");
 }
 
-/// Puts the values of the fields of a name, with something between them, into each of the buffers.
+/// Puts the values of the fields of a name, joined by a separator, into each of the buffers.
 fn join(record: &mut Record, buffers: &[Buffer], (fields, name): (&Record, &[u8]), between: &[u8]) {
     for &buffer in buffers {
         for (place, value) in values(fields, name).enumerate() {
@@ -599,7 +601,7 @@ fn join(record: &mut Record, buffers: &[Buffer], (fields, name): (&Record, &[u8]
     }
 }
 
-/// An authority without its port, which is behind the last colon if it is not within an address in brackets.
+/// Returns an authority without its port, which follows the last colon unless that is within an address in brackets.
 fn without_port(authority: &[u8]) -> &[u8] {
     match memchr::memrchr(b':', authority) {
         Some(colon) if authority[colon..].iter().all(|&byte| byte != b']') => &authority[..colon],
@@ -709,7 +711,7 @@ mod tests {
         ] {
             assert_eq!(texts(&found[2], buffer), [text], "{buffer:?}");
         }
-        // The headers are there with the body, too.
+        // The headers are present with the body, too.
         assert!(texts(&found[3], Buffer::HttpServerBody).is_empty());
         assert_eq!(texts(&found[4], Buffer::HttpServerBody), ["not "]);
         assert_eq!(texts(&found[5], Buffer::HttpServerBody), ["not found"]);
@@ -718,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_in_several_frames_is_read_with_the_last_one() {
+    fn a_split_header_block_is_parsed_with_its_last_frame() {
         let block = block(&mut Encoder::new(), &REQUEST);
         let priority = [&b"\x00\x00\x00\x00\xff"[..], &block[..5]].concat();
         let frames = [
@@ -763,9 +765,9 @@ mod tests {
     }
 
     #[test]
-    fn headers_behind_a_block_that_cannot_be_read_are_not_read() {
+    fn headers_after_an_unreadable_block_are_skipped() {
         let good = frame(HEADERS, END_HEADERS, 3, &[0x82, 0x84]);
-        // A place that the table does not have, a larger table, and a block that another one interrupts.
+        // An index beyond the table, a larger table, and a block that another one interrupts.
         let (found, counts) = read(&[frame(HEADERS, END_HEADERS, 1, &[0xff, 0x7f]), good.clone()]);
         assert_eq!((found.len(), counts.faults), (2, 2));
         let (_, counts) = read(&[frame(HEADERS, END_HEADERS, 1, b"\x3f\xff\xff\x07\x82")]);
@@ -784,7 +786,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_cut_short_or_have_no_stream_are_faults() {
+    fn truncated_frames_and_frames_without_a_stream_are_faults() {
         let (found, counts) = read(&[
             frame(RST_STREAM, 0, 1, b"\x00"),
             frame(DATA, PADDED, 1, b"\x09abc"),
@@ -833,7 +835,7 @@ mod tests {
     }
 
     proptest! {
-        /// The fields that are counted are those that the library reads.
+        /// The counted fields are those that the library decodes.
         #[test]
         fn fields_are_counted_as_they_are_read(
             block in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..4, 0x80u8..0xbe], 0..60),
@@ -856,7 +858,7 @@ mod tests {
         }
     }
 
-    /// The worst block that could be made: it copies the longest name of the table as often as it can.
+    /// The worst possible block copies the longest name of the table as often as possible.
     #[test]
     #[ignore = "a measurement, for a build with optimisation"]
     fn time_of_the_worst_block() {

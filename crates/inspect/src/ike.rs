@@ -1,7 +1,7 @@
 //! IKE 1 and 2 over UDP (RFC 2408 section 3, RFC 7296 section 3): a message is a datagram.
 //!
-//! Of IKE 1 payloads are read that are not encrypted; of IKE 2 what the responder has chosen. Over port 4500 four zeros
-//! stand in front of a message (RFC 3948 section 2.2).
+//! For IKE 1, payloads that are not encrypted are read; for IKE 2, the choice of the responder. Over port 4500, four
+//! zero bytes precede a message (RFC 3948 section 2.2).
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -12,9 +12,9 @@ use std::io::{self, Write};
 
 /// The port of IKE.
 pub(crate) const PORT: u16 = 500;
-/// The port of IKE and ESP through address translation.
+/// The port of IKE and ESP behind NAT.
 pub(crate) const PORT_BEHIND_NAT: u16 = 4500;
-/// What a message over that port has in front.
+/// The bytes before a message over that port.
 const NO_ESP: &[u8] = &[0; 4];
 const HEADER: usize = 28;
 const ENCRYPTED: u8 = 1;
@@ -27,7 +27,7 @@ const VENDOR: u8 = 13;
 const ASSOCIATION_2: u8 = 33;
 const ENCRYPTED_2: u8 = 46;
 const ENCRYPTED_FRAGMENT_2: u8 = 53;
-/// Exchanges of IKE 2.
+/// Exchange types of IKE 2.
 const EXCHANGES_2: std::ops::RangeInclusive<u8> = 34..=37;
 /// The domain of interpretation of IPsec.
 const IPSEC: u64 = 1;
@@ -45,12 +45,12 @@ pub const ATTRIBUTES: [(&str, u16); 10] = [
     ("sa_key_length", 14),
     ("sa_field_size", 15),
 ];
-/// The longest text of an attribute.
+/// Maximum length of the text of an attribute.
 const MOST_ATTRIBUTE: usize = 32;
-/// Kinds of transforms of IKE 2, from 1.
+/// Types of transforms of IKE 2, from 1.
 const TRANSFORMS_2: [&str; 4] = ["alg_enc", "alg_prf", "alg_auth", "alg_dh"];
 
-/// Messages of IKE, which know nothing of each other.
+/// The parser of IKE messages, which are independent of each other.
 #[derive(Debug, Default)]
 pub struct Ike {
     record: Record,
@@ -66,7 +66,7 @@ struct Header {
 }
 
 impl Ike {
-    /// Takes a datagram and tells of the message in it.
+    /// Parses a datagram and reports the message in it.
     pub fn datagram(
         &mut self,
         to_server: bool,
@@ -93,10 +93,10 @@ impl Ike {
     }
 }
 
-/// Writes an attribute as it stands in [`Buffer::IkeChosen`].
+/// Writes an attribute in the form of [`Buffer::IkeChosen`].
 ///
 /// # Errors
-/// There is no room for it.
+/// Returns an error if there is no space for it.
 pub(crate) fn write_attribute(into: &mut impl Write, name: &str, value: u32) -> io::Result<()> {
     write!(into, ";{name}={value};")
 }
@@ -111,7 +111,7 @@ pub(crate) fn is_message(ports: [u16; 2], bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads the header of a message, if it is one.
+/// Reads the header of a message; returns none if it is not IKE.
 fn header(bytes: &[u8]) -> Option<Header> {
     let mut from = Cursor(bytes);
     from.take(16)?;
@@ -132,7 +132,7 @@ fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// Puts bytes into a record in small digits.
+/// Puts bytes into a record in lower-case hexadecimal digits.
 fn put_digits(record: &mut Record, buffer: Buffer, bytes: &[u8]) {
     record.put(buffer, &[]);
     for byte in bytes {
@@ -140,7 +140,7 @@ fn put_digits(record: &mut Record, buffer: Buffer, bytes: &[u8]) {
     }
 }
 
-/// Reads the payloads of a message; nothing if one is not as it has to be.
+/// Reads the payloads of a message; returns none if one is invalid.
 fn payloads(record: &mut Record, to_server: bool, header: &Header, message: &[u8]) -> Option<()> {
     let is_first_version = header.version >> 4 == 1;
     if is_first_version && header.flags & ENCRYPTED != 0 {
@@ -167,7 +167,7 @@ fn payloads(record: &mut Record, to_server: bool, header: &Header, message: &[u8
     Some(())
 }
 
-/// Takes a payload: the kind of the next one, and what is in it.
+/// Takes a payload: returns the type of the next one, and the content of this one.
 fn payload<'a>(from: &mut Cursor<'a>) -> Option<(u8, &'a [u8])> {
     let next = from.number(1)? as u8;
     from.take(1)?;
@@ -184,7 +184,7 @@ fn proposal<'a>(from: &mut Cursor<'a>) -> Option<Cursor<'a>> {
     Some(proposal)
 }
 
-/// Attributes of which the first of each name is put into a record.
+/// The chosen attributes; the first one of each name is put into a record.
 struct Chosen<'a> {
     record: &'a mut Record,
     known: u32,
@@ -206,20 +206,20 @@ impl<'a> Chosen<'a> {
         self.known |= 1 << place;
         let mut text = [0; MOST_ATTRIBUTE];
         let mut rest = &mut text[..];
-        // There is room for the longest name and number.
+        // There is space for the longest name and number.
         let _ = write_attribute(&mut rest, ATTRIBUTES[place].0, value);
         let len = MOST_ATTRIBUTE - rest.len();
         self.record.extend(&text[..len]);
     }
 }
 
-/// Reads the first transform of a security association of IKE 1, which is the only one in an answer.
+/// Reads the first transform of a security association of IKE 1, which is the only one in a reply.
 fn chosen(record: &mut Record, association: &[u8]) -> Option<()> {
     let mut from = Cursor(association);
     if from.number(4)? != IPSEC {
         return Some(());
     }
-    // What it is for.
+    // The domain of interpretation was read; the situation follows.
     from.take(4)?;
     let (_, transform) = payload(&mut proposal(&mut from)?)?;
     let mut from = Cursor(transform);
@@ -228,7 +228,7 @@ fn chosen(record: &mut Record, association: &[u8]) -> Option<()> {
     while !from.0.is_empty() {
         let kind = from.number(2)? as u16;
         let short = from.number(2)?;
-        // The highest bit says that the value is in the place of the length.
+        // The highest bit means that the value replaces the length.
         let value = match kind & 0x8000 != 0 {
             true => Some(short),
             false => match from.take(short as usize)? {
@@ -271,7 +271,7 @@ mod tests {
     use crate::findings::Counts;
     use crate::protocols::testing::{Said, numbers, read_datagrams, texts};
 
-    /// What is found in a datagram to the server, and in the same one to the client.
+    /// Returns the messages found in a datagram to the server, and in the same one to the client.
     fn read_both_ways(bytes: &[u8]) -> [(Vec<Said>, Counts); 2] {
         [true, false].map(|it| read_datagrams(Application::Ike, it, &[bytes.to_vec()]))
     }
@@ -286,7 +286,7 @@ mod tests {
         message
     }
 
-    /// Payloads with the kind of the next one in each.
+    /// Returns payloads, each with the type of the next one.
     fn chain(payloads: &[(u8, Vec<u8>)]) -> Vec<u8> {
         let mut all = Vec::new();
         for (place, (_, body)) in payloads.iter().enumerate() {
@@ -298,7 +298,7 @@ mod tests {
         all
     }
 
-    /// A proposal with an index of parameters of two bytes.
+    /// Returns a proposal with an SPI of two bytes.
     fn proposal_of(transforms: &[Vec<u8>]) -> (u8, Vec<u8>) {
         let all: Vec<_> = transforms.iter().map(|it| (3, it.clone())).collect();
         (2, [&[1, 1, 2, 1, 9, 9][..], &chain(&all)].concat())
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn of_version_2_the_choice_is_read() {
+    fn the_chosen_algorithms_of_ike_version_2_are_parsed() {
         let transform = |kind: u8, id: u8| vec![kind, 0, 0, id];
         let first = proposal_of(&[transform(1, 12), transform(4, 14), transform(9, 9)]);
         let second = proposal_of(&[transform(1, 3), transform(2, 5), transform(3, 2)]);
@@ -381,7 +381,7 @@ mod tests {
             }
             let [_, (back, counts)] = read_both_ways(&bytes);
             assert_eq!(back.len(), usize::from(len >= HEADER));
-            // Nine zeros are an attribute that is cut short.
+            // Nine zeros are a truncated attribute.
             assert_eq!(counts.faults, 1, "{len}");
         }
     }

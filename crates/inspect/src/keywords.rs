@@ -1,5 +1,5 @@
-//! Keywords of rules about the protocols whose messages are records: which buffer each looks into, and how numbers,
-//! names and flags are written.
+//! Keywords for the protocols whose messages are records: the buffer that each one tests, and the syntax of numbers,
+//! names and flags.
 
 use crate::buffer::Buffer;
 use crate::http2::{ERROR_CODES, FRAME_TYPES, SETTINGS_NAMES, setting};
@@ -9,7 +9,7 @@ use crate::refusal::{Read, Refusal, unable, wrong};
 use crate::rule::*;
 use crate::{ftp, ike, ntp};
 
-/// Keywords behind which contents are in a buffer, with their older names.
+/// Keywords that select a buffer for the contents after them, with their older names.
 const BUFFERS: [(&str, &str, Buffer); 44] = [
     ("http.request_header", "", Buffer::HttpRequestHeader),
     ("http.response_header", "", Buffer::HttpResponseHeader),
@@ -73,24 +73,24 @@ const BUFFERS: [(&str, &str, Buffer); 44] = [
     ("ike.nonce_payload", "", Buffer::IkeNonce),
 ];
 
-/// How the value of a keyword is written.
+/// The syntax of a keyword's value.
 #[derive(Clone, Copy)]
 enum Written {
     /// A number or a range.
     Number,
-    /// Numbers and ranges with their ends, of which one has to fit.
+    /// Numbers and inclusive ranges, one of which has to match.
     Numbers,
     /// A number, or a name of the list, the first of which has that number.
     Name(&'static [&'static str], i64),
-    /// Names of bits, each with `!` in front if it is not set.
+    /// Names of bits, each after a `!` if the bit is clear.
     Flags(&'static [(&'static str, u64)]),
     /// One of these words, each with its number.
     Word(&'static [(&'static str, i64)]),
-    /// A setting of HTTP/2 and a number or a range.
+    /// A setting of HTTP/2 with a number or a range.
     Setting,
-    /// An attribute of IKE and its number.
+    /// An attribute of IKE with its number.
     Attribute,
-    /// A number or a range that the length of the buffer is in.
+    /// A number or a range for the length of the buffer.
     Len,
 }
 
@@ -204,19 +204,19 @@ const NUMBERS: [(&str, &str, Buffer, Written); 24] = [
     ),
 ];
 
-/// Returns the buffer that contents behind a keyword are in.
+/// Returns the buffer that a keyword selects.
 pub(crate) fn buffer_of(keyword: &str) -> Option<Buffer> {
     let is = |it: &&(&str, &str, Buffer)| keyword == it.0 || keyword == it.1;
     BUFFERS.iter().find(is).map(|it| it.2)
 }
 
-/// Returns the steps that a keyword and its value stand for; none if the keyword is not one of these.
+/// Returns the steps of a keyword and its value; none for other keywords.
 pub(crate) fn steps_of(keyword: &str, value: &str) -> Read<Option<Vec<Step>>> {
     if matches!(keyword, "dcerpc.iface" | "dce_iface") {
         return interface(value).map(Some);
     }
     if keyword == "ftp.reply_received" && matches!(value, "no" | "off") {
-        // Nobody knows of a command that its reply will never come.
+        // No message reports that a command will never get a reply.
         return unable(format!("{keyword}:{value}"));
     }
     let is = |it: &&(&str, &str, Buffer, Written)| keyword == it.0 || keyword == it.1;
@@ -262,7 +262,7 @@ fn exactly(number: i64, not: bool) -> Within {
     }
 }
 
-/// A number or a range; which of several numbers it is asked of cannot be said.
+/// Reads a number or a range. A selection among several numbers is not supported.
 fn one_number(value: &str) -> Read<Within> {
     match value.contains(',') {
         true => Err(Refusal::NotUnderstood),
@@ -278,7 +278,7 @@ fn name_or_number(value: &str, names: &[&str], first: i64) -> Read<Within> {
     let place = names.iter().position(|it| it.eq_ignore_ascii_case(name));
     match place {
         Some(place) => Ok(exactly(first + place as i64, not)),
-        // A comma has the place of the number behind it that is asked about.
+        // After a comma follows the index of the number that is tested.
         None if name.starts_with(|it: char| it.is_ascii_alphabetic()) && !name.contains(',') => {
             wrong(format!(
                 "{name:?}: want a number or one of {}",
@@ -289,7 +289,7 @@ fn name_or_number(value: &str, names: &[&str], first: i64) -> Read<Within> {
     }
 }
 
-/// Names of bits with commas between them.
+/// Reads names of bits, separated by commas.
 fn bits(value: &str, flags: &[(&str, u64)]) -> Read<Test> {
     let (mut set, mut unset) = (0, 0);
     for part in value.split(',') {
@@ -311,7 +311,7 @@ fn bits(value: &str, flags: &[(&str, u64)]) -> Read<Test> {
     Ok(Test::Flags { set, unset })
 }
 
-/// The name of a setting, with a number or a range behind it.
+/// Reads the name of a setting, followed by a number or a range.
 fn of_setting(value: &str) -> Read<Within> {
     let is_of_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
     let end = value.find(|it| !is_of_name(it)).unwrap_or(value.len());
@@ -338,7 +338,7 @@ fn of_setting(value: &str) -> Read<Within> {
     })
 }
 
-/// The name of an attribute and its number, as they stand in the buffer.
+/// Reads the name of an attribute and its number, in the form of the buffer.
 fn of_attribute(value: &str) -> Read<Content> {
     let (name, value) = value.split_once('=').unwrap_or((value, ""));
     let name = name.trim();
@@ -347,12 +347,12 @@ fn of_attribute(value: &str) -> Read<Content> {
         return wrong(format!("{name:?}: want one of {}", names.join(", ")));
     }
     let mut bytes = Vec::new();
-    // There always is room in it.
+    // The buffer always has enough space.
     let _ = ike::write_attribute(&mut bytes, name, number(value)?);
     Ok(content(bytes))
 }
 
-/// The name of an interface, with its version and `any_frag` behind it.
+/// Reads the UUID of an interface, followed by its version and `any_frag`.
 fn interface(value: &str) -> Read<Vec<Step>> {
     let mut parts = value.split(',').map(str::trim);
     let name = parts.next().unwrap_or_default();
@@ -379,7 +379,7 @@ fn interface(value: &str) -> Read<Vec<Step>> {
     Ok(steps)
 }
 
-/// A comparison with a number in [`Buffer::DceInterface`].
+/// Returns a comparison with a number in [`Buffer::DceInterface`].
 fn interface_byte(offset: i64, bytes: i64, (how, not): (Comparison, bool), value: i64) -> Step {
     let field = Field {
         bytes: Number::Is(bytes),
@@ -400,7 +400,7 @@ fn interface_byte(offset: i64, bytes: i64, (how, not): (Comparison, bool), value
     )
 }
 
-/// The bytes of a name of an interface, which is at the beginning of the buffer.
+/// Reads the UUID of an interface, which is at the beginning of the buffer.
 fn uuid(name: &str) -> Read<Content> {
     let lens: Vec<_> = name.split('-').map(str::len).collect();
     let digits: Vec<u8> = name
@@ -420,7 +420,7 @@ fn uuid(name: &str) -> Read<Content> {
     })
 }
 
-/// These bytes, anywhere.
+/// Returns a content with these bytes, at any position.
 fn content(bytes: Vec<u8>) -> Content {
     Content {
         bytes: bytes.into(),
@@ -455,8 +455,8 @@ mod tests {
         reading
     }
 
-    /// Numbers of the rules that fit the messages of a stream to the server, from 1 in their order; each is an action, a
-    /// protocol and options.
+    /// Returns the numbers of the rules that match the messages of a stream to the server, counted from 1 in their
+    /// order. Each rule is an action, a protocol and options.
     fn fitting(application: Application, rules: &[&str], stream: &[u8]) -> Vec<u32> {
         let lines = rules.iter().zip(1..).map(|(rule, number)| {
             let (head, options) = rule.split_once(' ').unwrap_or((rule, ""));
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_asked_of_a_buffer_fits_one_instance_of_it() {
+    fn all_conditions_on_a_buffer_match_one_instance() {
         let rules = [
             "mqtt mqtt.subscribe.topic; content:\"one\";",
             "mqtt mqtt.subscribe.topic; content:\"two\";",
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_ftp_are_asked_about_with_what_comes_of_them() {
+    fn ftp_rules_match_commands_with_their_data_mode_and_port() {
         let rules = [
             "ftp ftp.command; content:\"USER\"; ftp.command_data; content:\"anonymous\"; bsize:9;",
             "ftp ftp.command; content:\"PASS\"; ftp.command_data; content:\"anonymous\";",
@@ -734,7 +734,7 @@ mod tests {
             let head = [5, 0, kind, 3, 0x10, 0, 0, 0, len, 0, 0, 0, 1, 0, 0, 0];
             [&head[..], body].concat()
         };
-        // The parser takes an answer from either end.
+        // The parser accepts a response from either end.
         let stream = [message(11, &bind), message(12, &ack), message(0, &call)].concat();
         let rules: Vec<&str> = rules.iter().map(|rule| &**rule).collect();
         assert_eq!(fitting(Application::DceRpc, &rules, &stream), [1, 2, 4]);

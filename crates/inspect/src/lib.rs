@@ -1,25 +1,26 @@
-//! Inspection of packets by the rules of Snort and Suricata: reads them, makes them ready, and asks them.
+//! Inspection of packets by the rules of Snort and Suricata: reads rules, compiles them, and evaluates them on packets.
 //!
 //! The types to know:
 //!
-//! - [`read::Reading`]: what came of rule files: rules, mistakes, and what was not understood.
-//! - [`rule::Rule`]: what a rule asks.
-//! - [`compile::RuleSet`]: rules made ready, in groups with one search each; [`compile::Inspector`] asks them, for one worker.
-//! - [`evaluate::Packet`] and [`evaluate::Parts`]: what can be asked of a packet, and the buffers that it has.
+//! - [`read::Reading`]: the result of reading rule files: rules, errors, and unsupported parts.
+//! - [`rule::Rule`]: the tests and the action of a rule.
+//! - [`compile::RuleSet`]: compiled rules, in groups with one search each; [`compile::Inspector`] evaluates them, for
+//!   one worker.
+//! - [`evaluate::Packet`] and [`evaluate::Parts`]: the properties of a packet that rules test, and its buffers.
 //!
-//! `syntax.rs` splits files into rules and options, `form.rs` checks their form, `read.rs` says what they mean,
-//! `compile.rs` decides which rules a packet is asked about, with one search for all of a group (`search.rs`),
-//! `evaluate.rs` asks one, of buffers that `transform.rs` has changed if the rule wants so. `tcp.rs` says what the
-//! receiver of a segment takes of it, `stream.rs` puts the bytes of a TCP connection in order, `flight.rs` the first
-//! messages of TLS in it, `fragments/` those of a datagram. `recognise.rs` finds out by first bytes of which protocol a
-//! stream is. Inspectors fill the buffers: `http/`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`, and those
-//! of `protocols.rs` (`dcerpc.rs`, `sip.rs`, `mqtt.rs`, `http2.rs`, `ftp.rs`, `ssh.rs`, `ntp.rs`, `ike.rs`), whose
-//! messages are records (`record.rs`).
+//! `syntax.rs` splits files into rules and options, `form.rs` checks their form, and `read.rs` interprets them.
+//! `compile.rs` selects the rules for a packet, with one search per group (`search.rs`). `evaluate.rs` evaluates one
+//! rule, on buffers that `transform.rs` has changed if the rule requires it. `tcp.rs` decides which segments a receiver
+//! accepts, and `stream.rs` puts the bytes of a TCP connection in order. `flight.rs` reassembles the first messages of
+//! TLS, `fragments/` the fragments of a datagram. `recognise.rs` identifies the protocol of a stream by its first
+//! bytes. Inspectors fill the buffers: `http/`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`, and those of
+//! `protocols.rs`. These are `dcerpc.rs`, `sip.rs`, `mqtt.rs`, `http2.rs`, `ftp.rs`, `ssh.rs`, `ntp.rs` and `ike.rs`,
+//! whose messages are records (`record.rs`).
 //!
-//! `sample.rs` and `trace.rs` are rules and traffic of our own, for trials.
+//! `sample.rs` and `trace.rs` contain rules and traffic of our own, for tests and measurements.
 //!
-//! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for, but for
-//! what parsers of records grow to within their limits, and for headers of HTTP/2.
+//! Readers begin with `rule.rs`. The crate does no input or output. It allocates no memory after set-up, except for
+//! record parsers, which grow up to their limits, and for headers of HTTP/2.
 //!
 //! # Groups of rules
 //!

@@ -1,6 +1,7 @@
 //! MQTT 3.1, 3.1.1 and 5 (OASIS MQTT Version 5.0, chapter 3): a message is a control packet.
 //!
-//! Numbers that a packet does not have are not there, but for reason codes that version 5 lets packets leave out: 0.
+//! Numbers that a packet does not contain are absent, except for reason codes that version 5 allows packets to omit:
+//! these are 0.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -20,7 +21,7 @@ const UNSUBACK: u8 = 11;
 const DISCONNECT: u8 = 14;
 const AUTH: u8 = 15;
 
-/// Names of the kinds of packets, by their numbers from 1.
+/// Names of the packet types, by their numbers from 1.
 pub const TYPES: [&str; 15] = [
     "CONNECT",
     "CONNACK",
@@ -54,21 +55,21 @@ const WILL: u8 = 0x04;
 /// Bits of the flags of any packet, by their names in rules.
 pub const FLAGS: [(&str, u64); 2] = [("dup", 8), ("retain", 1)];
 
-/// The most bytes of a number of variable length.
+/// Maximum number of bytes of a variable-length number.
 pub(crate) const MOST_LENGTH: usize = 4;
 /// The first version that has properties.
 const WITH_PROPERTIES: u8 = 5;
 
-/// Both directions of a connection.
+/// The parser of both directions of a connection.
 #[derive(Debug, Default)]
 pub struct Mqtt {
     framers: Framers,
     record: Record,
-    /// The version that the client names; 0 before.
+    /// Version in the client's CONNECT packet; 0 before it.
     version: u8,
 }
 
-/// How long the packet at the beginning of these bytes is.
+/// Returns the length of the packet at the beginning of these bytes.
 fn length(bytes: &[u8]) -> Length {
     let behind = &bytes[1.min(bytes.len())..];
     match variable(behind) {
@@ -78,7 +79,7 @@ fn length(bytes: &[u8]) -> Length {
     }
 }
 
-/// Reads a number of variable length, seven bits in a byte: the number and the bytes that it takes.
+/// Reads a variable-length number, seven bits in a byte: returns the number and the bytes that it takes.
 pub(crate) fn variable(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (place, &byte) in bytes.iter().take(MOST_LENGTH).enumerate() {
@@ -91,18 +92,18 @@ pub(crate) fn variable(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 impl Mqtt {
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         self.framers.reset();
         self.version = 0;
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
 
-    /// Takes the next bytes of a direction and tells of each packet.
+    /// Parses the next bytes of a direction and reports each packet.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -125,14 +126,14 @@ impl Mqtt {
     }
 }
 
-/// A packet that is read.
+/// The packet that is being read.
 struct Packet<'a> {
     record: &'a mut Record,
     version: &'a mut u8,
 }
 
 impl Packet<'_> {
-    /// Reads a packet as far as it is as it has to be; nothing if there is less than that.
+    /// Reads a packet as far as it is valid; returns none if it has no valid header.
     fn read(&mut self, framed: Framed<'_>) -> Option<()> {
         self.record.clear();
         let mut from = Cursor(framed.bytes);
@@ -216,7 +217,7 @@ impl Packet<'_> {
         Some(())
     }
 
-    /// Reads a reason code where this version has one; if it is left out, it is 0.
+    /// Reads a reason code if this version has one; an omitted code is 0.
     fn reason_of_later_version(&mut self, from: &mut Cursor<'_>) -> Option<()> {
         if !self.has_properties() {
             return Some(());
@@ -268,7 +269,7 @@ impl Packet<'_> {
     }
 }
 
-/// The version that a CONNECT packet names, behind the name of the protocol.
+/// Returns the version in a CONNECT packet, after the protocol name.
 fn connect_version(mut from: Cursor<'_>) -> Option<u8> {
     from.string(2)?;
     Some(from.number(1)? as u8)
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_cut_short_are_faults_and_those_behind_them_read() {
+    fn truncated_packets_are_faults_and_later_ones_are_read() {
         let pieces = [
             (true, packet(0x30, b"\x00\x09a")),
             (true, packet(0x82, b"\x00")),
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_message_the_first_bytes_are_kept() {
+    fn the_first_bytes_of_a_long_message_are_stored() {
         let publish = [&string(b"t")[..], &[b'x'; 60_000]].concat();
         let mut parser = crate::protocols::Parser::Mqtt(Mqtt::default());
         let pieces = [(true, [packet(0x30, &publish), packet(0xc0, b"")].concat())];

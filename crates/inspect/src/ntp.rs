@@ -6,7 +6,7 @@ use crate::record::Record;
 
 /// The port of servers.
 pub(crate) const PORT: u16 = 123;
-/// Bytes of a message without extensions.
+/// Number of bytes of a message without extensions.
 const HEADER: usize = 48;
 
 /// Names of modes, by their numbers.
@@ -20,10 +20,10 @@ pub const MODES: [&str; 8] = [
     "control",
     "private",
 ];
-/// The first mode whose messages have another form.
+/// The first mode whose messages have another format.
 const CONTROL: u8 = 6;
 
-/// Messages of NTP, which know nothing of each other.
+/// The parser of NTP messages, which are independent of each other.
 #[derive(Debug, Default)]
 pub struct Ntp {
     record: Record,
@@ -39,7 +39,7 @@ fn version(first: u8) -> u8 {
 }
 
 impl Ntp {
-    /// Takes a datagram and tells of the message that it is.
+    /// Parses a datagram and reports its message.
     pub fn datagram(&mut self, data: &[u8], found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         if !is_message(data) {
             return found.faults(1);

@@ -1,4 +1,4 @@
-//! Numbers as rules write them, and comparisons with one.
+//! The syntax of numbers in rules, and of comparisons with a number.
 
 use crate::refusal::{Read, wrong};
 use crate::rule::Within;
@@ -28,8 +28,8 @@ pub(crate) fn signed(text: &str) -> Read<i64> {
     }
 }
 
-/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9` (and the ends in Snort,
-/// between in Suricata).
+/// Reads a comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (exclusive), `5<=>9` (inclusive), `5-9` (inclusive in Snort,
+/// exclusive in Suricata).
 pub(crate) fn within(text: &str, with_ends: bool) -> Read<Within> {
     let (not, text) = negated(text);
     let is = |least, most| Ok(Within { least, most, not });
@@ -66,7 +66,7 @@ pub(crate) fn within(text: &str, with_ends: bool) -> Read<Within> {
     is(one, one)
 }
 
-/// Splits a leading `!` off.
+/// Splits off a leading `!`.
 pub(crate) fn negated(value: &str) -> (bool, &str) {
     match value.trim().strip_prefix('!') {
         Some(value) => (true, value.trim()),

@@ -1,44 +1,45 @@
-//! Regular expressions of rules: by the `regex` crate, whose time is linear, where that means the same, else by PCRE2 with limits.
+//! Regular expressions of rules: the `regex` crate, whose time is linear, if the meaning is the same, else PCRE2 with
+//! limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Regular expression of a rule.
+/// A regular expression of a rule.
 #[derive(Debug)]
 pub enum Regex {
-    /// In linear time.
+    /// An expression in linear time.
     Linear(regex::bytes::Regex),
-    /// With look-around, references and the like; it gives up after a number of steps.
+    /// An expression with look-around, references and the like; matching stops after a number of steps.
     Backtracking {
         /// The expression.
         regex: pcre2::bytes::Regex,
-        /// Times that it gave up.
+        /// Number of searches that reached the limit.
         given_up: AtomicU64,
     },
 }
 
-/// Steps after which PCRE2 gives up.
+/// Maximum number of steps of PCRE2 for a search.
 const MOST_STEPS: u32 = 20_000;
-/// Memory in KiB that PCRE2 may take for a match.
+/// Maximum memory of PCRE2 for a match, in KiB.
 const MOST_HEAP_KIB: u32 = 1024;
-/// Bytes that a compiled expression of linear time may have.
+/// Maximum number of bytes of a compiled linear-time expression.
 const MOST_COMPILED_BYTES: usize = 1 << 20;
 
-/// Flags of an expression that say how it is read.
+/// The flags of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// Letters fit in either case.
+    /// Letters match in either case.
     pub any_case: bool,
-    /// A dot fits line ends too.
+    /// A dot matches line ends too.
     pub dot_all: bool,
-    /// `^` and `$` fit at lines.
+    /// `^` and `$` match at lines.
     pub lines: bool,
-    /// White space in the expression does not count.
+    /// White space in the expression is ignored.
     pub spaced: bool,
-    /// It has to fit at the beginning.
+    /// The expression has to match at the beginning.
     pub anchored: bool,
-    /// `$` fits at the very end only.
+    /// `$` matches at the very end only.
     pub very_end: bool,
-    /// Repetitions take as little as they can.
+    /// Repetitions match as few bytes as possible.
     pub lazy: bool,
 }
 
@@ -46,7 +47,7 @@ impl Regex {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Returns a description of the error in the expression.
     pub fn new(expression: &str, flags: Flags) -> Result<Self, String> {
         let ending;
         let expression = if flags.very_end && !flags.lines {
@@ -86,7 +87,8 @@ impl Regex {
         })
     }
 
-    /// Finds it in `haystack` at `from` or behind: where it begins and ends. Look-behind sees what is in front.
+    /// Finds the first match in `haystack` at `from` or later, and returns its range. Look-behind sees the bytes before
+    /// `from`.
     #[inline]
     pub fn find_at(&self, haystack: &[u8], from: usize) -> Option<(usize, usize)> {
         if from > haystack.len() {
@@ -106,7 +108,8 @@ impl Regex {
         }
     }
 
-    /// Says whether it fits at the beginning or the end only, as far as its first and last sign say.
+    /// Returns true if the expression matches only at the beginning or the end, as far as its first and last character
+    /// tell.
     pub fn is_anchored(&self) -> bool {
         let expression = match self {
             Self::Linear(regex) => regex.as_str(),
@@ -123,7 +126,7 @@ impl Regex {
             || expression.contains("\\G")
     }
 
-    /// Times that it took too many steps, and was taken for not fitting.
+    /// Returns the number of searches that reached the limit of steps; these count as no match.
     pub fn given_up(&self) -> u64 {
         match self {
             Self::Linear(_) => 0,
@@ -132,7 +135,7 @@ impl Regex {
     }
 }
 
-/// The expression with dollars that fit at the very end only. In lines the flag means nothing.
+/// Returns the expression with dollars that match at the very end only. In multi-line mode the flag has no effect.
 fn at_very_end(expression: &str) -> String {
     let (mut in_class, mut escaped) = (false, false);
     let mut ending = String::with_capacity(expression.len() + 1);
@@ -152,20 +155,21 @@ fn at_very_end(expression: &str) -> String {
     ending
 }
 
-/// Whether the expression means to the `regex` crate what it means to PCRE. Where this is not sure it is said to be no.
+/// Returns true if the expression has the same meaning in the `regex` crate as in PCRE. In doubt the result is false.
 fn means_the_same(expression: &str, flags: Flags) -> bool {
-    // A dollar also fits in front of a line end that is the last byte.
+    // A dollar also matches before a line end that is the last byte.
     if flags.anchored || (expression.contains('$') && !flags.lines) {
         return false;
     }
-    // In multi-line mode PCRE's `$` does not fit between CR and LF either, but `^` does not fit behind the last line end.
+    // In multi-line mode PCRE's `$` does not match between CR and LF either, but `^` does not match after the last line
+    // end.
     let mut in_class = false;
     let mut escaped = false;
     let mut before = 0;
     for byte in expression.bytes() {
         if escaped {
             escaped = false;
-            // Word boundaries there, plain characters here.
+            // Word boundaries in the `regex` crate, plain characters in PCRE.
             if matches!(byte, b'<' | b'>') {
                 return false;
             }
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_linear_engine_cannot_do_is_done_by_the_other() {
+    fn expressions_beyond_the_linear_engine_use_the_backtracking_engine() {
         assert!(matches!(regex("a+b"), Regex::Linear(_)));
         for expression in ["a(?=b)", r"(a)\1", "a$", "[[a]", r"a\h"] {
             assert!(

@@ -1,4 +1,5 @@
-//! The protocols above layer 4 whose messages are records: one parser for any of them over TCP, and those of datagrams.
+//! The protocols above layer 4 whose messages are records: one parser for any of them over TCP, and parsers for
+//! datagrams.
 
 pub use crate::findings::{Counts, Findings, MOST_MESSAGES, Rest};
 
@@ -23,23 +24,23 @@ pub const WITH_RECORDS: [Application; 6] = [
     Application::Ssh,
 ];
 
-/// The parser of a connection. It is made for a protocol once and then lent to one connection after the other.
+/// The parser of a connection. It is created for a protocol once and then assigned to one connection after the other.
 pub enum Parser {
-    /// That of DCE/RPC.
+    /// Parser of DCE/RPC.
     DceRpc(Box<DceRpc>),
-    /// That of SIP.
+    /// Parser of SIP.
     Sip(Sip),
-    /// That of MQTT.
+    /// Parser of MQTT.
     Mqtt(Mqtt),
-    /// That of HTTP/2.
+    /// Parser of HTTP/2.
     Http2(Box<Http2>),
-    /// That of FTP.
+    /// Parser of FTP.
     Ftp(Ftp),
-    /// That of SSH.
+    /// Parser of SSH.
     Ssh(Ssh),
 }
 
-/// Calls a method of whichever parser it is.
+/// Calls a method of the parser, whichever it is.
 macro_rules! each_parser {
     ($of:expr, $parser:ident => $call:expr) => {
         match $of {
@@ -54,7 +55,7 @@ macro_rules! each_parser {
 }
 
 impl Parser {
-    /// Makes one for a protocol; none if its messages are not records.
+    /// Creates a parser for a protocol; returns none if its messages are not records.
     pub fn new(application: Application) -> Option<Self> {
         match application {
             Application::DceRpc => Some(Self::DceRpc(Box::default())),
@@ -67,18 +68,17 @@ impl Parser {
         }
     }
 
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         each_parser!(self, parser => parser.reset());
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         each_parser!(self, parser => parser.gap(to_server));
     }
 
-    /// Takes the next bytes of a direction and calls `each` with every message that is complete and the buffers of it
-    /// that are new.
+    /// Parses the next bytes of a direction and calls `each` with every complete message and its new buffers.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -100,7 +100,7 @@ impl Parser {
     }
 }
 
-/// The parsers of datagrams, which know nothing of each other.
+/// The parsers of datagrams, which are independent of each other.
 #[derive(Debug, Default)]
 pub struct Datagrams {
     sip: Sip,
@@ -109,8 +109,8 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Takes a datagram of a protocol and calls `each` with the message in it; nothing comes of protocols that are over
-    /// TCP only.
+    /// Parses a datagram of a protocol and calls `each` with the message in it; does nothing for protocols over TCP
+    /// only.
     pub fn read(
         &mut self,
         application: Application,
@@ -136,10 +136,10 @@ pub(crate) mod testing {
     use super::*;
     use crate::buffer::Buffer;
 
-    /// What a message says: its direction and all of its instances.
+    /// The direction of a message and all of its instances.
     pub type Said = (bool, Vec<(Buffer, Vec<u8>)>);
 
-    /// Gives a parser pieces of both directions and returns what it found, with its counts in all.
+    /// Passes pieces of both directions to a parser and returns the messages, with the total counts.
     pub fn read<'a>(
         parser: &mut Parser,
         pieces: impl IntoIterator<Item = (bool, &'a [u8])>,
@@ -157,7 +157,7 @@ pub(crate) mod testing {
         (found, all)
     }
 
-    /// Gives the datagrams of a direction to their parser and returns what it found, with its counts in all.
+    /// Passes the datagrams of a direction to their parser and returns the messages, with the total counts.
     pub fn read_datagrams(
         application: Application,
         to_server: bool,
@@ -177,7 +177,7 @@ pub(crate) mod testing {
         (found, all)
     }
 
-    /// Does as [`read`], with the pieces cut into parts of these lengths, which are taken in turn.
+    /// Does the same as [`read`], with the pieces split into parts of these lengths in rotation.
     pub fn read_cut(
         parser: &mut Parser,
         pieces: &[(bool, Vec<u8>)],
@@ -198,7 +198,7 @@ pub(crate) mod testing {
         read(parser, cut_pieces)
     }
 
-    /// Checks that what is found does not depend on how the pieces are cut, and returns it.
+    /// Checks that the messages do not depend on how the pieces are split, and returns them.
     pub fn whole_as_cut(
         application: Application,
         pieces: &[(bool, Vec<u8>)],
@@ -223,14 +223,14 @@ pub(crate) mod testing {
         whole
     }
 
-    /// The instances of a buffer in a message, as text.
+    /// Returns the instances of a buffer in a message, as text.
     pub fn texts(said: &Said, buffer: Buffer) -> Vec<String> {
         let of = said.1.iter().filter(|it| it.0 == buffer);
         of.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
             .collect()
     }
 
-    /// The numbers of that kind in a message.
+    /// Returns the numbers of a buffer in a message.
     pub fn numbers(said: &Said, buffer: Buffer) -> Vec<u64> {
         let of = said.1.iter().filter(|it| it.0 == buffer);
         of.filter_map(|(_, bytes)| crate::record::number_of(bytes))
@@ -246,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_beyond_a_fixed_number_of_one_piece_are_counted_only() {
+    fn messages_beyond_the_limit_per_segment_are_only_counted() {
         let mut parser = Parser::new(Application::Mqtt).unwrap();
         let pings = b"\xc0\x00".repeat(MOST_MESSAGES as usize + 100);
         let mut told = 0;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_with_a_hole_is_given_up_until_the_next_connection() {
+    fn directions_with_a_gap_are_skipped_until_the_next_connection() {
         for application in WITH_RECORDS {
             let mut parser = Parser::new(application).unwrap();
             parser.gap(true);
@@ -293,7 +293,7 @@ mod tests {
                 let whole = read_cut(&mut parser, &pieces, &[]);
                 parser.reset();
                 let cut = read_cut(&mut parser, &pieces, &cuts);
-                // Of one piece no more than a fixed number is told.
+                // The number of reported messages of one piece is limited.
                 if whole.1.left_out == 0 {
                     prop_assert_eq!(cut.1.faults, whole.1.faults, "{:?}", application);
                     prop_assert_eq!(cut.0, whole.0, "{:?}", application);

@@ -1,53 +1,52 @@
-//! Sets of numbers as ranges: addresses and ports as rules name them.
+//! Sets of numbers as ranges: addresses and ports in rules.
 
-/// Set of numbers, as ranges in increasing order that neither overlap nor touch. Addresses of IPv4 are their mapped IPv6
-/// ones.
+/// A set of numbers, as ranges in increasing order that neither overlap nor touch. IPv4 addresses are mapped into IPv6.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Ranges {
     ranges: Vec<(u128, u128)>,
 }
 
-/// Addresses of IPv4 in front of which these bits stand when they are mapped into IPv6 (RFC 4291 section 2.5.5.2).
+/// Prefix bits of IPv4 addresses that are mapped into IPv6 (RFC 4291 section 2.5.5.2).
 const MAPPED: u128 = 0xffff << 32;
 
 impl Ranges {
-    /// Makes the set of all numbers.
+    /// Returns the set of all numbers.
     pub fn all() -> Self {
         Self {
             ranges: vec![(0, u128::MAX)],
         }
     }
 
-    /// Makes the set of the numbers of a range, both ends included.
+    /// Returns the set of the numbers of a range, both ends included.
     pub fn of(first: u128, last: u128) -> Self {
         Self {
             ranges: vec![(first, last)],
         }
     }
 
-    /// Returns its ranges.
+    /// Returns the ranges.
     pub fn ranges(&self) -> &[(u128, u128)] {
         &self.ranges
     }
 
-    /// Says whether every number is in it.
+    /// Returns true if the set contains every number.
     pub fn is_all(&self) -> bool {
         self.ranges == [(0, u128::MAX)]
     }
 
-    /// Says whether no number is in it.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Says whether that number is in it.
+    /// Returns true if the set contains that number.
     #[inline]
     pub fn has(&self, number: u128) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= number);
         after > 0 && number <= self.ranges[after - 1].1
     }
 
-    /// Makes the set of what is in either.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         let mut all: Vec<_> = self.ranges.iter().chain(&other.ranges).copied().collect();
@@ -64,7 +63,7 @@ impl Ranges {
         Self { ranges }
     }
 
-    /// Makes the set of all other numbers.
+    /// Returns the set of all other numbers.
     #[must_use]
     pub fn not(&self) -> Self {
         let mut ranges = Vec::with_capacity(self.ranges.len() + 1);
@@ -79,13 +78,13 @@ impl Ranges {
         Self { ranges }
     }
 
-    /// Makes the set of what is in both.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         self.not().or(&other.not()).not()
     }
 
-    /// Reads an address, or a network whose other bits do not matter: `10.0.0.0/8`, `fe80::/10`, `192.0.2.1-192.0.2.9`.
+    /// Reads an address, a network with any host bits, or a range: `10.0.0.0/8`, `fe80::/10`, `192.0.2.1-192.0.2.9`.
     pub fn addresses(text: &str) -> Option<Self> {
         if let Some((first, last)) = text.split_once('-') {
             let (first, last) = (mapped(first.trim())?, mapped(last.trim())?);
@@ -98,7 +97,7 @@ impl Ranges {
         let is_ipv4 = !address.contains(':');
         let whole = if is_ipv4 { 32 } else { 128 };
         let length = match length {
-            // A mask in dots, as old rules have it.
+            // A dotted mask, as in old rules.
             Some(mask) if is_ipv4 && mask.contains('.') => {
                 let mask = u32::from(mask.parse::<std::net::Ipv4Addr>().ok()?);
                 let length = mask.leading_ones();
@@ -130,7 +129,7 @@ impl Ranges {
     }
 }
 
-/// That address as one of IPv6.
+/// Returns that address mapped into IPv6.
 fn mapped(text: &str) -> Option<u128> {
     Some(match text.parse().ok()? {
         std::net::IpAddr::V4(address) => MAPPED | u128::from(u32::from(address)),

@@ -1,45 +1,45 @@
-//! Counts how often rules fit within a time: `detection_filter` and `threshold`.
+//! Counts how often rules match within a time: `detection_filter` and `threshold`.
 
 use crate::rule::{Rate, RateKind};
 use std::ops::Range;
 use taut_sys::HashKey;
 
-/// What a rate has to say about a match.
+/// The effect of a rate on a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rated {
-    /// It counts, and is written down.
+    /// The match counts and is logged.
     Counts,
-    /// It counts, and is not written down.
+    /// The match counts and is not logged.
     Silent,
-    /// It does not count yet.
+    /// The match does not count yet.
     NotYet,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     key: u128,
-    /// Rule, counted from 1; 0: free.
+    /// Number of the rule, counted from 1; 0 if the entry is free.
     rule: u32,
     count: u32,
     began_s: u32,
     seconds: u32,
 }
 
-/// Counters of one worker: a fixed number of them, in which the oldest of a few neighbours makes room. Workers count for
-/// themselves.
+/// The counters of one worker, in a table of fixed size. A new counter replaces the oldest one among a few neighbours.
+/// Workers do not share counters.
 #[derive(Debug)]
 pub struct Rates {
     slots: Box<[Slot]>,
     hash_key: HashKey,
-    /// Times that a counter was given away before its time was over.
+    /// Number of counters that were replaced before their time was over.
     pub forgotten: u64,
 }
 
-/// Places that a counter can be at.
+/// Number of entries in which a counter can be.
 const WAYS: usize = 8;
 
 impl Rates {
-    /// Makes room for that many counters, rounded up to a power of two.
+    /// Creates a table for that many counters, rounded up to a power of two.
     pub fn new(counters: usize) -> Self {
         Self {
             slots: vec![Slot::default(); counters.next_power_of_two().max(WAYS)].into(),
@@ -48,7 +48,7 @@ impl Rates {
         }
     }
 
-    /// Forgets all.
+    /// Clears all counters.
     pub fn clear(&mut self) {
         self.slots.fill(Slot::default());
     }
@@ -107,7 +107,7 @@ impl Rates {
     }
 }
 
-/// Whether a count is `first`, or that times a power of `multiplier`.
+/// Returns true if a count is `first`, or `first` times a power of `multiplier`.
 fn is_step(first: u32, multiplier: u32, count: u32) -> bool {
     let mut step = first.max(1);
     while step < count {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_backs_off_is_written_down_each_time_that_it_fits_so_many_times_as_often() {
+    fn a_backoff_rule_alerts_after_exponentially_growing_counts() {
         let kind = RateKind::Backoff { multiplier: 3 };
         let rate = Rate {
             seconds: u32::MAX,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_share_places_in_one_table_do_not_in_another() {
+    fn senders_that_collide_in_one_table_do_not_in_another() {
         let (one, other) = (Rates::new(1 << 13), Rates::new(1 << 13));
         let meets = |rates: &Rates, sender| rates.ways_of(1, sender) == rates.ways_of(1, 0);
         let chosen: Vec<u128> = (1..100_000).filter(|sender| meets(&one, *sender)).collect();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_senders_take_no_more_memory_and_are_told_apart_as_long_as_there_is_room() {
+    fn a_million_senders_need_no_more_memory_than_the_table() {
         let mut rates = Rates::new(1024);
         for key in 0..1_000_000 {
             assert_eq!(

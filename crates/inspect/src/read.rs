@@ -1,4 +1,5 @@
-//! What the options of rules mean. A rule of which a part is not understood is not loaded, unless this is asked for.
+//! The interpretation of options of rules. A rule with an unsupported part is not loaded, unless lenient reading is
+//! requested.
 
 use crate::anomaly::{self, Anomaly};
 use crate::buffer::{Application, Buffer};
@@ -17,7 +18,7 @@ use crate::variables::Variables;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// How a file spells what both languages can say.
+/// The syntax of a rule file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Snort 3: `http_uri; content:"x",nocase;`.
@@ -26,43 +27,44 @@ pub enum Dialect {
     Suricata,
 }
 
-/// How rules are read.
+/// The settings for reading rules.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Names and what they stand for.
+    /// Variables for addresses and ports.
     pub variables: Variables,
-    /// Language; by default what the file looks like.
+    /// Syntax; by default that of most rules in the file.
     pub dialect: Option<Dialect>,
     /// Whether rules that are commented out are read, too.
     pub with_disabled: bool,
-    /// Whether a rule is loaded without what of it is not understood.
+    /// Whether a rule is loaded without its unsupported parts.
     pub is_lenient: bool,
 }
 
-/// What came of rule files.
+/// The result of reading rule files.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// Rules that can be asked.
+    /// Rules that can be evaluated.
     pub rules: Vec<Rule>,
-    /// Names of bits of flows.
+    /// Names of flow bits.
     pub names: Names,
-    /// What is wrong, with the number of the file: the first [`MOST_MISTAKES`] of them.
+    /// Errors, each with the number of the file: the first [`MOST_MISTAKES`].
     pub mistakes: Vec<(usize, Mistake)>,
-    /// Rules that were left out as something in them is wrong.
+    /// Number of rules that were skipped because of an error.
     pub mistaken: usize,
-    /// Rules that were not loaded, or only in part, by the option that was not understood: each with its number of rules.
+    /// Rules that were not loaded, or only in part, by the unsupported option: each with the identifiers of the rules.
     pub not_understood: BTreeMap<String, Vec<u32>>,
-    /// Rules that were not loaded as a part of them was not understood.
+    /// Number of rules that were not loaded because of an unsupported part.
     pub left_out: usize,
-    /// Rules that were loaded without a part that was not understood.
+    /// Number of rules that were loaded without an unsupported part.
     pub in_part: usize,
-    /// Rules that were left out as one of the same number and group has come before, of the same or a later revision.
+    /// Number of rules that were skipped because an earlier one has the same identifier and generator, and the same or
+    /// a later revision.
     pub doubled: usize,
     files: usize,
     known: HashMap<(u32, u32), usize>,
 }
 
-/// Names of bits of flows, by number.
+/// The names of flow bits, by number.
 #[derive(Debug, Default, Clone)]
 pub struct Names {
     numbers: HashMap<String, u16>,
@@ -76,31 +78,31 @@ impl Names {
         Some(*self.numbers.entry(name.to_string()).or_insert(next))
     }
 
-    /// Number of names.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 }
 
-/// Mistakes whose places are kept; those beyond are counted.
+/// Maximum number of errors that are stored; further ones are only counted.
 pub const MOST_MISTAKES: usize = 10_000;
-/// Rules at most; what comes behind is a mistake.
+/// Maximum number of rules; any further rule is an error.
 const MOST_RULES: usize = 200_000;
-/// Time that a bit of a host is set for where a rule does not say, as in Suricata, and the longest one: a year.
+/// Default time in seconds that a bit of a host is set for, as in Suricata, and the maximum: a year.
 const HOST_BIT_SECONDS: u32 = 30;
 const MOST_BIT_SECONDS: u32 = 365 * 86_400;
-/// The same time for `hostbits`.
+/// Default time in seconds for `hostbits`.
 const ONE_HOST_SECONDS: u32 = 300;
-/// Steps of a rule at most.
+/// Maximum number of steps of a rule.
 const MOST_STEPS: usize = 64;
 
 impl Reading {
-    /// Reads a file of rules, after those that were read before.
+    /// Reads a file of rules, in addition to those that were read before.
     pub fn read(&mut self, text: &str, options: &Options) {
         let file = self.files;
         self.files += 1;
@@ -165,7 +167,7 @@ impl Reading {
     }
 }
 
-/// The text with rules that are commented out put in.
+/// Returns the text with commented-out rules enabled.
 fn with_disabled(text: &str) -> String {
     let mut all = String::with_capacity(text.len());
     for line in text.lines() {
@@ -178,7 +180,7 @@ fn with_disabled(text: &str) -> String {
     all
 }
 
-/// The language that more rules are in, so that a mistyped one does not change what the others mean.
+/// Returns the syntax of the majority of the rules, so that a mistyped one does not change the meaning of the others.
 fn looks_like(rules: &[Joined]) -> Dialect {
     let (mut snort, mut suricata) = (0, 0);
     for rule in rules.iter().filter_map(|rule| split(rule).ok()) {
@@ -199,7 +201,7 @@ fn looks_like(rules: &[Joined]) -> Dialect {
     }
 }
 
-/// Whether it is in the language of Snort 3: only that has commas behind contents, services and headers of one word.
+/// Returns true for the syntax of Snort 3: only that has commas after contents, services, and headers of one word.
 fn is_of_snort(rule: &Written<'_>) -> bool {
     rule.header.len() == 2
         || rule
@@ -230,19 +232,19 @@ struct Reader<'a> {
     names: &'a mut Names,
     dialect: Dialect,
     variables: &'a Variables,
-    /// Buffer that contents are in from here on.
+    /// Buffer that the next contents are in.
     buffer: Buffer,
-    /// Changes to it, and the number of its instance.
+    /// Transforms of the buffer, and the number of its instance.
     transforms: Vec<Transform>,
     instance: u8,
-    /// Moment at which the rule wants to be asked.
+    /// Hook at which the rule is to be evaluated.
     hook: Option<String>,
-    /// Variables of byte_extract and byte_math.
+    /// Names of the variables of byte_extract and byte_math.
     variable_names: Vec<String>,
     not_understood: Vec<String>,
-    /// The header of the rule has `=>`: the rule is about a request and its response.
+    /// Whether the header of the rule has `=>`: the rule is about a request and its response.
     is_of_transactions: bool,
-    /// The message whose buffer is meant, where a rule with `=>` says so: `true` for the request.
+    /// Message of the selected buffer in a rule with `=>`, if it is given: `true` for the request.
     side: Option<bool>,
 }
 
@@ -263,7 +265,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether options of that name are read, with some value at least.
+    /// Returns true if options of that name are supported, with at least one value.
     fn knows(&self, name: &str) -> bool {
         let mut names = Names::default();
         let mut other = Reader::new(&mut names, self.dialect, self.variables);
@@ -317,13 +319,13 @@ impl<'a> Reader<'a> {
         self.finished(rule)
     }
 
-    /// The rule, once all of its options have been read.
+    /// Returns the rule, once all of its options have been read.
     fn finished(&mut self, mut rule: Rule) -> Placed<Rule> {
         if rule.steps.len() > MOST_STEPS {
             return Err((0, format!("more than {MOST_STEPS} tests of contents")));
         }
         if self.dialect == Dialect::Suricata {
-            // Tests of a buffer belong together, wherever they stand.
+            // Tests of one buffer become adjacent, wherever they are in the rule.
             let first_beside = |step| rule.steps.iter().position(|it| it.is_beside(step));
             let order: Vec<_> = rule.steps.iter().map(first_beside).collect();
             let mut placed: Vec<_> = order.into_iter().zip(rule.steps).collect();
@@ -381,7 +383,7 @@ impl<'a> Reader<'a> {
         rule.both_ways = match way.text {
             "->" => false,
             "<>" => true,
-            // Each half of it has its own direction.
+            // Each half of the rule has its own direction.
             "=>" => false,
             other => return Err((way.at, format!("{other:?}: want ->, <> or =>"))),
         };
@@ -412,7 +414,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads the protocol of a header, with a hook behind it, if there is one.
+    /// Reads the protocol of a header, with an optional hook after it.
     fn protocol(&mut self, text: &str, rule: &mut Rule) -> Result<(), String> {
         let text = text.to_ascii_lowercase();
         let (name, hook) = match text.split_once(':') {
@@ -477,7 +479,7 @@ impl<'a> Reader<'a> {
             self.transforms.push(transform);
             return Ok(());
         }
-        // Snort writes their values in another way.
+        // Snort has another syntax for their values.
         if self.dialect == Dialect::Suricata
             && let Some(steps) = keywords::steps_of(option.name, value)?
         {
@@ -520,7 +522,7 @@ impl<'a> Reader<'a> {
                         .push((key.to_string(), value.trim().to_string()));
                 }
             }
-            // What only says more to people, or to a detector how to look faster.
+            // These options are information for users, or hints for the speed of a detector.
             "target" | "rem" | "enable" | "prefilter" | "rawbytes" | "logto" => {}
             "requires" => {
                 if let Some(what) = unmet(value, |name| self.knows(name))? {
@@ -675,7 +677,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Contents from here on are in that buffer; in the older spelling the content before is.
+    /// Selects the buffer for the next contents; in the older syntax, for the content before.
     fn select(&mut self, buffer: Buffer, name: &str, rule: &mut Rule) -> Read<()> {
         let is_modifier = self.dialect == Dialect::Suricata && MODIFIERS.contains(&name);
         if is_modifier {
@@ -683,7 +685,7 @@ impl<'a> Reader<'a> {
             let Some(last) = rule.steps.iter().rposition(is_content) else {
                 return wrong("there is no content in front of it");
             };
-            // What was asked meanwhile of what follows the content goes with it.
+            // Tests after the content that depend on it move to the same buffer.
             let before = std::mem::replace(&mut rule.steps[last].buffer, buffer);
             for step in &mut rule.steps[last + 1..] {
                 let follows = step.test.is_relative() && !is_sought(&step.test);
@@ -695,7 +697,7 @@ impl<'a> Reader<'a> {
         }
         (self.buffer, self.side) = (buffer, None);
         self.transforms.clear();
-        // Selected once more, another instance may fit.
+        // A repeated selection allows another instance to match.
         let of_it = rule.steps.iter().filter(|step| step.buffer == buffer);
         let last = of_it.map(|step| step.instance).max();
         self.instance = match last {
@@ -708,7 +710,7 @@ impl<'a> Reader<'a> {
     fn push(&self, test: Test, rule: &mut Rule) {
         let (mut buffer, mut transforms) = (self.buffer, self.transforms.clone());
         let mut instance = self.instance;
-        // Where no buffer was selected, what counts from the last match goes by the buffer of that.
+        // Without a selected buffer, a test relative to the last match applies to the buffer of that match.
         if self.dialect == Dialect::Suricata && buffer == Buffer::Payload && test.is_relative() {
             let last = rule.steps.iter().rev().find(|step| is_sought(&step.test));
             if let Some(last) = last {
@@ -724,7 +726,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Asks for the selected buffer not to be there.
+    /// Adds a test for the absence of the selected buffer.
     fn absent(&self, value: &str, rule: &mut Rule) -> Read<()> {
         if self.dialect != Dialect::Suricata {
             return Err(Refusal::NotUnderstood);
@@ -744,7 +746,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Changes to a buffer, which are those of the selected one.
+    /// Returns the transforms of a buffer, which are those of the selected one.
     fn transforms_of(&self, buffer: Buffer) -> Vec<Transform> {
         match buffer == self.buffer {
             true => self.transforms.clone(),
@@ -752,7 +754,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The number of the instance of a buffer, which is that of the selected one.
+    /// Returns the number of the instance of a buffer, which is that of the selected one.
     fn instance_of(&self, buffer: Buffer) -> u8 {
         match buffer == self.buffer {
             true => self.instance,
@@ -803,7 +805,7 @@ impl<'a> Reader<'a> {
         let Some(inner) = in_quotes.or(Some(quoted).filter(|it| it.starts_with('/'))) else {
             return wrong("want an expression in quotes, such as \"/a+/i\"");
         };
-        // Other delimiters follow an `m`, as in Perl.
+        // An `m` may precede other delimiters, as in Perl.
         let (delimiter, body) = match inner.strip_prefix('m') {
             Some(rest) => (
                 rest.chars().next().unwrap_or('/'),
@@ -846,7 +848,7 @@ impl<'a> Reader<'a> {
                 _ => return wrong(format!("no flag {letter:?}")),
             }
         }
-        // In rule files a quote, a semicolon and a colon may be escaped that need not be.
+        // Rule files may escape a quote, a semicolon or a colon unnecessarily.
         let expression = expression.replace("\\\"", "\"").replace("\\;", ";");
         let regex = Regex::new(&expression, flags).or_else(wrong)?;
         rule.steps.push(Step {
@@ -862,8 +864,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Services of Snort 3: a flow that an inspector knows for one of them need not be on the ports of the header. Those that have no
-    /// inspector are known by their ports only.
+    /// Reads services of Snort 3: flows that an inspector identifies as one of them match on any port. Services without
+    /// an inspector are identified by their ports only.
     fn services(&mut self, value: &str, rule: &mut Rule) {
         for service in value.split(',') {
             rule.services.extend(match service.trim() {
@@ -884,7 +886,7 @@ impl<'a> Reader<'a> {
                 "to_client" | "from_server" => rule.flow.to_server = Some(false),
                 "established" => rule.flow.established = Some(true),
                 "not_established" => rule.flow.established = Some(false),
-                // It is asked of a packet by itself.
+                // The rule is evaluated on each packet alone.
                 "no_stream" => rule.is_positional = true,
                 "only_stream" => rule.flow.only_stream = true,
                 "stateless" | "no_frag" => {}
@@ -907,7 +909,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let names = parts.next().unwrap_or_default();
-        // Snort 2 has a group behind the name.
+        // Snort 2 has a group after the name.
         let names = names.split(',').next().unwrap_or_default().trim();
         if names.is_empty() {
             return wrong("want the name of a bit");
@@ -937,7 +939,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads `flow.pkts` or `flow.bytes`: whose, and how many.
+    /// Reads `flow.pkts` or `flow.bytes`: the ends and the number.
     fn flow_size(&self, name: &str, value: &str, rule: &mut Rule) -> Read<()> {
         let (ends, count) = value.split_once(',').unwrap_or((value, ""));
         let ends = match ends.trim() {
@@ -957,7 +959,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads `vlan.id`: a number, and of which tags.
+    /// Reads `vlan.id`: a number, and the tags it applies to.
     fn vlan_id(&self, value: &str, rule: &mut Rule) -> Read<()> {
         let (id, of) = value.split_once(',').unwrap_or((value, "any"));
         let of = match of.trim() {
@@ -979,7 +981,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads `hostbits`, which names one end and no time.
+    /// Reads `hostbits`, which contains one end and no time.
     fn bits_of_one_host(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let track = match parts.get(2).copied() {
@@ -1030,7 +1032,7 @@ impl<'a> Reader<'a> {
                 "expire {seconds}: want 1 to {MOST_BIT_SECONDS} seconds"
             ));
         }
-        // Bits of flows may have the same names.
+        // Flow bits may have the same names.
         let Some(bit) = self.names.number(&format!("host {name}")) else {
             return wrong("too many names of bits in all");
         };
@@ -1050,7 +1052,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A comparison with a number that is `most` at most.
     /// Reads `stream_size`.
     fn stream_size(&self, value: &str) -> Read<HeaderTest> {
         let [ends, how, bytes] = parts(value)[..] else {
@@ -1103,7 +1104,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// As [`Reader::field`], with `none` bytes where it says 0.
+    /// Reads a field as [`Reader::field`] does, with `none` bytes if the text is 0.
     fn field_or(&self, bytes: &str, none: i64, offset: &str) -> Read<Field> {
         if self.number_or_name(bytes)? != Number::Is(0) {
             return self.field(bytes, offset);
@@ -1131,7 +1132,7 @@ impl<'a> Reader<'a> {
             _ => return wrong(format!("{operator:?}: want <, >, =, <=, >=, & or ^")),
         };
         let mut field = if more.iter().any(|part| part.starts_with("string")) {
-            // As many digits as there are.
+            // The field has as many digits as there are.
             self.field_or(bytes, LONGEST_NUMBER, offset)?
         } else {
             self.field(bytes, offset)?
@@ -1263,14 +1264,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// VLAN tags that Suricata knows of a frame; those with more than [`MOST_VLANS`] are not looked into here.
+/// Maximum number of VLAN tags in Suricata; rules about frames with more than [`MOST_VLANS`] are not supported here.
 const MOST_LAYERS: i64 = 3;
-/// Most bytes that `base64_decode` decodes.
+/// Maximum number of bytes that `base64_decode` decodes.
 const BASE64_BYTES: usize = 1024;
-/// Digits of the longest number of 64 bits.
+/// Number of digits of the longest 64-bit number.
 const LONGEST_NUMBER: i64 = 20;
 
-/// Checks that nothing else is asked of a buffer that must not be there, and something of one that may be there.
+/// Checks that a buffer that must be absent has no other test, and that one that may be absent has one.
 fn check_absences(steps: &[Step]) -> Result<(), String> {
     for (place, step) in steps.iter().enumerate() {
         let Test::Absent { or_else } = step.test else {
@@ -1287,7 +1288,7 @@ fn check_absences(steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-/// How often buffers of a rule are changed or decoded.
+/// Returns how many buffers of a rule are transformed or decoded.
 fn changed_of(steps: &[Step]) -> usize {
     let mut before = None;
     let mut changed = 0;
@@ -1300,12 +1301,12 @@ fn changed_of(steps: &[Step]) -> usize {
     changed
 }
 
-/// Whether a test looks for something, from whose place others may count.
+/// Returns true if a test searches for something, so that later positions can be relative to it.
 fn is_sought(test: &Test) -> bool {
     matches!(test, Test::Content(_) | Test::Regex { .. })
 }
 
-/// Reads which message of a rule with `=>` a buffer belongs to: `true` for the request.
+/// Reads the message that a buffer belongs to in a rule with `=>`: `true` for the request.
 fn side_of(value: &str) -> Option<bool> {
     match value.trim() {
         "to_server" => Some(true),
@@ -1314,11 +1315,11 @@ fn side_of(value: &str) -> Option<bool> {
     }
 }
 
-/// Splits a rule about a request and its response: it keeps what it asks of the request, and the rule that is returned has what it asks of
-/// the response. `sides` says of which message each test is, where the rule says so.
+/// Splits a rule about a request and its response: it keeps the tests of the request, and the returned rule has those
+/// of the response. `sides` contains the message of each test, if the rule gives it.
 ///
 /// # Errors
-/// The reason why the rule is not understood.
+/// Returns the reason why the rule is not supported.
 fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<Rule, String> {
     if !rule.applications.contains(&Application::Http) {
         return Err("of another protocol than HTTP/1".to_string());
@@ -1343,7 +1344,7 @@ fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<Rule, String
     if of_request.is_empty() || of_response.is_empty() {
         return Err("without buffers of both messages".to_string());
     }
-    // Frames of HTTP/2 do not say here which request they answer.
+    // Frames of HTTP/2 are not matched with the request that they answer.
     rule.applications = vec![Application::Http];
     rule.flow.to_server = Some(true);
     let mut response = rule.clone();
@@ -1353,7 +1354,7 @@ fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<Rule, String
     Ok(response)
 }
 
-/// Limits the protocols of a rule to those that have all of its buffers; says why it can never fit, if so.
+/// Limits the protocols of a rule to those that have all of its buffers; returns the reason if it can never match.
 fn never_fits(rule: &mut Rule) -> Option<String> {
     for step in &rule.steps {
         let of = step.buffer.applications();
@@ -1394,14 +1395,14 @@ fn never_fits(rule: &mut Rule) -> Option<String> {
     if known.any(|it| Some(it) != first) {
         return Some("buffers of the other direction".to_string());
     }
-    // Where a buffer is not there it does not say by itself which direction is meant.
+    // An absent buffer does not determine the direction.
     if rule.steps.iter().any(Step::is_absence) {
         rule.flow.to_server = first;
     }
     None
 }
 
-/// What a protocol in a header means: what is in IP, and protocols above of which the flow is one.
+/// Returns the protocol of IP and the protocols above layer 4 for a name in a header.
 fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     Some(match name {
         "ip" | "ipv4" | "ip4" | "ipv6" | "ip6" => (Protocol::Ip, Vec::new()),
@@ -1414,7 +1415,7 @@ fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     })
 }
 
-/// What a protocol above layer 4 is here.
+/// Returns the protocols here for the name of a protocol above layer 4.
 fn applications_of(name: &str) -> Option<Vec<Application>> {
     Some(match name {
         "http" => vec![Application::Http, Application::Http2],
@@ -1425,7 +1426,7 @@ fn applications_of(name: &str) -> Option<Vec<Application>> {
     })
 }
 
-/// Moments of messages at which rules are asked here, too, and whether these go to the server.
+/// Hooks that are supported, and whether their messages go to the server.
 const HOOKS: [(Application, &str, bool); 11] = [
     (Application::Http, "request_line", true),
     (Application::Http, "request_headers", true),
@@ -1492,7 +1493,7 @@ fn base64(value: &str) -> Read<Test> {
     })
 }
 
-/// Reads `entropy`: of which bytes, and a comparison with bits for each of them.
+/// Reads `entropy`: the range of bytes, and a comparison with bits per byte.
 fn entropy(value: &str) -> Read<Test> {
     let (mut offset, mut bytes, mut within) = (0, 0, None);
     for part in parts(value) {
@@ -1517,7 +1518,7 @@ fn entropy(value: &str) -> Read<Test> {
     })
 }
 
-/// A comparison with a number that need not be whole: `4.5`, `>4`, `<=4`, `!=4`, `4-5` (between) and `!4-5`.
+/// Reads a comparison with a decimal number: `4.5`, `>4`, `<=4`, `!=4`, `4-5` (exclusive) and `!4-5`.
 fn measure(text: &str) -> Read<Measure> {
     let number = |text: &str| match text.trim().parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(number),
@@ -1564,7 +1565,7 @@ fn measure(text: &str) -> Read<Measure> {
     })
 }
 
-/// The header that an option selects, and what a packet that has it is.
+/// Returns the header that an option selects, and the tests for packets that have it.
 fn header_of(name: &str) -> Option<(Buffer, Vec<HeaderTest>)> {
     let version = |version| vec![HeaderTest::IpVersion(version)];
     let protocol = |number| vec![is_protocol(number)];
@@ -1579,7 +1580,7 @@ fn header_of(name: &str) -> Option<(Buffer, Vec<HeaderTest>)> {
     })
 }
 
-/// Asks for a protocol behind the IP header.
+/// Returns a test for the protocol after the IP header.
 fn is_protocol(number: u8) -> HeaderTest {
     HeaderTest::IpProtocol(Within {
         least: number.into(),
@@ -1588,7 +1589,7 @@ fn is_protocol(number: u8) -> HeaderTest {
     })
 }
 
-/// Reads the name of a change to a buffer, and what is said about it.
+/// Reads the name of a transform and its value.
 fn transform_of(name: &str, value: &str) -> Read<Option<Transform>> {
     match name {
         "xor" => {
@@ -1625,7 +1626,7 @@ fn from_base64(value: &str) -> Read<Transform> {
     Ok(Transform::DecodeBase64(how))
 }
 
-/// Asks for something odd about the packet.
+/// Returns a test for an anomaly of the packet.
 fn is_odd(anomaly: Anomaly, not: bool) -> HeaderTest {
     HeaderTest::Anomaly {
         bits: anomaly.bit(),
@@ -1633,7 +1634,7 @@ fn is_odd(anomaly: Anomaly, not: bool) -> HeaderTest {
     }
 }
 
-/// Asks for a checksum that is right or wrong, of packets that have it.
+/// Reads a test for a correct or wrong checksum, of packets that have it.
 fn checksum(version: u8, protocol: Option<u8>, value: &str, rule: &mut Rule) -> Read<()> {
     let not = match value.trim_matches('"') {
         "invalid" => false,
@@ -1650,7 +1651,7 @@ fn checksum(version: u8, protocol: Option<u8>, value: &str, rule: &mut Rule) -> 
     Ok(())
 }
 
-/// A rule that asks nothing.
+/// Returns a rule without tests.
 fn no_rule(action: Action, line: usize) -> Rule {
     Rule {
         action,
@@ -1688,7 +1689,7 @@ fn any_side() -> Side {
     }
 }
 
-/// Options that say more of the content before them.
+/// Options that refine the content before them.
 const MODIFIERS_OF_CONTENT: [&str; 8] = [
     "nocase",
     "depth",
@@ -1700,7 +1701,8 @@ const MODIFIERS_OF_CONTENT: [&str; 8] = [
     "endswith",
 ];
 
-/// Names of buffers that say where the content before them lies, in Suricata's older spelling; after all others contents are there.
+/// Names of buffers that apply to the content before them, in Suricata's older syntax; all others apply to the contents
+/// after them.
 const MODIFIERS: [&str; 14] = [
     "http_method",
     "http_uri",
@@ -1718,7 +1720,7 @@ const MODIFIERS: [&str; 14] = [
     "http_stat_msg",
 ];
 
-/// The buffer that an option selects, in any spelling.
+/// Returns the buffer that an option selects, in any syntax.
 fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
     let buffer = match name {
         "pkt_data" | "raw_data" => Buffer::Payload,
@@ -1815,7 +1817,7 @@ fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) 
         }
         "endswith" => content.at_end = true,
         "fast_pattern" => content.is_fast = true,
-        // They say which part of it is looked for first, which is no matter of what fits.
+        // They select the part that is searched first, which does not change the result.
         "fast_pattern_offset" | "fast_pattern_length" | "rawbytes" => {}
         _ => return wrong(format!("{name:?} is nothing that a content can have")),
     }
@@ -1829,7 +1831,7 @@ fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) 
     Ok(())
 }
 
-/// What is between quotes, for people.
+/// Returns the text between quotes, for users.
 fn text(value: &str) -> String {
     let inner = value
         .strip_prefix('"')
@@ -1847,7 +1849,7 @@ fn text(value: &str) -> String {
     text
 }
 
-/// The bytes of a content: text in which hexadecimal numbers stand between bars.
+/// Returns the bytes of a content: text with hexadecimal numbers between bars.
 fn bytes(quoted: &str) -> Read<Vec<u8>> {
     let Some(inner) = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
         return wrong("want bytes in quotes, such as \"GET |0d 0a|\"");
@@ -1899,14 +1901,14 @@ fn field_option(field: &mut Field, part: &str) -> Read<()> {
         "relative" => field.relative = true,
         "big" | "string" if part == "big" => field.form = Form::Big,
         "little" => field.form = Form::Little,
-        // Digits say by themselves what they are, until something else is said.
+        // Digits determine their base by a prefix, unless the rule gives one.
         "string" => field.form = text(0),
         "hex" => field.form = text(16),
         "dec" => field.form = text(10),
         "oct" => field.form = text(8),
         "string,hex" => field.form = text(16),
         "string,dec" => field.form = text(10),
-        // The byte order that DCE/RPC announces: little is what all but museums send.
+        // The byte order that DCE/RPC announces: practically all implementations send little-endian.
         "dce" => field.form = Form::Little,
         _ => match part.split_once(' ') {
             Some(("bitmask", mask)) => field.mask = signed(mask)? as u64,
@@ -1993,7 +1995,7 @@ fn ip_protocol(value: &str) -> Read<Within> {
 
 fn tcp_flags(value: &str) -> Read<Bits> {
     let (value, but) = value.split_once(',').unwrap_or((value, ""));
-    // In the order of the bits of the header; `C` and `E` used to be called 1 and 2.
+    // The order is that of the bits of the header; `C` and `E` are the former 1 and 2.
     let letters = |text: &str| text.replace(['1', 'c'], "C").replace(['2', 'e'], "E");
     let mut bits = bits(&letters(value).replace('0', ""), "FSRPAUEC")?;
     for letter in letters(but).trim().chars() {
@@ -2005,7 +2007,7 @@ fn tcp_flags(value: &str) -> Read<Bits> {
     Ok(bits)
 }
 
-/// Bits by their letters, the lowest first, with `+`, `*` or `!` in front or behind.
+/// Reads bits by their letters, the lowest first, with `+`, `*` or `!` before or after them.
 fn bits(value: &str, letters: &str) -> Read<Bits> {
     let mut is = Bits {
         bits: 0,
@@ -2046,7 +2048,7 @@ fn ip_option(value: &str) -> Read<Option<u8>> {
     }
 }
 
-/// Kinds of TLS messages by their bits ([`crate::evaluate::Packet::tls`]).
+/// Names of the kinds of TLS messages, by their bits ([`crate::evaluate::Packet::tls`]).
 pub const TLS_STATES: [&str; 5] = [
     "client_hello",
     "server_hello",

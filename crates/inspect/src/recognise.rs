@@ -1,25 +1,25 @@
-//! Finds out which protocol a stream is of, by the first bytes of its ends. An answer, once given, does not depend on how the bytes
-//! were cut: each protocol is asked in a fixed order, and as long as one does not know, those behind it wait.
+//! Recognises the protocol of a stream by the first bytes of its ends. A result does not depend on how the bytes were
+//! split: protocols are tested in a fixed order, and as long as one is undecided, those after it wait.
 
 use crate::buffer::Application;
 use crate::http::token::is_token;
 use crate::{dcerpc, http2, ike, mqtt, ntp, sip};
 
-/// The first bytes of an end that are looked at; an end that is not known by these is of no known protocol.
+/// Number of the first bytes of an end that are examined; an end that they do not identify has no known protocol.
 pub const MOST_BYTES: usize = 256;
 
-/// What is known of a stream's protocol.
+/// The result of the recognition of a stream's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The stream is of this protocol.
     Yes(Application),
-    /// The stream is of no protocol that is known by its first bytes.
+    /// The stream has no protocol that is recognised by its first bytes.
     No,
     /// Neither end has sent enough.
     More,
 }
 
-/// What the bytes of an end say about one protocol.
+/// The result of the test for one protocol on the bytes of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guess {
     Yes,
@@ -27,10 +27,10 @@ enum Guess {
     More,
 }
 
-/// A test of the first bytes of an end, which gets whether they go to the server.
+/// A test of the first bytes of an end; its first argument is true if they go to the server.
 type Test = fn(bool, &[u8]) -> Guess;
 
-/// The protocols that are known by first bytes, in the order in which they are asked: what is surest first.
+/// The protocols that are recognised by first bytes, in the order of the tests: the most reliable ones come first.
 const PROTOCOLS: [(Application, Test); 10] = [
     (Application::Tls, tls),
     (Application::Ssh, ssh),
@@ -48,15 +48,15 @@ const PROTOCOLS: [(Application, Test); 10] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recognition {
     answer: Option<Answer>,
-    /// The ends that are known not to tell, to the server first.
+    /// Ends that are known not to identify the protocol, to the server first.
     is_silent: [bool; 2],
-    /// The protocol that the ports stand for, which is taken where no end tells.
+    /// Protocol of the ports, which is the result if no end identifies another.
     by_port: Option<Application>,
     is_at_limit: bool,
 }
 
 impl Recognition {
-    /// Begins with a stream, whose ports stand for a protocol or for none.
+    /// Begins a stream whose ports stand for a protocol or for none.
     pub fn new(by_port: Option<Application>) -> Self {
         Self {
             by_port,
@@ -64,14 +64,14 @@ impl Recognition {
         }
     }
 
-    /// Forgets both ends, for another stream between the same ports.
+    /// Clears both ends, for another stream between the same ports.
     pub fn restart(&mut self) {
         *self = Self::new(self.by_port);
     }
 
-    /// Looks at all bytes of an end so far, from its first; those behind [`MOST_BYTES`] are not needed.
+    /// Examines all bytes of an end so far, from its first; those after [`MOST_BYTES`] are not needed.
     ///
-    /// Once an answer other than [`Answer::More`] was given, it stays, whatever either end sends.
+    /// A result other than [`Answer::More`] is final, whatever either end sends.
     pub fn push(&mut self, to_server: bool, first: &[u8]) -> Answer {
         if let Some(answer) = self.answer {
             return answer;
@@ -100,23 +100,23 @@ impl Recognition {
         answer
     }
 
-    /// Says whether the stream is of no protocol that is known by its first bytes.
+    /// Returns true if the stream has no protocol that is recognised by its first bytes.
     pub fn has_failed(&self) -> bool {
         self.answer == Some(Answer::No)
     }
 
-    /// Says whether an end is unknown because [`MOST_BYTES`] were not enough to know it.
+    /// Returns true if an end is unknown because [`MOST_BYTES`] were not enough.
     pub fn is_at_limit(&self) -> bool {
         self.is_at_limit
     }
 
-    /// Says whether this end may still tell: only then its first bytes are worth keeping.
+    /// Returns true if this end may still identify the protocol: only then its first bytes have to be stored.
     pub fn needs(&self, to_server: bool) -> bool {
         self.answer.is_none() && !self.is_silent[usize::from(!to_server)]
     }
 }
 
-/// What the first bytes of one end say.
+/// Returns the result of the first bytes of one end.
 fn of_end(to_server: bool, first: &[u8]) -> Answer {
     let first = &first[..first.len().min(MOST_BYTES)];
     for (application, test) in PROTOCOLS {
@@ -129,7 +129,7 @@ fn of_end(to_server: bool, first: &[u8]) -> Answer {
     Answer::No
 }
 
-/// Whether the bytes begin with that word, in any case of its letters.
+/// Tests whether the bytes begin with that word, in any case of its letters.
 fn begins(bytes: &[u8], word: &[u8]) -> Guess {
     let len = bytes.len().min(word.len());
     match bytes[..len].eq_ignore_ascii_case(&word[..len]) {
@@ -139,7 +139,7 @@ fn begins(bytes: &[u8], word: &[u8]) -> Guess {
     }
 }
 
-/// Whether the bytes begin with one of these words.
+/// Tests whether the bytes begin with one of these words.
 fn begins_any(bytes: &[u8], words: &[&[u8]]) -> Guess {
     let mut all = Guess::No;
     for word in words {
@@ -152,12 +152,12 @@ fn begins_any(bytes: &[u8], words: &[&[u8]]) -> Guess {
     all
 }
 
-/// A record of a handshake (RFC 8446 section 5.1), or a hello in the form of SSLv2 (RFC 5246 appendix E.2).
+/// Tests for a handshake record (RFC 8446 section 5.1), or a hello in the form of SSLv2 (RFC 5246 appendix E.2).
 fn tls(to_server: bool, bytes: &[u8]) -> Guess {
     match *bytes {
         [22, 3, _, ..] => Guess::Yes,
         [] | [22] | [22, 3] => Guess::More,
-        // Length with its highest bit set, type 1, and a version.
+        // A length with its highest bit set, type 1, and a version.
         [high, _, 1, 3, ..] | [high, _, 1, 0, 2, ..] if to_server && high & 0x80 != 0 => Guess::Yes,
         [high] | [high, _] | [high, _, 1] | [high, _, 1, 0] if to_server && high & 0x80 != 0 => {
             Guess::More
@@ -166,7 +166,7 @@ fn tls(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// The line with the version (RFC 4253 section 4.2).
+/// Tests for the version line (RFC 4253 section 4.2).
 fn ssh(_: bool, bytes: &[u8]) -> Guess {
     match bytes.starts_with(&b"SSH-"[..bytes.len().min(4)]) {
         true if bytes.len() >= 4 => Guess::Yes,
@@ -175,7 +175,7 @@ fn ssh(_: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// A message of a NetBIOS session, or of direct TCP, with the mark of SMB.
+/// Tests for a message of a NetBIOS session, or of direct TCP, with the signature of SMB.
 fn smb(_: bool, bytes: &[u8]) -> Guess {
     match *bytes {
         [0, _, _, _, 0xfd..=0xff, b'S', b'M', b'B', ..] => Guess::Yes,
@@ -185,7 +185,7 @@ fn smb(_: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// The greeting of a client (RFC 5321 section 4.1.1.1).
+/// Tests for the greeting of a client (RFC 5321 section 4.1.1.1).
 fn smtp(to_server: bool, bytes: &[u8]) -> Guess {
     match to_server {
         true => begins_any(bytes, &[b"EHLO", b"HELO"]),
@@ -193,7 +193,7 @@ fn smtp(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// First commands of clients, and what many servers greet with.
+/// Tests for first commands of clients, and common greetings of servers.
 fn ftp(to_server: bool, bytes: &[u8]) -> Guess {
     const COMMANDS: [&[u8]; 5] = [b"USER ", b"PASS ", b"PORT ", b"FEAT", b"AUTH TLS"];
     match to_server {
@@ -202,7 +202,7 @@ fn ftp(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// The preface of a client that knows of HTTP/2 before (RFC 9113 section 3.4).
+/// Tests for the preface of a client with prior knowledge of HTTP/2 (RFC 9113 section 3.4).
 fn http2(to_server: bool, bytes: &[u8]) -> Guess {
     match to_server {
         true => begins(bytes, &http2::PREFACE[..16]),
@@ -210,7 +210,7 @@ fn http2(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// A message of DCE/RPC over TCP, by its header.
+/// Tests for a message of DCE/RPC over TCP, by its header.
 fn dcerpc(to_server: bool, bytes: &[u8]) -> Guess {
     if !to_server || !dcerpc::may_begin(bytes) {
         return Guess::No;
@@ -221,7 +221,7 @@ fn dcerpc(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// The packet of a client that connects, by the name of the protocol.
+/// Tests for the CONNECT packet of a client, by the protocol name.
 fn mqtt(to_server: bool, bytes: &[u8]) -> Guess {
     let [0x10, rest @ ..] = bytes else {
         return match to_server && bytes.is_empty() {
@@ -237,7 +237,7 @@ fn mqtt(to_server: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// A request with a target of SIP, or a response, behind empty lines.
+/// Tests for a request with a SIP target, or a response, after empty lines.
 fn sip(_: bool, bytes: &[u8]) -> Guess {
     const TARGETS: [&[u8]; 3] = [b"sip:", b"sips:", b"tel:"];
     let Some(begin) = bytes.iter().position(|byte| !b"\r\n".contains(byte)) else {
@@ -254,7 +254,8 @@ fn sip(_: bool, bytes: &[u8]) -> Guess {
     }
 }
 
-/// The protocol of a datagram between these ports that is known by its bytes: NTP and IKE at their ports, SIP at any.
+/// Returns the protocol of a datagram between these ports that is recognised by its bytes: NTP and IKE at their ports,
+/// SIP at any.
 pub fn of_datagram(to_server: bool, ports: [u16; 2], bytes: &[u8]) -> Option<Application> {
     let is_between = |port| ports.contains(&port);
     if is_between(ntp::PORT) && ntp::is_message(bytes) {
@@ -264,14 +265,15 @@ pub fn of_datagram(to_server: bool, ports: [u16; 2], bytes: &[u8]) -> Option<App
     if is_of_ike && ike::is_message(ports, bytes) {
         return Some(Application::Ike);
     }
-    // Most others are known by their first byte not to be of SIP.
+    // The first byte of most other datagrams excludes SIP.
     let may_be_sip = |first: &u8| first.is_ascii_alphabetic() || b"\r\n".contains(first);
     let first = &bytes[..bytes.len().min(MOST_BYTES)];
     let is_sip = bytes.first().is_some_and(may_be_sip) && sip(to_server, first) == Guess::Yes;
     is_sip.then_some(Application::Sip)
 }
 
-/// A request or response line as servers and clients take it: behind empty lines, with a method of any word, in any case.
+/// Tests for a request or response line as servers and clients accept it: after empty lines, with any word as method,
+/// in any case.
 fn http(_: bool, bytes: &[u8]) -> Guess {
     let begin = bytes.iter().position(|byte| !b"\r\n".contains(byte));
     let Some(line) = begin.map(|begin| &bytes[begin..]) else {
@@ -290,7 +292,7 @@ fn http(_: bool, bytes: &[u8]) -> Guess {
     if end >= 3 && line[..end].iter().all(u8::is_ascii_uppercase) {
         return Guess::Yes;
     }
-    // Other words begin what people write as well: the target or the version tells.
+    // Other words also begin ordinary text: the target or the version decides.
     let (rest, is_whole) = match line[end..].iter().position(|&byte| byte == b'\n') {
         Some(line_end) => (&line[end..end + line_end], true),
         None => (&line[end..], false),
@@ -310,7 +312,7 @@ fn http(_: bool, bytes: &[u8]) -> Guess {
 mod tests {
     use super::*;
 
-    /// First bytes of an end, and what they are.
+    /// Returns examples of first bytes of an end, with the expected results.
     fn examples() -> Vec<(bool, Vec<u8>, Answer)> {
         let yes = Answer::Yes;
         let long_lines = b"\r\n".repeat(MOST_BYTES / 2);
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_may_be_of_ntp_or_ike_at_their_ports() {
+    fn ntp_and_ike_datagrams_are_recognised_at_their_ports() {
         let ntp = [0x1b; 48];
         assert_eq!(of_datagram(true, [9, 123], &ntp), Some(Application::Ntp));
         assert_eq!(of_datagram(false, [123, 9], &ntp), Some(Application::Ntp));

@@ -1,13 +1,14 @@
-//! The record of one message: the buffers and numbers that a parser found in it. Its memory is bounded, and allocated when first written.
+//! The record of one message: the buffers and numbers that a parser found in it. Its memory is bounded, and allocated
+//! at the first write.
 //!
-//! Parsers of protocols fill records, rules ask them. A buffer may be there several times, such as the topics of one
+//! Protocol parsers fill records, and rules test them. A buffer may occur several times, such as the topics of one
 //! subscription; each is an instance of its own. A number is an instance of eight bytes, most significant byte first.
 
 use crate::buffer::{Buffer, BufferSet};
 
-/// The most bytes that a record keeps; what is beyond is cut off.
+/// Maximum number of bytes of a record; further bytes are truncated.
 pub const MOST_BYTES: usize = 24 * 1024;
-/// The most instances of buffers that a record keeps.
+/// Maximum number of instances of buffers of a record.
 pub const MOST_INSTANCES: usize = 512;
 
 /// The buffers and numbers of one message.
@@ -18,7 +19,7 @@ pub struct Record {
     is_cut: bool,
 }
 
-/// A place in the bytes of a record.
+/// A range in the bytes of a record.
 #[derive(Debug, Clone, Copy)]
 struct Instance {
     buffer: Buffer,
@@ -26,7 +27,7 @@ struct Instance {
     to: usize,
 }
 
-/// A point to which a record can be taken back.
+/// A point to which a record can be reset.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mark {
     bytes: usize,
@@ -34,7 +35,7 @@ pub struct Mark {
 }
 
 impl Record {
-    /// Empties it; its memory is kept.
+    /// Clears the record; its memory is kept.
     pub fn clear(&mut self) {
         self.take_back(Mark::default());
         self.is_cut = false;
@@ -55,7 +56,7 @@ impl Record {
         pieces.iter().for_each(|piece| self.extend(piece));
     }
 
-    /// Adds bytes to the instance that was added last.
+    /// Appends bytes to the last added instance.
     pub fn extend(&mut self, piece: &[u8]) {
         let room = MOST_BYTES - self.bytes.len();
         self.is_cut |= piece.len() > room;
@@ -71,7 +72,7 @@ impl Record {
         self.put(buffer, &[&number.to_be_bytes()]);
     }
 
-    /// Returns the point up to which it is filled.
+    /// Returns the current end of the record.
     pub fn mark(&self) -> Mark {
         Mark {
             bytes: self.bytes.len(),
@@ -79,18 +80,18 @@ impl Record {
         }
     }
 
-    /// Takes out what was added behind that point.
+    /// Removes everything that was added after that point.
     pub fn take_back(&mut self, to: Mark) {
         self.bytes.truncate(to.bytes);
         self.instances.truncate(to.instances);
     }
 
-    /// Says whether something did not fit into it.
+    /// Returns true if something did not fit.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the buffers that are in it.
+    /// Returns the buffers in the record.
     pub fn has(&self) -> BufferSet {
         self.instances.iter().map(|it| it.buffer).collect()
     }
@@ -100,7 +101,8 @@ impl Record {
         self.buffer_from(buffer, 0).map(|(bytes, _)| bytes)
     }
 
-    /// Returns the first instance of a buffer at or behind that place, and the place behind it: 0 is the first place.
+    /// Returns the first instance of a buffer at or after that position, and the position after it: 0 is the first
+    /// position.
     pub fn buffer_from(&self, buffer: Buffer, place: usize) -> Option<(&[u8], usize)> {
         let mut rest = self.instances.iter().enumerate().skip(place);
         let (at, found) = rest.find(|(_, it)| it.buffer == buffer)?;
@@ -117,13 +119,13 @@ impl Record {
         })
     }
 
-    /// Returns the first number of that kind.
+    /// Returns the first number in that buffer.
     pub fn number(&self, buffer: Buffer) -> Option<u64> {
         number_of(self.buffer(buffer)?)
     }
 }
 
-/// Returns the number that an instance holds.
+/// Returns the number in an instance.
 pub fn number_of(instance: &[u8]) -> Option<u64> {
     instance.try_into().ok().map(u64::from_be_bytes)
 }
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_mark_is_taken_back() {
+    fn buffers_after_a_mark_are_rolled_back() {
         let mut record = Record::default();
         record.put(Buffer::SipVia, &[b"one"]);
         let mark = record.mark();

@@ -1,19 +1,19 @@
-//! Reasons why a part of a rule is not read: it is wrong, or means what cannot be done here.
+//! Reasons why a part of a rule is not read: it is invalid, or taut does not support it.
 
-/// Reason why a rule is not loaded, or an option has no meaning here.
+/// The reason why a rule is not loaded, or why an option has no meaning here.
 pub(crate) enum Refusal {
-    /// It is wrong.
+    /// The text is invalid.
     Wrong(String),
-    /// It means something that cannot be done here.
+    /// Taut does not support the option.
     NotUnderstood,
-    /// The same, where the name of the option does not say what that is.
+    /// Taut does not support the value of the option; the text describes it.
     Unable(String),
-    /// It is an option that is not known.
+    /// The option is unknown.
     Unknown,
 }
 
 pub(crate) type Read<T> = Result<T, Refusal>;
-/// What was read, or a place in the text of the rule and what is wrong there.
+/// A result, or the position in the text of the rule and the error there.
 pub(crate) type Placed<T> = Result<T, (usize, String)>;
 
 pub(crate) fn unable<T>(what: impl Into<String>) -> Read<T> {

@@ -1,17 +1,17 @@
-//! The `requires` option: the version, features and keywords that a rule demands of the program that loads it.
+//! The `requires` option: the version, features and keywords that a rule requires of the program that loads it.
 
 use crate::number::number;
 use crate::refusal::{Read, wrong};
 
-/// Version of Suricata whose language is read.
+/// Version of Suricata whose rule language is supported.
 const VERSION: [u32; 3] = [8, 0, 6];
-/// Features of it that are here.
+/// Supported features of Suricata.
 const FEATURES: [&str; 1] = ["ja3"];
 
-/// Returns the first requirement that is not met; `knows` says of a keyword whether it is read.
+/// Returns the first requirement that is not met; `knows` returns true for supported keywords.
 ///
 /// # Errors
-/// When a version is none.
+/// Returns an error if a version is invalid.
 pub(crate) fn unmet(value: &str, knows: impl Fn(&str) -> bool) -> Read<Option<String>> {
     for part in value.split(',').map(str::trim) {
         let (kind, what) = part.split_once(' ').unwrap_or((part, ""));
@@ -28,7 +28,7 @@ pub(crate) fn unmet(value: &str, knows: impl Fn(&str) -> bool) -> Read<Option<St
     Ok(None)
 }
 
-/// Whether one of the ranges between bars has the version.
+/// Returns true if one of the ranges between bars contains the version.
 fn has_version(ranges: &str) -> Read<bool> {
     for range in ranges.split('|') {
         let mut is_in = true;

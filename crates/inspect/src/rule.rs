@@ -1,4 +1,4 @@
-//! What a rule asks, once it is read.
+//! The parsed form of a rule: its action, header, flow tests, buffer tests and metadata.
 
 use crate::buffer::{Application, Buffer};
 use crate::pattern::Regex;
@@ -6,21 +6,21 @@ use crate::ranges::Ranges;
 use crate::transform::Transform;
 use std::sync::Arc;
 
-/// What becomes of a packet that a rule fits.
+/// The action that a rule takes on a packet that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
-    /// The packet passes and no other rule is asked.
+    /// The packet passes and no other rule is evaluated.
     Pass,
-    /// It is dropped, and so is what follows in its flow.
+    /// The packet is dropped, and so are later packets of its flow.
     Drop,
-    /// It is dropped, and both sides are told.
+    /// The packet is dropped, and both ends are notified.
     Reject,
-    /// It passes and the match is written down.
+    /// The packet passes and the match is logged.
     Alert,
 }
 
 impl Action {
-    /// Returns its name in rules.
+    /// Returns the name of the action in rules.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -44,55 +44,56 @@ pub enum Protocol {
     Icmp,
 }
 
-/// A rule.
+/// A parsed rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// What becomes of what fits.
+    /// Action on packets that match.
     pub action: Action,
-    /// Protocol of its header.
+    /// Protocol in the header of the rule.
     pub protocol: Protocol,
-    /// Protocols above layer 4 of which its flow has to be one. Empty: any.
+    /// Protocols above layer 4, one of which the flow must have; an empty list stands for any.
     pub applications: Vec<Application>,
-    /// Protocols above layer 4 of which its flow must not be one, once it is known.
+    /// Protocols above layer 4 that the flow must not have, once its protocol is known.
     pub not_applications: Vec<Application>,
-    /// Protocols above layer 4 whose flows need not be on its ports.
+    /// Protocols above layer 4 whose flows match on any port.
     pub services: Vec<Application>,
     /// Addresses and ports of the sender.
     pub source: Side,
     /// Addresses and ports of the receiver.
     pub destination: Side,
-    /// Whether sender and receiver may be the other way round.
+    /// Whether the rule also matches with sender and receiver exchanged.
     pub both_ways: bool,
-    /// What it asks of the flow.
+    /// Test of the flow.
     pub flow: FlowTest,
-    /// What it asks of the headers.
+    /// Tests of the headers.
     pub headers: Vec<HeaderTest>,
-    /// What it asks of buffers, in order.
+    /// Tests of buffers, in order.
     pub steps: Vec<Step>,
-    /// Whether it says where in the payload something has to be, so that it is asked of a packet by itself; others are asked of what came
-    /// before in its stream, too.
+    /// Whether the rule fixes a position in the payload, so that it is evaluated on each packet alone. Other rules also
+    /// see the preceding bytes of the stream.
     pub is_positional: bool,
-    /// What it asks of the flow's bits and does to them.
+    /// Tests and changes of the flow's bits.
     pub bits: Vec<FlowBit>,
-    /// What it asks of the bits of hosts and does to them.
+    /// Tests and changes of the bits of hosts.
     pub host_bits: Vec<HostBit>,
-    /// Whether it only sets bits: no match is written down.
+    /// Whether the rule only sets bits, so that no match is logged.
     pub is_silent: bool,
-    /// Whether a match is written down although the rule lets pass.
+    /// Whether a match is logged although the action of the rule is to pass.
     pub is_told: bool,
-    /// Whether the rest of the flow passes without being looked at, unless the packet is dropped.
+    /// Whether the rest of the flow passes without inspection, unless the packet is dropped.
     pub bypasses: bool,
-    /// How often it has to fit, or is written down.
+    /// The rate at which the rule has to match, or at which matches are logged.
     pub rate: Option<Rate>,
-    /// The part of a rule with `=>` that the response has to fit. [`crate::compile::RuleSet`] makes a rule of its own of it.
+    /// The part of a rule with `=>` that the response has to match. [`crate::compile::RuleSet`] turns it into a rule of
+    /// its own.
     pub response: Option<Box<Rule>>,
     /// The numbers of the two halves of a rule with `=>`, where this rule is one of them.
     pub half: Option<Half>,
-    /// Who it is.
+    /// Identity, message and metadata of the rule.
     pub about: About,
 }
 
-/// One half of a rule about a request and its response: it counts once the other one has fitted as well.
+/// One half of a rule about a request and its response; it counts once the other half has matched too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Half {
     /// Number of this half.
@@ -104,16 +105,16 @@ pub struct Half {
 /// Addresses and ports of one side.
 #[derive(Debug, Clone)]
 pub struct Side {
-    /// Addresses, those of IPv4 mapped.
+    /// Addresses; IPv4 addresses are mapped into IPv6.
     pub addresses: Arc<Ranges>,
     /// Ports.
     pub ports: Arc<Ranges>,
 }
 
-/// What people read of a rule.
+/// The identity and the description of a rule, as users read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// Generator, 1 where it is not said.
+    /// Generator number (`gid`), 1 if the rule has none.
     pub group: u32,
     /// Number of the rule.
     pub id: u32,
@@ -123,63 +124,63 @@ pub struct About {
     pub message: String,
     /// Class of attack.
     pub class: String,
-    /// Priority, 1 the highest; 0 where it is not said.
+    /// Priority, 1 the highest; 0 if the rule has none.
     pub priority: u8,
-    /// References, kind and place.
+    /// References, each a kind and a location.
     pub references: Vec<(String, String)>,
-    /// Metadata, key and value.
+    /// Metadata, each a key and a value.
     pub metadata: Vec<(String, String)>,
-    /// Line of its file, from 1.
+    /// Line in its file, counted from 1.
     pub line: usize,
 }
 
-/// What a rule asks of the flow.
+/// The test of the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowTest {
     /// Direction: to the server or to the client.
     pub to_server: Option<bool>,
-    /// Whether both sides have spoken (of TCP: the handshake is over).
+    /// Whether both ends have sent packets; for TCP, whether the handshake is complete.
     pub established: Option<bool>,
-    /// Whether bytes of a stream are asked about in their order only, and never a packet by itself.
+    /// Whether the rule sees only the ordered bytes of a stream, and never a single packet.
     pub only_stream: bool,
-    /// Whether the rule says more of the flow than a direction, so that it is about packets where it asks for no contents.
+    /// Whether the rule tests more of the flow than its direction, so that it is about packets if it has no contents.
     pub is_of_packets: bool,
 }
 
-/// Comparison with a number.
+/// A comparison with an integer range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Within {
-    /// Smallest number that fits.
+    /// Smallest number in the range.
     pub least: i64,
-    /// Largest number that fits.
+    /// Largest number in the range.
     pub most: i64,
-    /// Whether all others fit instead.
+    /// Whether the numbers outside the range match instead.
     pub not: bool,
 }
 
 impl Within {
-    /// Says whether that number fits.
+    /// Returns true if the number matches.
     #[inline]
     pub fn fits(&self, number: i64) -> bool {
         (self.least..=self.most).contains(&number) != self.not
     }
 }
 
-/// Comparison with a number that need not be whole.
+/// A comparison with a range of numbers that need not be integers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measure {
-    /// Smallest number that fits.
+    /// Smallest number in the range.
     pub least: f64,
-    /// Largest number that fits.
+    /// Largest number in the range.
     pub most: f64,
-    /// Whether these two fit as well as what is between them.
+    /// Whether the two ends of the range match as well.
     pub with_ends: bool,
-    /// Whether all others fit instead.
+    /// Whether the numbers outside the range match instead.
     pub not: bool,
 }
 
 impl Measure {
-    /// Says whether that number fits.
+    /// Returns true if the number matches.
     pub fn fits(&self, number: f64) -> bool {
         let is_within = match self.with_ends {
             true => (self.least..=self.most).contains(&number),
@@ -189,32 +190,32 @@ impl Measure {
     }
 }
 
-/// Bits of a header field and how many of them have to be set.
+/// The bits of a header field that a rule compares, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits {
-    /// Bits.
+    /// Expected bits.
     pub bits: u8,
-    /// Bits that are looked at.
+    /// Mask of the bits that are compared.
     pub looked_at: u8,
-    /// How they are compared.
+    /// Kind of comparison.
     pub how: BitsHow,
 }
 
-/// How bits are compared.
+/// A kind of comparison of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitsHow {
-    /// These and no others.
+    /// Exactly these bits are set.
     Exactly,
-    /// All of these, others as they like.
+    /// All of these bits are set; other bits may be set too.
     All,
-    /// At least one of these.
+    /// At least one of these bits is set.
     Any,
-    /// None of these.
+    /// None of these bits is set.
     None,
 }
 
 impl Bits {
-    /// Says whether the field fits.
+    /// Returns true if the field matches.
     #[inline]
     pub fn fits(&self, field: u8) -> bool {
         match self.how {
@@ -226,10 +227,10 @@ impl Bits {
     }
 }
 
-/// What a rule asks of the headers.
+/// A test of the headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderTest {
-    /// Bytes of payload of this packet.
+    /// Number of payload bytes of this packet.
     PayloadLen(Within),
     /// Flags of TCP.
     TcpFlags(Bits),
@@ -245,17 +246,17 @@ pub enum HeaderTest {
     IpId(Within),
     /// Type of service, or traffic class.
     Tos(Within),
-    /// Protocol behind the IP header.
+    /// Protocol after the IP header.
     IpProtocol(Within),
     /// Version of IP, 4 or 6.
     IpVersion(u8),
     /// Flags of the fragment: 1 more, 2 do not fragment, 4 reserved.
     FragmentBits(Bits),
-    /// Place of the fragment, in units of eight bytes.
+    /// Offset of the fragment, in units of eight bytes.
     FragmentOffset(Within),
-    /// An option of the IPv4 header by its type; none: any.
+    /// An option of the IPv4 header by its type; `None` matches any option.
     IpOption(Option<u8>),
-    /// Whether both addresses are the same.
+    /// Source and destination address are equal.
     SameAddresses,
     /// Type of ICMP.
     IcmpType(Within),
@@ -265,75 +266,75 @@ pub enum HeaderTest {
     IcmpId(u16),
     /// Sequence number of an ICMP echo.
     IcmpSequence(u16),
-    /// Kinds of TLS messages in this packet, a bit each ([`crate::evaluate::Packet::tls`]); inverted if `not`.
+    /// Kinds of TLS messages in this packet, one bit each ([`crate::evaluate::Packet::tls`]); inverted if `not`.
     TlsState(Bits),
     /// Version of TLS records in this packet.
     TlsVersion(u16),
-    /// Something that is odd about the packet, a bit of [`crate::anomaly::Anomaly`] each; inverted if `not`.
+    /// An anomaly of the packet, one bit of [`crate::anomaly::Anomaly`] each; inverted if `not`.
     Anomaly {
-        /// Bits of which one has to be set.
+        /// Bits, at least one of which has to be set.
         bits: u64,
-        /// Whether none of them may be set.
+        /// Whether none of the bits may be set.
         not: bool,
     },
     /// Number of a VLAN of the frame.
     VlanId {
-        /// Number.
+        /// VLAN number.
         id: Within,
-        /// Tags that it is asked of.
+        /// Tags that are tested.
         of: VlanTags,
     },
     /// Number of VLAN tags of the frame.
     VlanLayers(Within),
-    /// Bytes of the stream so far, and one for each end's SYN ([`crate::evaluate::Packet::stream_bytes`]).
+    /// Bytes of the stream so far, plus one for each end's SYN ([`crate::evaluate::Packet::stream_bytes`]).
     StreamBytes {
-        /// Ends that have sent them.
+        /// Ends that sent the bytes.
         ends: Ends,
-        /// How many.
+        /// Number of bytes.
         bytes: Within,
     },
-    /// Packets of the flow so far, with this one.
+    /// Packets of the flow so far, including this one.
     FlowPackets {
-        /// Ends that have sent them.
+        /// Ends that sent the packets.
         ends: Ends,
-        /// How many.
+        /// Number of packets.
         packets: Within,
     },
-    /// Bytes of those packets.
+    /// Bytes of the packets of the flow so far, including this one.
     FlowBytes {
-        /// Ends that have sent them.
+        /// Ends that sent the bytes.
         ends: Ends,
-        /// How many.
+        /// Number of bytes.
         bytes: Within,
     },
 }
 
-/// VLAN tags of which something is asked.
+/// The VLAN tags of a frame that a test applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VlanTags {
-    /// One of them.
+    /// At least one tag.
     Any,
-    /// All of them, and there is one.
+    /// All tags, at least one.
     All,
-    /// The one at that place, 0 the outermost, -1 the innermost.
+    /// The tag at this position: 0 is the outermost, -1 the innermost.
     At(i8),
 }
 
-/// Ends of a flow of which something is counted.
+/// The ends of a flow that a count applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// The client.
     Client,
     /// The server.
     Server,
-    /// Each of them.
+    /// Both ends, each on its own.
     Both,
-    /// One of them.
+    /// At least one of the two ends.
     Either,
 }
 
 impl Ends {
-    /// Says whether those that count fit, by what the client's end and the server's have to say.
+    /// Returns true if the results for the client and for the server satisfy the test.
     pub fn fit(self, [client, server]: [bool; 2]) -> bool {
         match self {
             Self::Client => client,
@@ -344,151 +345,153 @@ impl Ends {
     }
 }
 
-/// What a rule asks of a buffer, or does with it.
+/// One test of a buffer, or one operation on it.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Buffer.
+    /// Buffer that is tested.
     pub buffer: Buffer,
-    /// Changes to what is in the buffer, in order; the test sees what comes of them.
+    /// Transforms of the buffer, in order; the test sees their result.
     pub transforms: Vec<Transform>,
-    /// Number of the instance, of a buffer that a message may have several of: steps with the same number have to fit the same one.
+    /// Number of the instance, for buffers with several instances in a message: steps with the same number have to
+    /// match the same instance.
     pub instance: u8,
-    /// Test.
+    /// The test itself.
     pub test: Test,
 }
 
-/// A number that is written in the rule, or that an earlier step has read.
+/// A number that is a constant of the rule, or that an earlier step has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
-    /// Written.
+    /// A constant.
     Is(i64),
-    /// Read by [`Test::Extract`] or [`Test::Math`] into the variable of that number.
+    /// The value of the variable with this index, which [`Test::Extract`] or [`Test::Math`] has read.
     Read(u8),
 }
 
-/// Most variables of a rule.
+/// Maximum number of variables of a rule.
 pub const MOST_VARIABLES: usize = 8;
 
-/// What is asked of a buffer.
+/// A test of a buffer.
 #[derive(Debug, Clone)]
 pub enum Test {
-    /// Bytes that are in it.
+    /// Bytes that the buffer contains.
     Content(Content),
     /// A regular expression.
     Regex {
         /// The expression.
         regex: Arc<Regex>,
-        /// Whether it must not fit.
+        /// Whether the expression must not match.
         not: bool,
-        /// Whether it begins behind the last match.
+        /// Whether the search begins after the last match.
         relative: bool,
     },
-    /// A number in it, compared.
+    /// A number in the buffer that is compared with another.
     Byte {
-        /// Number.
+        /// Number that is read.
         field: Field,
-        /// Comparison.
+        /// Kind of comparison.
         how: Comparison,
-        /// Whether it must not fit.
+        /// Whether the comparison must fail.
         not: bool,
-        /// Other number.
+        /// Number to compare with.
         value: Number,
     },
-    /// A number in it by which the place moves on.
+    /// A number in the buffer by which the position moves.
     Jump {
-        /// Number.
+        /// Number that is read.
         field: Field,
         /// Factor.
         times: i64,
-        /// Whether the distance is made a multiple of four bytes.
+        /// Whether the distance is rounded up to a multiple of four bytes.
         align: bool,
-        /// Where the place is counted from.
+        /// Position from which the distance counts.
         from: JumpFrom,
-        /// Bytes more.
+        /// Bytes added to the distance.
         and: i64,
     },
-    /// A number in it that is kept.
+    /// A number in the buffer that is stored in a variable.
     Extract {
-        /// Number.
+        /// Number that is read.
         field: Field,
         /// Factor.
         times: i64,
-        /// Multiple of this many bytes that it is rounded up to; 1 for none.
+        /// Multiple to which the number is rounded up; 1 for no rounding.
         align: i64,
-        /// Variable.
+        /// Index of the variable.
         into: u8,
     },
-    /// A number in it that is reckoned with and kept.
+    /// A number in the buffer that is the operand of a calculation, the result of which is stored in a variable.
     Math {
-        /// Number.
+        /// Number that is read.
         field: Field,
-        /// Operator, one of `+ - * / < >`, the last two shifts.
+        /// Operator, one of `+ - * / < >`; the last two are shifts.
         operator: u8,
-        /// Other number.
+        /// Second operand.
         value: Number,
-        /// Variable.
+        /// Index of the variable.
         into: u8,
     },
-    /// Whether there is data at a place.
+    /// Data exists at a position.
     DataAt {
-        /// Place.
+        /// Position.
         at: Number,
-        /// Whether it is counted from the last match.
+        /// Whether the position counts from the last match.
         relative: bool,
-        /// Whether the place behind the last byte counts, too: in Suricata so many bytes behind the last match are
-        /// enough.
+        /// Whether the position after the last byte counts too. In Suricata, exactly this many bytes after the last
+        /// match are enough.
         to_end: bool,
-        /// Whether there must be none.
+        /// Whether there must be no data.
         not: bool,
     },
     /// Length of the buffer.
     Len(Within),
-    /// The number that the buffer holds fits one of these.
+    /// The number in the buffer is in one of these ranges.
     Number(Vec<Within>),
-    /// Bits of the number that the buffer holds.
+    /// Bits of the number in the buffer.
     Flags {
-        /// Those that are set.
+        /// Bits that are set.
         set: u64,
-        /// Those that are not set.
+        /// Bits that are not set.
         unset: u64,
     },
-    /// How evenly its bytes are spread over all values, in bits of entropy for each byte.
+    /// Entropy of the bytes, in bits per byte.
     Entropy {
-        /// Place from which bytes count.
+        /// Offset of the first byte that counts.
         offset: usize,
-        /// How many of them do; all if 0.
+        /// Number of bytes that count; 0 for all.
         bytes: usize,
-        /// Comparison.
+        /// Range of the entropy.
         within: Measure,
     },
-    /// Whether the buffer is not there. It is the first test of its buffer.
+    /// The buffer is absent. This is the first test of its buffer.
     Absent {
-        /// Whether the rule goes on with the other tests of the buffer where it is there; else it does not fit then.
+        /// Whether the rule continues with the other tests of the buffer if it is present; otherwise the rule does not
+        /// match then.
         or_else: bool,
     },
-    /// Decodes Base64 from here on; [`Buffer::Base64`] has what comes of it.
+    /// Decodes Base64 from here on; [`Buffer::Base64`] contains the result.
     Base64 {
-        /// Most bytes that are read.
+        /// Maximum number of encoded bytes that are read.
         bytes: usize,
-        /// Place.
+        /// Offset of the encoded bytes.
         offset: usize,
-        /// Whether it is counted from the last match.
+        /// Whether the offset counts from the last match.
         relative: bool,
     },
 }
 
-/// Place from which a jump is counted.
+/// The position from which a jump counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JumpFrom {
-    /// Behind the number.
+    /// The end of the number.
     Here,
-    /// Beginning of the buffer.
+    /// The beginning of the buffer.
     Beginning,
-    /// End of the buffer.
+    /// The end of the buffer.
     End,
 }
 
-/// Comparison of two numbers.
+/// A comparison of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// Less.
@@ -501,40 +504,41 @@ pub enum Comparison {
     AtMost,
     /// Greater or equal.
     AtLeast,
-    /// Bits in common.
+    /// The numbers have common bits.
     And,
-    /// Bits in common after exclusive or.
+    /// The exclusive or of the numbers is not 0.
     Xor,
 }
 
 /// A number in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Bytes, 1 to 8, of digits 1 to 20.
+    /// Number of bytes, 1 to 8; of digits, 1 to 20.
     pub bytes: Number,
-    /// Place.
+    /// Offset of the number.
     pub offset: Number,
-    /// Whether the place is counted from the last match.
+    /// Whether the offset counts from the last match.
     pub relative: bool,
-    /// Form.
+    /// Encoding of the number.
     pub form: Form,
-    /// Bits that count, shifted down to the lowest; all if 0.
+    /// Mask of the bits that count, which are shifted down to the lowest; 0 for all.
     pub mask: u64,
 }
 
-/// Form in which a number is written.
+/// The encoding of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Most significant byte first.
     Big,
     /// Least significant byte first.
     Little,
-    /// Digits of that base: 8, 10, 16, or 0 for what `0x` and `0` in front say.
+    /// Digits to base 8, 10 or 16, or to the base that a prefix `0x` or `0` gives if this is 0.
     Text(u8),
 }
 
 impl Form {
-    /// Most bytes that a number takes in that form; of digits, as many as the longest number of 64 bits has.
+    /// Returns the maximum number of bytes of a number in this encoding; for digits, the number of digits of the
+    /// longest 64-bit number.
     pub fn most_bytes(self) -> usize {
         match self {
             Self::Big | Self::Little => 8,
@@ -543,38 +547,38 @@ impl Form {
     }
 }
 
-/// Bytes that are looked for.
+/// Bytes that a rule searches for.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// Bytes; in lower case if the case does not count.
+    /// Bytes; in lower case if the search ignores case.
     pub bytes: Box<[u8]>,
-    /// Whether the case of letters of ASCII does not count.
+    /// Whether the search ignores the case of ASCII letters.
     pub any_case: bool,
-    /// Whether they must not be there.
+    /// Whether the bytes must not occur.
     pub not: bool,
-    /// Place from which they are looked for, from the beginning.
+    /// Start of the search, counted from the beginning of the buffer.
     pub offset: Option<Number>,
-    /// Bytes from there in which they have to be.
+    /// Number of bytes after `offset` within which the content must be.
     pub depth: Option<Number>,
-    /// Place from which they are looked for, from the last match.
+    /// Start of the search, counted from the end of the last match.
     pub distance: Option<Number>,
-    /// Bytes from there in which they have to be.
+    /// Number of bytes after `distance` within which the content must be.
     pub within: Option<Number>,
-    /// Whether they have to be at the end of the buffer.
+    /// Whether the bytes must be at the end of the buffer.
     pub at_end: bool,
-    /// Whether the rule wants them to be looked for first.
+    /// Whether the rule selects this content as its pattern (`fast_pattern`).
     pub is_fast: bool,
 }
 
 impl Content {
-    /// Says whether they are looked for from the last match.
+    /// Returns true if the search begins at the last match.
     pub fn is_relative(&self) -> bool {
         self.distance.is_some() || self.within.is_some()
     }
 }
 
 impl Test {
-    /// Says whether it depends on where in the buffer something is.
+    /// Returns true if the result depends on positions in the buffer.
     pub fn is_positional(&self) -> bool {
         match self {
             Self::Content(content) => {
@@ -588,7 +592,7 @@ impl Test {
         }
     }
 
-    /// Says whether it depends on where the last match ended.
+    /// Returns true if the result depends on where the last match ended.
     pub fn is_relative(&self) -> bool {
         match self {
             Self::Content(content) => content.is_relative(),
@@ -609,7 +613,7 @@ impl Test {
 }
 
 impl Step {
-    /// Returns whether both steps test the same instance of the same buffer with the same transforms.
+    /// Returns true if both steps test the same instance of the same buffer with the same transforms.
     #[inline]
     pub fn is_beside(&self, other: &Self) -> bool {
         self.buffer == other.buffer
@@ -617,7 +621,7 @@ impl Step {
             && self.transforms == other.transforms
     }
 
-    /// Returns whether the step is an `absent` test.
+    /// Returns true if the step is an `absent` test.
     #[inline]
     pub fn is_absence(&self) -> bool {
         matches!(self.test, Test::Absent { .. })
@@ -625,7 +629,7 @@ impl Step {
 }
 
 impl Rule {
-    /// Returns what it wants to be odd about a packet, as bits.
+    /// Returns the anomalies that the rule tests, as bits.
     pub fn anomalies(&self) -> u64 {
         let wanted = self.headers.iter().map(|test| match test {
             HeaderTest::Anomaly { bits, not: false } => *bits,
@@ -634,10 +638,10 @@ impl Rule {
         wanted.fold(0, |all, bits| all | bits)
     }
 
-    /// Returns the steps that look into a buffer that has to be there.
+    /// Returns the steps that test a buffer which has to be present.
     pub fn needed_steps(&self) -> impl Iterator<Item = &Step> {
         let mut lacking = None;
-        // Steps of one buffer are side by side, and that about its absence is the first of them.
+        // Steps of one buffer are adjacent, and the test for its absence is the first of them.
         self.steps.iter().filter(move |step| {
             if step.is_absence() {
                 lacking = Some(*step);
@@ -647,65 +651,65 @@ impl Rule {
     }
 }
 
-/// What a rule asks of bits of the flow, or does to them once it fits.
+/// A test of bits of the flow, or a change of them after a match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowBit {
-    /// All or any of them are set.
+    /// All or any of the bits are set.
     IsSet {
-        /// Names, by number ([`crate::read::Names`]).
+        /// Numbers of the bits ([`crate::read::Names`]).
         bits: Vec<u16>,
-        /// Whether one is enough.
+        /// Whether one of the bits is enough.
         any: bool,
     },
-    /// None of them is set.
+    /// None of the bits is set.
     IsNotSet(Vec<u16>),
-    /// They are set.
+    /// The bits are set.
     Set(Vec<u16>),
-    /// They are no longer set.
+    /// The bits are cleared.
     Unset(Vec<u16>),
-    /// Those that are set no longer are, and the other way round.
+    /// The bits are inverted.
     Toggle(Vec<u16>),
 }
 
-/// What a rule asks of a bit of a host, or does to it once it fits.
+/// A test of a bit of a host, or a change of it after a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostBit {
-    /// Number of its name ([`crate::read::Names`]).
+    /// Number of the bit ([`crate::read::Names`]).
     pub bit: u16,
-    /// Whose bit it is.
+    /// Host or pair of hosts that has the bit.
     pub track: Track,
-    /// What is asked or done.
+    /// Test or change.
     pub verb: HostBitVerb,
 }
 
-/// What is asked of a bit of a host, or done to it.
+/// The test of a bit of a host, or the change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostBitVerb {
-    /// It is set.
+    /// The bit is set.
     IsSet,
-    /// It is not set.
+    /// The bit is not set.
     IsNotSet,
-    /// It is set for so many seconds.
+    /// The bit is set for this number of seconds.
     Set(u32),
-    /// It is no longer set.
+    /// The bit is cleared.
     Unset,
-    /// It is set for so many seconds if it was not, and the other way round.
+    /// The bit is set for this number of seconds if it was clear, and cleared if it was set.
     Toggle(u32),
 }
 
 impl HostBit {
-    /// Says whether it only asks.
+    /// Returns true for tests, which change nothing.
     pub fn asks(&self) -> bool {
         matches!(self.verb, HostBitVerb::IsSet | HostBitVerb::IsNotSet)
     }
 }
 
-/// How often a rule has to fit within a time before it does anything, or how often it is written down.
+/// The number of times that a rule has to match within a time before it acts, or the limit on how often it is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Kind.
+    /// Kind of the rate.
     pub kind: RateKind,
-    /// What is counted together.
+    /// Packets that are counted together.
     pub track: Track,
     /// Count.
     pub count: u32,
@@ -713,32 +717,32 @@ pub struct Rate {
     pub seconds: u32,
 }
 
-/// Kind of a rate.
+/// The kind of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateKind {
-    /// Fits from one more than `count` times on (`detection_filter`).
+    /// The rule matches only after `count` matches (`detection_filter`).
     Filter,
-    /// Written down `count` times at most.
+    /// The rule is logged up to `count` times.
     Limit,
-    /// Written down every `count`th time.
+    /// The rule is logged every `count`th time.
     Every,
-    /// Written down once, when it has fitted `count` times.
+    /// The rule is logged once, at the `count`th match.
     Once,
-    /// Written down when it has fitted `count` times, then each time that this has become so many times as much.
+    /// The rule is logged at the `count`th match, then each time that the count has grown by `multiplier`.
     Backoff {
         /// Factor, at least 2.
         multiplier: u32,
     },
 }
 
-/// What is counted together.
+/// The packets that are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
     /// Packets of a sender.
     Source,
     /// Packets to a receiver.
     Destination,
-    /// Packets between two.
+    /// Packets between two hosts.
     Both,
     /// All packets.
     Rule,

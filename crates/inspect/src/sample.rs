@@ -1,12 +1,13 @@
-//! Three hundred rules of our own, free of any licence, in the language of Suricata: for trials, measurements and tests. They use every
-//! option that both understand, and none of them fits what `taut generate` sends.
+//! Three hundred rules of our own, free of any licence, in the language of Suricata, for trials, measurements and
+//! tests. They use every option that Suricata and taut both support, and none of them matches the traffic of
+//! `taut generate`.
 
 use std::fmt::Write as _;
 
 /// Number of rules.
 pub const RULES: usize = 300;
 
-/// Headers and options of rules; `@` stands for a word that no other rule has.
+/// Headers and options of rules; `@` stands for a word that occurs in no other rule.
 const FORMS: &[&str] = &[
     "udp any any -> any 53 (content:\"@\"; nocase; offset:12; depth:200",
     "udp any any -> any 53 (content:\"|01 00 00 01|\"; offset:2; depth:4; content:\"@\"; nocase; distance:4; within:64",
@@ -40,7 +41,7 @@ const FORMS: &[&str] = &[
     "tcp any any -> any any (flow:to_server,established; app-layer-protocol:ftp; content:\"RETR @\"; nocase; xbits:isnotset,@.done,track ip_pair; stream_size:both,>,4",
 ];
 
-/// Makes the rules.
+/// Returns the rules.
 ///
 /// ```
 /// use taut_inspect::read::{Options, Reading};
@@ -55,7 +56,7 @@ pub fn rules() -> String {
     );
     for number in 0..RULES {
         let (form, turn) = (number % FORMS.len(), number / FORMS.len());
-        // A word of its own, which says nothing.
+        // A unique word without meaning.
         let word = format!("taut{:04x}", (number * 40_503 + 0x1d2b) & 0xffff);
         let rule = FORMS[form].replace('@', &word);
         let action = if turn % 4 == 3 { "drop" } else { "alert" };

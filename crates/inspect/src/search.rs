@@ -1,5 +1,5 @@
-//! One search for all patterns of a group: by an automaton of the `aho-corasick` crate, or by Vectorscan where that is
-//! on the machine.
+//! One search for all patterns of a group: with an automaton of the `aho-corasick` crate, or with Vectorscan if that is
+//! installed.
 
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
@@ -7,38 +7,38 @@ use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, BuildError, Span};
 use taut_sys::{PatternDatabase, PatternScratch};
 
-/// What looks for patterns.
+/// The implementation of pattern searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Matcher {
-    /// An automaton that goes by each byte once.
+    /// An automaton that reads each byte once.
     #[default]
     AhoCorasick,
-    /// Vectorscan's, which looks at many bytes at once.
+    /// Vectorscan, which reads many bytes at once.
     Vectorscan,
 }
 
 impl Matcher {
-    /// Says whether it is on this machine.
+    /// Checks whether it is available on this machine.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// Returns a text about the missing library.
     pub fn check(self) -> Result<(), String> {
         Search::new(&[b"a pattern".to_vec()], self).map(drop)
     }
 }
 
-/// Patterns of a group, made ready to be looked for; letters of ASCII fit in either case.
+/// The compiled patterns of a group; ASCII letters match in either case.
 #[derive(Debug)]
 pub enum Search {
-    /// By an automaton that is a table of states.
+    /// An automaton that is a table of states.
     Table(Started<DFA>),
-    /// By an automaton that is smaller, and follows links from state to state.
+    /// A smaller automaton that follows links from state to state.
     Links(Started<NFA>),
-    /// By Vectorscan.
+    /// A database of Vectorscan.
     Vectorscan(PatternDatabase),
 }
 
-/// An automaton and the state that searches begin in.
+/// An automaton and its start state.
 #[derive(Debug)]
 pub struct Started<A> {
     automaton: A,
@@ -54,13 +54,13 @@ impl<A: Automaton> Started<A> {
             .map_err(|e| e.to_string())
     }
 
-    /// Tells of every place at which a pattern ends. The crate's own search comes back for each of them, and is called by way of a table
-    /// of functions, which for most packets takes longer than the search.
+    /// Calls `each` for every position at which a pattern ends. The crate's own search returns for each of them, and is
+    /// called through a table of functions, which for most packets takes longer than the search.
     #[inline]
     fn find(&self, data: &[u8], each: &mut impl FnMut(usize, usize)) {
         let Self { automaton, start } = self;
         let skip = automaton.prefilter();
-        // The next place at which a pattern may begin, where none has begun in front of it.
+        // The next position at which a pattern may begin, if none has begun before it.
         let next = |at: usize| match skip {
             None => Some(at),
             Some(skip) => {
@@ -90,14 +90,14 @@ impl<A: Automaton> Started<A> {
     }
 }
 
-/// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
+/// Maximum number of bytes of all patterns of a group for a table of states, which is faster, but larger.
 const TABLE_BYTES: usize = 8 * 1024;
 
 impl Search {
-    /// Makes one; patterns are known by their places.
+    /// Compiles patterns, which are identified by their positions.
     ///
     /// # Errors
-    /// When there are too many patterns, one is empty, or the matcher is not on this machine, in words.
+    /// Returns a text if there are too many patterns, one is empty, or the matcher is unavailable on this machine.
     pub fn new(patterns: &[Vec<u8>], matcher: Matcher) -> Result<Self, String> {
         if matcher == Matcher::Vectorscan {
             let made = PatternDatabase::new(patterns).map(Self::Vectorscan);
@@ -115,8 +115,8 @@ impl Search {
         }
     }
 
-    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it. False if
-    /// there is no memory to look with, and nothing was told.
+    /// Calls `each` for every position at which a pattern ends, with the index of the pattern and the position after
+    /// its last byte. Returns false without a call if there is no memory for the search.
     #[inline]
     pub fn find(
         &self,
@@ -132,7 +132,7 @@ impl Search {
         true
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the number of bytes of memory in use.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Table(table) => table.automaton.memory_usage(),
@@ -142,19 +142,19 @@ impl Search {
     }
 }
 
-/// Memory that looking takes, of one worker.
+/// The scratch memory of searches, for one worker.
 #[derive(Debug, Default)]
 pub struct Scratch(PatternScratch);
 
 impl Scratch {
-    /// Makes it for these searches.
+    /// Allocates it for these searches.
     pub fn new<'a>(searches: impl Iterator<Item = &'a Search>) -> Self {
         let mut scratch = PatternScratch::default();
         for search in searches {
             if let Search::Vectorscan(database) = search
                 && scratch.make_room(database).is_err()
             {
-                // Searches say that there is no memory for them.
+                // Searches report that there is no memory for them.
                 return Self::default();
             }
         }
@@ -178,7 +178,7 @@ mod tests {
         ends
     }
 
-    /// Bytes of which some are alike but for the case.
+    /// Returns bytes of which some differ only by case.
     fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![4 => prop::sample::select(&b"abAB\0\xff[\\."[..]), 1 => any::<u8>()];
         vec(byte, 1..most)

@@ -1,7 +1,7 @@
-//! SIP over UDP and TCP (RFC 3261 chapters 7 and 18): a message is a request or a response, by its head.
+//! SIP over UDP and TCP (RFC 3261 chapters 7 and 18): a message is the head of a request or a response.
 //!
-//! Header fields are known by their short names, too (section 7.3.3); each line of one is an instance of its buffer,
-//! lines that go on in the next are one. Over TCP a body ends where `Content-Length` says, and there is none without it.
+//! Header fields have short names, too (section 7.3.3). Each line of a field is an instance of its buffer; continued
+//! lines are joined. Over TCP the length of a body is in `Content-Length`, and without that there is no body.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::findings::Findings;
@@ -18,7 +18,7 @@ const FIELDS: [(&[u8], &[u8], Buffer); 6] = [
     (b"content-type", b"c", Buffer::SipContentType),
     (b"content-length", b"l", Buffer::SipContentLength),
 ];
-/// The methods by which a stream is known as one of SIP (RFC 3261, 3262, 3311, 3428, 3515, 3903, 6086 and 6665).
+/// The methods by which a stream is recognised as SIP (RFC 3261, 3262, 3311, 3428, 3515, 3903, 6086 and 6665).
 pub(crate) const METHODS: [&[u8]; 14] = [
     b"INVITE",
     b"ACK",
@@ -35,10 +35,10 @@ pub(crate) const METHODS: [&[u8]; 14] = [
     b"SUBSCRIBE",
     b"NOTIFY",
 ];
-/// The longest method that a request has; longer words are those of other protocols.
+/// Maximum length of a request's method; longer words belong to other protocols.
 const MOST_METHOD: usize = 32;
 
-/// Both directions of a connection over TCP; over UDP each datagram is a message.
+/// The parser of both directions of a connection over TCP; over UDP each datagram is a message.
 #[derive(Debug, Default)]
 pub struct Sip {
     framers: Framers,
@@ -60,17 +60,17 @@ enum FirstLine<'a> {
 }
 
 impl Sip {
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         self.framers.reset();
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
     }
 
-    /// Takes the next bytes of a direction over TCP and tells of each message.
+    /// Parses the next bytes of a direction over TCP and reports each message.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -87,7 +87,7 @@ impl Sip {
         found.faults(u64::from(is_lost));
     }
 
-    /// Takes a datagram and tells of the message in it.
+    /// Parses a datagram and reports the message in it.
     pub fn datagram(&mut self, data: &[u8], found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
         let kept = &data[..data.len().min(MOST_MESSAGE)];
         let begin = kept.iter().position(|&byte| !is_line_end(byte));
@@ -97,13 +97,13 @@ impl Sip {
     }
 }
 
-/// Says whether bytes are the beginning of a message; none if more are wanted to tell.
+/// Returns true if bytes are the beginning of a message; none if more bytes are needed.
 fn is_sip(bytes: &[u8]) -> Option<bool> {
     let end = memchr(b'\n', bytes)?;
     Some(first_line(without_line_end(&bytes[..end])).is_some())
 }
 
-/// How long the message at the beginning of these bytes is, or the empty lines there.
+/// Returns the length of the message at the beginning of these bytes, or of the empty lines there.
 fn length(bytes: &[u8]) -> Length {
     match bytes.iter().position(|&byte| !is_line_end(byte)) {
         None if bytes.is_empty() => return Length::Unknown,
@@ -138,7 +138,7 @@ fn without_line_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// The bytes up to behind the first empty line.
+/// Returns the number of bytes up to and including the first empty line.
 fn head_len(bytes: &[u8]) -> Option<usize> {
     let ends =
         [&b"\n\r\n"[..], b"\n\n"].map(|end| memmem::find(bytes, end).map(|at| at + end.len()));
@@ -191,7 +191,7 @@ fn first_line(line: &[u8]) -> Option<FirstLine<'_>> {
     })
 }
 
-/// The buffer of a header line and its value, if it has one.
+/// Returns the buffer of a header line and its value, if it has one.
 fn field(line: &[u8]) -> Option<(Buffer, &[u8])> {
     let colon = memchr(b':', line)?;
     let name = line[..colon].trim_ascii();
@@ -202,7 +202,7 @@ fn field(line: &[u8]) -> Option<(Buffer, &[u8])> {
     Some((*buffer, line[colon + 1..].trim_ascii()))
 }
 
-/// Reads a message and tells of it.
+/// Parses a message and reports it.
 fn tell(record: &mut Record, message: &[u8], found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
     let head = head_len(message).unwrap_or(message.len());
     let mut lines = Lines(&message[..head]);
@@ -311,7 +311,7 @@ mod tests {
             })
         };
         assert_eq!(read(INVITE).told, 1);
-        // Without an end of the head, and keeping a connection open.
+        // A head without an end, and empty lines that keep a connection open.
         assert_eq!(read(b"OPTIONS sip:b SIP/2.0\r\nTo: x").told, 1);
         assert_eq!(read(b"\r\n\r\n"), Default::default());
         assert_eq!(read(b"no such thing\r\n").faults, 1);

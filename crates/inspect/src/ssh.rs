@@ -1,5 +1,5 @@
-//! SSH up to the keys (RFC 4253 sections 4.2, 6 and 7.1): a message is the line with the version of an end, or its list of
-//! algorithms, with a fingerprint of that (hassh) which is made as salesforce/hassh says.
+//! SSH up to the key exchange (RFC 4253 sections 4.2, 6 and 7.1). A message is the version line of an end, or its list
+//! of algorithms with their fingerprint (hassh). The fingerprint is computed as salesforce/hassh defines it.
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
@@ -9,35 +9,35 @@ use crate::framer::{Framers, Length};
 use crate::record::Record;
 use memchr::memchr;
 
-/// The longest packet that implementations take.
+/// Maximum length of a packet that implementations accept.
 const MOST_PACKET: u32 = 256 * 1024;
 const KEXINIT: u64 = 20;
 const NEWKEYS: u64 = 21;
-/// Bytes of the cookie in front of the lists.
+/// Number of bytes of the cookie before the lists.
 const COOKIE: usize = 16;
-/// Lists of algorithms: of keys, of host keys, then of encryption, authentication and compression, each for both
-/// directions, to the server first.
+/// Number of lists of algorithms: key exchange, host keys, then encryption, authentication and compression, each for
+/// both directions, to the server first.
 const LISTS: usize = 8;
 
-/// Both directions of a connection.
+/// The parser of both directions of a connection.
 #[derive(Debug, Default)]
 pub struct Ssh {
     framers: Framers,
-    /// That of the client first.
+    /// State of each end, the client first.
     ends: [End; 2],
 }
 
-/// What an end has said.
+/// The messages of an end.
 #[derive(Debug, Default)]
 struct End {
     record: Record,
     has_version: bool,
-    /// Whether all of it was read that is read.
+    /// Whether all relevant messages were read.
     is_over: bool,
 }
 
 impl Ssh {
-    /// Makes it ready for another connection; its memory is kept.
+    /// Resets the parser for another connection; its memory is kept.
     pub fn reset(&mut self) {
         self.framers.reset();
         for end in &mut self.ends {
@@ -45,13 +45,13 @@ impl Ssh {
         }
     }
 
-    /// Gives a direction up, as bytes of it are missing.
+    /// Gives up a direction, as bytes of it are missing.
     pub fn gap(&mut self, to_server: bool) {
         self.framers.lose(to_server);
         self.ends[usize::from(!to_server)].is_over = true;
     }
 
-    /// Takes the next bytes of a direction and tells of its version and its algorithms.
+    /// Parses the next bytes of a direction and reports its version and its algorithms.
     pub fn push(
         &mut self,
         to_server: bool,
@@ -85,8 +85,8 @@ impl Ssh {
     }
 }
 
-/// How long the line or the packet at the beginning of these bytes is: no line begins with a zero, as the length of every
-/// packet does.
+/// Returns the length of the line or the packet at the beginning of these bytes: no line begins with a zero, but every
+/// packet length does.
 fn length(bytes: &[u8]) -> Length {
     if bytes.first().is_some_and(|&first| first != 0) {
         return match memchr(b'\n', bytes) {
@@ -102,7 +102,7 @@ fn length(bytes: &[u8]) -> Length {
 }
 
 impl End {
-    /// Reads a line; nothing if the end must not send it.
+    /// Parses a line; returns none if the end must not send it.
     fn line(
         &mut self,
         to_server: bool,
@@ -110,7 +110,7 @@ impl End {
         found: &mut Findings<impl FnMut(&Record, BufferSet)>,
     ) -> Option<()> {
         let Some(version) = line.strip_prefix(b"SSH-") else {
-            // Servers may send others in front of it.
+            // Servers may send other lines before the version.
             return (!to_server && !self.has_version).then_some(());
         };
         if self.has_version {
@@ -132,7 +132,7 @@ impl End {
         Some(())
     }
 
-    /// Reads a packet; nothing if it is not as it has to be.
+    /// Parses a packet; returns none if it is invalid.
     fn packet(
         &mut self,
         to_server: bool,
@@ -140,7 +140,7 @@ impl End {
         found: &mut Findings<impl FnMut(&Record, BufferSet)>,
     ) -> Option<()> {
         let mut from = Cursor(packet);
-        // Its length, and that of its padding.
+        // The length of the packet, and that of its padding.
         from.take(5)?;
         let kind = from.number(1)?;
         self.is_over = !self.has_version || matches!(kind, KEXINIT | NEWKEYS);
@@ -210,7 +210,7 @@ mod tests {
     const LISTED: [&str; 10] = ["k,l", "h", "e1", "e2", "m1", "m2", "c1", "c2", "", ""];
 
     #[test]
-    fn versions_and_algorithms_of_both_ends_are_read_however_they_are_cut() {
+    fn ssh_versions_and_algorithms_are_parsed_at_any_split() {
         let noise = packet(&[2, 0, 0, 0, 0]);
         let new_keys = packet(&[NEWKEYS as u8]);
         let encrypted = [0x5a; 300];
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_or_list_is_a_fault() {
+    fn an_invalid_version_or_algorithm_list_is_a_fault() {
         let cut_short = kexinit(LISTED);
         let cut_short = packet(&cut_short[5..30]);
         for (sent, told) in [

@@ -1,58 +1,59 @@
-//! Bytes of one direction of a TCP connection, put in order (RFC 9293 section 3.4). What comes in order is handed on where it lies;
-//! what comes early is kept until the bytes in front of it are there.
+//! Bytes of one direction of a TCP connection, put in order (RFC 9293 section 3.4). Bytes in order are delivered
+//! without a copy; early bytes are stored until the bytes before them arrive.
 //!
-//! A byte that has been handed on or is kept is fixed: until its receiver has acknowledged it, the stream remembers it, and a segment
-//! that brings another byte for its place is told apart. So whatever makes the receiver refuse the first copy, it cannot be given
-//! a second one with other bytes, and its stream is the one that was handed on. Urgent data counts as any.
+//! A byte that has been delivered or stored is fixed. The stream remembers it until its receiver has acknowledged it,
+//! and detects a segment with a different byte for the same sequence number. Even if the receiver refuses the first
+//! copy, it cannot get a second one with other bytes, so its stream is the one that was delivered. Urgent data counts
+//! as ordinary data.
 
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
 use crate::overlap::Overlap;
 
-/// Limits of a stream.
+/// The limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Bytes in front of a segment that are handed on with it, [`MOST_WINDOW`] at most.
+    /// Number of bytes before a segment that are delivered with it, up to [`MOST_WINDOW`].
     pub window: usize,
-    /// Bytes that are kept of those that are not acknowledged, and bytes that are kept of those that came early, in whole chunks of
-    /// [`CHUNK_BYTES`]: however small the segments are, memory and the time to look through what is kept are bounded by it.
+    /// Maximum number of stored bytes that are not acknowledged, and the same for early bytes, in whole chunks of
+    /// [`CHUNK_BYTES`]. It bounds memory and the time to search the stored bytes, however small the segments are.
     pub kept: usize,
-    /// What becomes of bytes that come twice and differ.
+    /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
-    /// Whether segments can be refused, as in line. A listener gives up missing bytes where it has no room for what came behind
-    /// them.
+    /// Whether segments can be refused, as in line. A listener gives up missing bytes if it has no memory for the bytes
+    /// after them.
     pub in_line: bool,
 }
 
-/// Most bytes in front of a segment that are handed on with it.
+/// Maximum number of bytes before a segment that are delivered with it.
 pub const MOST_WINDOW: usize = CHUNK_BYTES;
 
-/// Bytes of a chunk of early data in front of the data: its sequence number and its length.
+/// Number of bytes before the data in a chunk of early data: sequence number and length.
 const HEAD: usize = 6;
-/// Bytes of early data of a chunk.
+/// Number of bytes of early data in a chunk.
 const ROOM: usize = CHUNK_BYTES - HEAD;
 
-/// One direction of a connection.
+/// One direction of a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Sequence number of the byte that comes next, of the first one, and of the first one that is not acknowledged.
+    /// Sequence numbers of the next byte, of the first byte, and of the first byte that is not acknowledged.
     next: u32,
     first: u32,
     acknowledged: u32,
-    /// Bytes in front of `next` that are kept, and their chunks: the first one, of which so many bytes are kept no more, the last
-    /// one, and the one in front of that.
+    /// Number of stored bytes before `next`, and their chunks: the first one, the number of its bytes that are
+    /// released, the last one, and the one before that.
     kept: u32,
     oldest: u32,
     skipped: u16,
     previous: u32,
     newest: u32,
     is_started: bool,
-    /// Whether bytes are missing in front of `next`.
+    /// Whether bytes before `next` are missing.
     gap: bool,
-    /// First chunk of early data, in order of sequence numbers, and memory of those chunks.
+    /// First chunk of early data, in order of sequence numbers, and the memory of those chunks.
     early: u32,
     early_bytes: u32,
-    /// Behind the last byte that came early and was forgotten for want of memory: until all is acknowledged up to there, nothing
-    /// is known of what comes.
+    /// Sequence number after the last early byte that was discarded for lack of memory. Until all bytes up to there are
+    /// acknowledged, repeated bytes cannot be compared.
     lost_until: Option<u32>,
 }
 
@@ -76,52 +77,52 @@ impl Default for Stream {
     }
 }
 
-/// Bytes in order.
+/// Bytes that are in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Bytes that came right in front of them, a few at most.
+    /// Bytes directly before them, up to the window.
     pub before: &'a [u8],
     /// New bytes.
     pub data: &'a [u8],
-    /// Whether bytes are missing between them and all that came before.
+    /// Whether bytes are missing between these and all earlier ones.
     pub gap: bool,
-    /// Sequence numbers that the stream has taken with them ([`Stream::taken`]).
+    /// Sequence numbers that the stream has used, including these bytes ([`Stream::taken`]).
     pub taken: u32,
 }
 
-/// What became of a segment.
+/// The result of pushing a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
-    /// It came in order.
+    /// The segment was in order.
     InOrder,
-    /// It came early; so many bytes of it are kept.
+    /// The segment was early; this number of its bytes is stored.
     OutOfOrder(usize),
-    /// All of it had come before.
+    /// All of its bytes had arrived before.
     Old,
-    /// A part of it had come before, and was the same or is acknowledged.
+    /// A part of it had arrived before, and was equal or is acknowledged.
     Overlap,
-    /// It brings other bytes for places whose bytes are known.
+    /// It has different bytes for sequence numbers whose bytes are known.
     Differs,
-    /// It repeats bytes that are not acknowledged and were forgotten for want of memory: nobody knows whether they are the same.
+    /// It repeats bytes that are not acknowledged and were discarded for lack of memory, so they cannot be compared.
     Unknown,
-    /// There was no memory to keep it. In line nothing of it is kept or handed on; a listener has given up what was
-    /// missing in front of it.
+    /// There was no memory to store it. In line nothing of it is stored or delivered; a listener has given up the bytes
+    /// missing before it.
     NoMemory,
     /// It is further ahead than any window reaches.
     TooFar,
 }
 
-/// Farthest that a segment may be ahead: the largest window (RFC 7323 section 2.3).
+/// Maximum distance of a segment ahead of the stream: the largest window (RFC 7323 section 2.3).
 const FARTHEST: u32 = 1 << 30;
 
-/// Whether a sequence number comes before another one.
+/// Returns true if a sequence number comes before another one.
 #[inline]
 pub fn is_before(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) < 0
 }
 
 impl Stream {
-    /// Begins with the byte of that sequence number; what was kept has to be given back before.
+    /// Begins the stream with the byte of that sequence number; stored bytes have to be released before.
     pub fn start(&mut self, sequence: u32) {
         *self = Self {
             next: sequence,
@@ -132,25 +133,25 @@ impl Stream {
         };
     }
 
-    /// Says whether it has begun.
+    /// Returns true if the stream has begun.
     #[inline]
     pub fn is_started(&self) -> bool {
         self.is_started
     }
 
-    /// Sequence number of its first byte.
+    /// Returns the sequence number of its first byte.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// Sequence number of the byte that comes next.
+    /// Returns the sequence number of the next byte.
     #[inline]
     pub fn next(&self) -> u32 {
         self.next
     }
 
-    /// Sequence numbers that it has taken so far, one of them for its SYN; 0 before it has begun.
+    /// Returns the number of sequence numbers used so far, including one for the SYN; 0 before the stream has begun.
     #[inline]
     pub fn taken(&self) -> u32 {
         match self.is_started {
@@ -159,14 +160,14 @@ impl Stream {
         }
     }
 
-    /// Bytes of memory that it holds.
+    /// Returns the number of bytes of memory in use.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
         let kept = usize::from(self.skipped) + self.kept as usize;
         self.early_bytes as usize + kept.next_multiple_of(CHUNK_BYTES)
     }
 
-    /// Bytes that have been handed on and are not acknowledged.
+    /// Returns the number of delivered bytes that are not acknowledged.
     fn in_flight(&self) -> usize {
         match self.next.wrapping_sub(self.acknowledged) {
             bytes if bytes > FARTHEST => 0,
@@ -174,15 +175,15 @@ impl Stream {
         }
     }
 
-    /// Gives all that it keeps back.
+    /// Releases all memory.
     pub fn close(&mut self, arena: &mut Arena) {
         arena.give_back_all(self.oldest);
         arena.give_back_all(self.early);
         *self = Self::default();
     }
 
-    /// Gives its memory back and goes on: bytes that are not acknowledged are not known any more. Returns whether bytes are
-    /// among them that have not been handed on.
+    /// Releases the memory and continues: bytes that are not acknowledged become unknown. Returns true if some of them
+    /// have not been delivered.
     pub fn forget(&mut self, arena: &mut Arena) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
@@ -202,8 +203,8 @@ impl Stream {
         (self.kept, self.skipped) = (0, 0);
     }
 
-    /// Notes that the receiver has all bytes in front of that number: they need not be remembered. Where some of them
-    /// never came here they are given up, and what came early behind them is handed on.
+    /// Notes that the receiver has all bytes before that number, so that they need not be stored. If some of them never
+    /// arrived here, they are given up, and the early bytes after them are delivered.
     pub fn acknowledge(
         &mut self,
         arena: &mut Arena,
@@ -225,7 +226,7 @@ impl Stream {
         self.release(arena, limits);
     }
 
-    /// Gives memory of bytes back that are acknowledged and further back than the window.
+    /// Releases the memory of bytes that are acknowledged and further back than the window.
     fn release(&mut self, arena: &mut Arena, limits: &StreamLimits) {
         let window = limits.window.min(MOST_WINDOW);
         let wanted = self.in_flight().min(limits.kept).max(window) as u32;
@@ -248,7 +249,8 @@ impl Stream {
         }
     }
 
-    /// Takes a segment. `take` gets its new bytes if they are next in order, and then what came early and is now in order.
+    /// Accepts a segment. `take` gets its new bytes if they are next in order, and then early bytes that are now in
+    /// order.
     pub fn push(
         &mut self,
         arena: &mut Arena,
@@ -268,7 +270,7 @@ impl Stream {
         if (ahead as i32) > 0 {
             return self.keep(arena, sequence, payload, limits, take);
         }
-        // It begins at the next byte or before it.
+        // The segment begins at the next byte or before it.
         let old = 0u32.wrapping_sub(ahead) as usize;
         let new = payload.len().saturating_sub(old);
         if limits.in_line && new > 0 && !self.has_room(arena, new, limits) {
@@ -298,19 +300,19 @@ impl Stream {
         }
     }
 
-    /// Says whether there is memory for `bytes` more bytes in order. Bytes that came early do not count, as they wait for these; neither do
-    /// retransmitted ones, of which the acknowledgement may be lost. Where nothing is ever acknowledged, as the other direction goes another
-    /// way, the oldest bytes make room.
+    /// Returns true if there is memory for `bytes` more bytes in order. Early bytes do not count, as they wait for
+    /// these. Retransmitted bytes do not count either, as their acknowledgement may be lost. If nothing is ever
+    /// acknowledged, because the other direction takes another path, the oldest bytes are replaced.
     fn has_room(&self, arena: &Arena, bytes: usize, limits: &StreamLimits) -> bool {
         let is_acknowledged = self.acknowledged != self.first;
         let own = self.in_flight() + bytes <= limits.kept || !is_acknowledged;
         own && arena.has(bytes / CHUNK_BYTES + 2)
     }
 
-    /// What is to be said against the first `old` bytes of a segment, which came before. Those that are acknowledged do not
-    /// matter; all others have to be those that are kept.
+    /// Returns the fault of the first `old` bytes of a segment, which arrived before. Acknowledged bytes do not matter;
+    /// all others have to equal the stored ones.
     fn fault_of_old(&self, arena: &Arena, payload: &[u8], old: usize) -> Option<Segment> {
-        // The segment's byte `i` lies `old - i` in front of the next one.
+        // Byte `i` of the segment is `old - i` bytes before the next one.
         let last = old.min(payload.len());
         let in_flight = old.saturating_sub(self.in_flight());
         let known = old.saturating_sub(self.kept as usize).max(in_flight);
@@ -322,7 +324,7 @@ impl Stream {
             .then_some(Segment::Differs)
     }
 
-    /// Whether bytes that begin `back` in front of the next one are others than those that are kept.
+    /// Returns true if bytes that begin `back` bytes before the next one differ from the stored ones.
     fn differs(&self, arena: &Arena, mut bytes: &[u8], back: usize) -> bool {
         let mut at = usize::from(self.skipped) + self.kept as usize - back.min(self.kept as usize);
         let mut chunk = self.oldest;
@@ -341,7 +343,7 @@ impl Stream {
         false
     }
 
-    /// Hands on new bytes up to those that came early, which came first; then those, and what is behind them.
+    /// Delivers new bytes up to the first early bytes, which arrived first; then those and the bytes after them.
     fn hand_on_before_early(
         &mut self,
         arena: &mut Arena,
@@ -369,7 +371,7 @@ impl Stream {
         }
     }
 
-    /// Hands on bytes that are next, and keeps them.
+    /// Delivers bytes that are next, and stores them.
     fn hand_on(
         &mut self,
         arena: &mut Arena,
@@ -397,7 +399,7 @@ impl Stream {
         self.release(arena, limits);
     }
 
-    /// Copies the last bytes that are kept, as many as the window takes. Returns how many.
+    /// Copies the last stored bytes, up to the size of the window, and returns their number.
     fn last_kept(
         &self,
         arena: &Arena,
@@ -420,7 +422,7 @@ impl Stream {
         len
     }
 
-    /// Bytes of the newest chunk that are in use, those that are kept no more among them.
+    /// Returns the number of bytes in use in the newest chunk, including released ones.
     fn filled(&self) -> usize {
         let bytes = usize::from(self.skipped) + self.kept as usize;
         match bytes % CHUNK_BYTES {
@@ -429,7 +431,7 @@ impl Stream {
         }
     }
 
-    /// Keeps bytes that have been handed on. Without memory for them, none are kept from here on back.
+    /// Stores bytes that have been delivered. Without memory for them, no earlier bytes stay stored either.
     fn append(&mut self, arena: &mut Arena, mut data: &[u8]) {
         while !data.is_empty() {
             let mut filled = self.filled();
@@ -450,7 +452,7 @@ impl Stream {
         }
     }
 
-    /// Whether bytes that begin with the next one are others than those that came early.
+    /// Returns true if bytes that begin with the next one differ from the early ones.
     fn differs_from_early(&self, arena: &Arena, new: &[u8]) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
@@ -469,7 +471,7 @@ impl Stream {
         false
     }
 
-    /// Hands on what came early and is next.
+    /// Delivers early bytes that are next.
     fn drain(&mut self, arena: &mut Arena, limits: &StreamLimits, take: &mut dyn FnMut(Piece<'_>)) {
         while self.early != NONE {
             let chunk = self.early;
@@ -493,7 +495,7 @@ impl Stream {
         self.early_bytes -= CHUNK_BYTES as u32;
     }
 
-    /// Keeps bytes that came early, those that are not kept already.
+    /// Stores the early bytes that are not stored already.
     fn keep(
         &mut self,
         arena: &mut Arena,
@@ -507,12 +509,12 @@ impl Stream {
         }
         let mut outcome = Keeping::default();
         let mut from = 0;
-        // The chunk behind which the next bytes belong.
+        // The chunk after which the next bytes belong.
         let mut before = NONE;
         let mut chunk = self.early;
         while from < payload.len() {
             let at = sequence.wrapping_add(from as u32);
-            // Chunks that end before these bytes.
+            // Skip chunks that end before these bytes.
             while chunk != NONE {
                 let (begin, len) = head(arena, chunk);
                 if is_before(at, begin.wrapping_add(len as u32)) {
@@ -525,7 +527,7 @@ impl Stream {
                 let (begin, len) = head(arena, chunk);
                 let ahead = begin.wrapping_sub(at) as i32;
                 if ahead <= 0 {
-                    // These are kept already.
+                    // These bytes are stored already.
                     let inside = ahead.unsigned_abs() as usize;
                     let both = (len - inside).min(payload.len() - from);
                     let known = &arena.bytes(chunk)[HEAD + inside..][..both];
@@ -561,7 +563,7 @@ impl Stream {
         outcome.segment()
     }
 
-    /// Whether bytes are others than those that came early and are kept for their places.
+    /// Returns true if bytes differ from the early bytes that are stored for the same sequence numbers.
     fn differs_from_kept_early(&self, arena: &Arena, sequence: u32, payload: &[u8]) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
@@ -587,8 +589,8 @@ impl Stream {
         false
     }
 
-    /// Gives up what is missing in front of bytes for which there is no memory: on with what is there of that, then with these
-    /// bytes.
+    /// Gives up the bytes that are missing before bytes for which there is no memory: delivers the early bytes before
+    /// these, then these bytes.
     fn go_on_without(
         &mut self,
         arena: &mut Arena,
@@ -602,7 +604,7 @@ impl Stream {
         self.drain(arena, limits, take);
     }
 
-    /// Hands on what came early in front of a byte, with a gap wherever bytes are missing; that byte is next.
+    /// Delivers the early bytes before a byte, with a gap wherever bytes are missing; that byte is then next.
     fn give_up(
         &mut self,
         arena: &mut Arena,
@@ -632,13 +634,13 @@ impl Stream {
 }
 
 impl StreamLimits {
-    /// Whether a segment with other bytes for known places is refused.
+    /// Returns true if segments with different bytes for known sequence numbers are refused.
     fn refuses(&self) -> bool {
         self.in_line && self.overlap == Overlap::Drop
     }
 }
 
-/// What has become of early bytes so far.
+/// The result of storing early bytes so far.
 #[derive(Default)]
 struct Keeping {
     overlaps: bool,
@@ -656,7 +658,7 @@ impl Keeping {
     }
 }
 
-/// Sequence number and length of a chunk of early data.
+/// Returns the sequence number and the length of a chunk of early data.
 fn head(arena: &Arena, chunk: u32) -> (u32, usize) {
     let bytes = arena.bytes(chunk);
     let sequence = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -683,7 +685,7 @@ mod tests {
         ..LIMITS
     };
 
-    /// What a stream hands on: its bytes, with a mark where some are missing.
+    /// The bytes that a stream delivers, with a mark where some are missing.
     struct Taken {
         bytes: Vec<u8>,
         gaps: usize,
@@ -707,12 +709,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3000))]
         #[test]
-        fn segments_in_any_order_and_number_become_the_bytes_that_were_sent(
+        fn segments_in_any_order_and_number_restore_the_sent_bytes(
             seed in any::<u64>(), len in 1usize..6000, start in prop_oneof![Just(0u32), Just(u32::MAX - 900), any::<u32>()],
         ) {
             let mut rng = fastrand(seed);
             let bytes = original(len);
-            // Cuts, copies and overlaps.
+            // Splits, copies and overlaps of segments.
             let mut segments = Vec::new();
             let mut at = 0;
             while at < len {
@@ -765,7 +767,7 @@ mod tests {
         }
     }
 
-    /// Numbers that look random.
+    /// Returns a generator of pseudo-random numbers.
     fn fastrand(mut seed: u64) -> impl FnMut() -> usize {
         move || {
             seed = seed
@@ -789,7 +791,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_in_the_place_of_known_ones_are_noticed_and_do_not_count() {
+    fn overlapping_segments_with_different_bytes_are_detected_and_ignored() {
         let mut arena = Arena::new(1 << 14);
         let mut stream = Stream::default();
         stream.start(100);
@@ -812,7 +814,7 @@ mod tests {
             pushed(&mut stream, &mut arena, 109, b"jkX").0,
             Segment::Differs
         );
-        // In line nothing of it counts.
+        // In line nothing of the segment counts.
         let (segment, new) = pushed(&mut stream, &mut arena, 108, b"iJK");
         assert_eq!((segment, &new[..]), (Segment::Differs, &b""[..]));
         let (segment, new) = pushed(&mut stream, &mut arena, 107, b"Hijk");
@@ -842,7 +844,7 @@ mod tests {
             );
         }
         let begin = u32::MAX - 3000;
-        // However far back, and however it is cut.
+        // The distance and the split do not matter.
         for (from, to) in [
             (0, 1),
             (0, 8000),
@@ -873,7 +875,7 @@ mod tests {
             pushed(&mut stream, &mut arena, at, &[0, 0]).0,
             Segment::Differs
         );
-        // Numbers that go back, or to where nothing was sent, are not believed.
+        // Acknowledgements that go back, or that cover unsent bytes, are ignored.
         stream.acknowledge(&mut arena, begin, &LIMITS, &mut none);
         let at = begin.wrapping_add(6000);
         assert_eq!(
@@ -885,7 +887,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_is_not_believed_until_it_is_acknowledged() {
+    fn forgotten_bytes_stay_unknown_until_the_receiver_acknowledges_them() {
         let mut arena = Arena::new(1 << 16);
         let mut stream = Stream::default();
         stream.start(0);
@@ -917,7 +919,7 @@ mod tests {
     }
 
     #[test]
-    fn in_line_there_is_always_room_for_what_fills_a_gap() {
+    fn an_inline_stream_always_has_space_to_fill_a_gap() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             kept: 4 * CHUNK_BYTES,
@@ -934,7 +936,7 @@ mod tests {
         assert_eq!(kept, Segment::InOrder);
         assert_eq!(handed, 2000);
         stream.acknowledge(&mut arena, 1000, &limits, &mut |_| {});
-        // More in flight than is kept is not let on.
+        // More bytes in flight than can be stored are refused.
         let data = [7; 1500];
         assert_eq!(
             stream.push(&mut arena, 2000, &data, &limits, &mut |_| {}),
@@ -971,14 +973,14 @@ mod tests {
         assert_eq!(push(&mut stream, 2000, 3000), Segment::NoMemory);
         assert_eq!(push(&mut stream, 10, 1010), Segment::Old);
         assert_eq!(push(&mut stream, 1000, 2000), Segment::Old);
-        // As much of it as is new counts.
+        // Only the new part of the segment counts.
         assert_eq!(push(&mut stream, 1000, 2040), Segment::Overlap);
         assert_eq!(push(&mut stream, 1000, 2200), Segment::NoMemory);
         stream.close(&mut arena);
     }
 
     #[test]
-    fn what_never_comes_is_given_up_when_too_much_waits_for_it() {
+    fn missing_bytes_are_skipped_when_buffered_bytes_exceed_the_limit() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 16,
@@ -1021,7 +1023,7 @@ mod tests {
         for at in 0..1000 {
             let take = &mut |piece: Piece<'_>| handed += piece.data.len();
             stream.push(&mut arena, 2 + 2 * at, b"x", &limits, take);
-            // As much of what came early, and of what was handed on.
+            // The limit holds for early bytes and for delivered bytes.
             assert!(arena.used() <= 2 * 16 + 1);
         }
         assert!(handed >= 1000 - 16);
@@ -1039,7 +1041,7 @@ mod tests {
         let take = &mut |piece: Piece<'_>| taken.push((piece.data.to_vec(), piece.gap));
         let kept = stream.push(&mut arena, 10, b"late", &limits, take);
         assert_eq!(kept, Segment::OutOfOrder(4));
-        // It lies in front of what is kept, and reaches into it and beyond.
+        // The segment begins before the stored bytes, covers them and ends after them.
         let segment = stream.push(&mut arena, 5, b"firstYYYYbehind", &limits, take);
         assert_eq!(segment, Segment::NoMemory);
         let expected = [

@@ -1,32 +1,32 @@
-//! Splits rule files into rules, and rules into header and options. What options mean is said in `read.rs`.
+//! Splits rule files into rules, and rules into header and options. The meaning of options is in `read.rs`.
 //!
-//! A mistyped rule is never guessed at: a semicolon or a quote that is missing is a mistake with its place, and no rule takes
-//! in a part of its neighbour.
+//! The parser never guesses at a mistyped rule: a missing semicolon or quote is an error with its position, and no rule
+//! absorbs a part of the next one.
 
-/// Mistake in a file of rules, with its place.
+/// An error in a file of rules, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {reason}")]
 pub struct Mistake {
-    /// Line, from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// Column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong, in words.
+    /// Description of the error.
     pub reason: String,
 }
 
-/// A rule that was put together from its lines.
+/// A rule that was joined from its lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Joined {
     text: String,
-    /// Where the text of each line begins, with the line's number.
+    /// Offset of each line in the text, with the line's number.
     lines: Vec<(usize, usize)>,
-    /// Whether a quote was open at the end of a line behind which the rule does not go on.
+    /// Whether a quote was open at the end of a line after which the rule does not continue.
     is_torn: bool,
 }
 
 impl Joined {
-    /// Says what is wrong at a place of the text.
+    /// Returns an error at a position of the text.
     pub fn mistake(&self, at: usize, reason: impl Into<String>) -> Mistake {
         let before = self.lines.partition_point(|line| line.0 <= at);
         let (begin, line) = match before.checked_sub(1) {
@@ -42,7 +42,7 @@ impl Joined {
     }
 
     fn push(&mut self, number: usize, line: &str) {
-        // It is no rule any more, whatever else belongs to it.
+        // It is no rule any more, whatever its other lines contain.
         if self.is_torn || self.text.len() > LONGEST_RULE {
             return;
         }
@@ -54,10 +54,10 @@ impl Joined {
     }
 }
 
-/// Rule as it is written.
+/// A rule as written in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written<'a> {
-    /// Line that it begins in, from 1.
+    /// Line in which it begins, counted from 1.
     pub line: usize,
     /// Words of the header: action, protocol, and what follows them.
     pub header: Vec<Word<'a>>,
@@ -65,31 +65,30 @@ pub struct Written<'a> {
     pub options: Vec<WrittenOption<'a>>,
 }
 
-/// A word and its place.
+/// A word and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word<'a> {
-    /// The word; a list in brackets is one.
+    /// Text of the word; a list in brackets is one word.
     pub text: &'a str,
-    /// Where it begins in the text of the rule, for [`Joined::mistake`].
+    /// Offset in the text of the rule, for [`Joined::mistake`].
     pub at: usize,
 }
 
-/// An option as it is written.
+/// An option as written in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrittenOption<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What follows the colon.
+    /// Text after the colon.
     pub value: Option<&'a str>,
-    /// Where it begins in the text of the rule, for [`Joined::mistake`].
+    /// Offset in the text of the rule, for [`Joined::mistake`].
     pub at: usize,
 }
 
-/// Longest rule in bytes; what is longer is a mistake and no rule.
+/// Maximum length of a rule in bytes; a longer one is an error.
 const LONGEST_RULE: usize = 64 * 1024;
 
-/// Options whose names, with a colon behind them, are taken for the beginning of an option also where quotes or what comes
-/// before has not been ended.
+/// Options whose names, followed by a colon, begin an option even if a quote or the option before is not closed.
 const TELLING: [&str; 20] = [
     "byte_test",
     "classtype",
@@ -113,9 +112,9 @@ const TELLING: [&str; 20] = [
     "within",
 ];
 
-/// Puts the lines of a file together to rules: a line that ends in a backslash, or within a rule's parentheses, goes on in
-/// the next, unless a rule begins there. Comments and empty lines are left out. `is_action` says which words rules begin
-/// with.
+/// Joins the lines of a file to rules. A line that ends in a backslash, or within a rule's parentheses, continues in
+/// the next, unless a rule begins there. Comments and empty lines are skipped. `is_action` returns true for the words
+/// that begin rules.
 pub fn joined(text: &str, is_action: &dyn Fn(&str) -> bool) -> Vec<Joined> {
     let mut rules = Vec::new();
     let mut open: Option<(Joined, Scan)> = None;
@@ -148,7 +147,7 @@ pub fn joined(text: &str, is_action: &dyn Fn(&str) -> bool) -> Vec<Joined> {
     rules
 }
 
-/// Whether a line looks like the first one of a rule: an action, and a parenthesis unless the rule goes on.
+/// Returns true if a line looks like the first one of a rule: an action, and a parenthesis unless the rule continues.
 fn begins_rule(line: &str, goes_on: bool, is_action: &dyn Fn(&str) -> bool) -> bool {
     let header = header_of(line);
     let first = header.split_whitespace().next();
@@ -156,7 +155,7 @@ fn begins_rule(line: &str, goes_on: bool, is_action: &dyn Fn(&str) -> bool) -> b
     is_header && first.is_some_and(is_action)
 }
 
-/// Whether a line is one of a rule whose action is mistyped, which options do not look like.
+/// Returns true if a line belongs to a rule with a mistyped action; options do not look like this.
 fn has_arrow(line: &str) -> bool {
     let header = header_of(line);
     let is_header = !header.contains(['"', ';', '#']) && header.len() < line.len();
@@ -164,49 +163,49 @@ fn has_arrow(line: &str) -> bool {
     is_header && words.any(|word| matches!(word, "->" | "<>"))
 }
 
-/// The part of a line in front of a parenthesis.
+/// Returns the part of a line before a parenthesis.
 fn header_of(line: &str) -> &str {
     line.split_once('(').map_or(line, |it| it.0)
 }
 
-/// What comes next among the options of a rule.
+/// The next item among the options of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// An option from the first place to the second one, where its semicolon is.
+    /// An option from the first offset to the second one, at which its semicolon is.
     Option(usize, usize),
-    /// The parenthesis behind the last option.
+    /// The parenthesis after the last option.
     End,
-    /// Something between a quote that was closed and the end of the option.
+    /// Text between a closed quote and the end of the option.
     Behind(usize),
     /// The name of another option within an option that is not in quotes.
     Unended(usize),
-    /// The name of another option behind a semicolon in quotes.
+    /// The name of another option after a semicolon in quotes.
     Unquoted(usize),
 }
 
-/// Goes through the options of a rule, and goes on where it was when the rule has got longer.
+/// Iterates over the options of a rule, and continues at the same offset when the rule has grown.
 #[derive(Debug, Default)]
 struct Scan {
-    /// Place that is looked at next.
+    /// Offset that is read next.
     at: usize,
-    /// Whether it is behind the parenthesis in front of the options.
+    /// Whether it is after the parenthesis before the options.
     is_inside: bool,
-    /// Whether it is behind the parenthesis that ends them.
+    /// Whether it is after the parenthesis that ends the options.
     is_ended: bool,
-    /// Where the present option begins.
+    /// Offset of the current option.
     option: usize,
-    /// Its first colon.
+    /// Offset of its first colon.
     colon: Option<usize>,
-    /// Its quote that is open.
+    /// Offset of its open quote.
     quote: Option<usize>,
-    /// Whether a quote was closed and nothing has come since.
+    /// Whether a quote was closed and nothing has followed since.
     is_closed: bool,
-    /// Whether a backslash was in front of the next byte.
+    /// Whether a backslash precedes the next byte.
     is_escaped: bool,
 }
 
 impl Scan {
-    /// Whether the rule is not at its end.
+    /// Returns true if the rule is not complete.
     fn is_open(&self) -> bool {
         self.is_inside && !self.is_ended
     }
@@ -259,12 +258,12 @@ impl Scan {
         None
     }
 
-    /// A byte within an option, outside of quotes or at the beginning of one.
+    /// Handles a byte within an option, outside of quotes or at the beginning of a quote.
     fn bare(&mut self, text: &str, at: usize, byte: u8) -> Option<Seen> {
         match byte {
             b',' => self.is_closed = false,
             _ if byte.is_ascii_whitespace() => {}
-            // The semicolon behind the last option is asked for later.
+            // The semicolon after the last option is checked later.
             b')' if text[at + 1..].trim_start().is_empty() => {}
             _ if self.is_closed => {
                 self.is_closed = false;
@@ -292,14 +291,15 @@ impl Scan {
         None
     }
 
-    /// Where the name in front of a colon begins, and what is in front of it without spaces.
+    /// Returns the offset of the name before a colon, and the text before that without spaces.
     fn name_before<'a>(&self, text: &'a str, colon: usize) -> (usize, &'a str) {
         let text = &text[self.option..colon];
         let begin = text.trim_end().trim_end_matches(is_of_name).len();
         (self.option + begin, text[..begin].trim_end())
     }
 
-    /// Whether a quote ends what is in quotes. Expressions have quotes of their own, so there it is seen by what follows.
+    /// Returns true if a quote closes the quoted text. Expressions contain quotes of their own, so there the following
+    /// text decides.
     fn ends_quote(&self, text: &str, quote: usize, at: usize) -> bool {
         if !text[self.option..quote].trim_start().starts_with("pcre") {
             return true;
@@ -310,7 +310,7 @@ impl Scan {
         if ends_option || behind.strip_prefix(')').is_some_and(is_last) {
             return true;
         }
-        // A whole expression, and then an option: there is no semicolon between them.
+        // A complete expression, and then an option: the semicolon between them is missing.
         let flags = |c: char| c.is_ascii_alphabetic();
         let before = text[quote + 1..at].trim_end_matches(flags);
         let is_whole = before.len() > 1 && before.ends_with('/') && !before.ends_with("\\/");
@@ -323,7 +323,7 @@ impl Scan {
     }
 }
 
-/// Whether names of options have that character.
+/// Returns true for characters of option names.
 fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
@@ -331,7 +331,7 @@ fn is_of_name(c: char) -> bool {
 /// Splits a rule into its header and its options.
 ///
 /// # Errors
-/// When it has no options in parentheses, or quotes or options are not ended.
+/// Returns an error if it has no options in parentheses, or if quotes or options are not closed.
 pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
     let text = &rule.text[..];
     if text.len() > LONGEST_RULE {
@@ -384,7 +384,7 @@ pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
     })
 }
 
-/// The option between two places.
+/// Returns the option between two offsets.
 fn option(rule: &Joined, from: usize, to: usize) -> Result<WrittenOption<'_>, Mistake> {
     let written = rule.text[from..to].trim_start();
     let at = to - written.len();
@@ -402,7 +402,7 @@ fn option(rule: &Joined, from: usize, to: usize) -> Result<WrittenOption<'_>, Mi
     Ok(WrittenOption { name, value, at })
 }
 
-/// The words of a header; what is in brackets is one word.
+/// Returns the words of a header; text in brackets is one word.
 fn words(header: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut depth, mut begin) = (0i32, None);
@@ -467,7 +467,7 @@ mod tests {
         rules.into_iter().next().unwrap()
     }
 
-    /// What came of each rule of a text: its options, or its mistake.
+    /// Returns the result of each rule of a text: its number of options, or its error.
     fn said(text: &str) -> Vec<Result<usize, String>> {
         let said = |rule: &Joined| match split(rule) {
             Ok(written) => Ok(written.options.len()),
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ended_is_said_with_its_place() {
+    fn an_unterminated_rule_is_reported_with_line_and_column() {
         let said = |rule: &str| split(&one(rule)).unwrap_err().to_string();
         assert!(said("\nalert tcp any any").starts_with("2:1: want options"));
         let header = "alert tcp any any -> any any ";
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_line_also_where_rules_go_on() {
+    fn errors_in_continued_rules_name_their_line_and_column() {
         let text = "alert tcp any any \\\n  -> any any (msg:\"a\"; \\\n\n";
         assert_eq!(
             said(text),
@@ -634,7 +634,7 @@ mod tests {
             said(text),
             [Err("3:12: a quote that is not closed in its line".into())]
         );
-        // Behind a backslash it goes on.
+        // The rule continues after a backslash.
         assert_eq!(said("alert http (msg:\"a \\\n b\"; sid:1;)"), [Ok(2)]);
     }
 
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_takes_no_long_time_and_is_one_mistake() {
+    fn a_long_unterminated_rule_yields_one_error_in_little_time() {
         for part in ["\n", "(\n", "\"  \n", ";:\"", "pcre:\"/\"\" ", "a:"] {
             let text = format!("alert http (x{}", part.repeat(200_000));
             let said = said(&text);

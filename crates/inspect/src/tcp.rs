@@ -1,33 +1,34 @@
-//! The state of a TCP connection as its ends have it (RFC 9293, RFC 5961), as far as the passing segments tell: which of them are accepted.
+//! The state of a TCP connection at its ends (RFC 9293, RFC 5961), derived from the passing segments: which of them the
+//! receiver accepts.
 //!
-//! A connection begins with numbers that the other end has answered: whatever else claims to begin one is remembered until it is
-//! answered, and moves nothing. Segments outside of what the receiver has offered to take, and acknowledgements of what
-//! was never sent, are told apart: their receiver ignores them, so nothing of them may count. Nothing ends a connection for the
-//! inspection but a new one that the other end has answered: after a RST or both FINs it goes on to be looked at, as the
-//! receiver may have ignored them.
+//! A connection begins with sequence numbers that the other end has acknowledged. Any other SYN is remembered until it
+//! is answered, and changes nothing. Segments outside of the receive window, and acknowledgements of unsent bytes, are
+//! distinguished: their receiver ignores them, so they must not count. For the inspection only a new connection that
+//! the other end has answered ends a connection. After a RST or both FINs it is still inspected, as the receiver may
+//! have ignored them.
 //!
-//! `odd.rs` gives what is odd about a segment the names that rules have for that.
+//! `odd.rs` maps anomalies of a segment to their names in rules.
 
 mod odd;
 
 use crate::stream::is_before;
 
-/// What judging needs of a segment.
+/// The fields of a segment that decide whether it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentHead {
-    /// Flags, the lower eight of them.
+    /// Lower eight flags.
     pub flags: u8,
     /// Sequence number.
     pub sequence: u32,
-    /// Acknowledgement number; it counts with the flag ACK only.
+    /// Acknowledgement number; valid only with the flag ACK.
     pub acknowledgement: u32,
     /// Window as sent.
     pub window: u16,
-    /// Shift of windows that a SYN offers (RFC 7323 section 2.2), 14 at most.
+    /// Window scale that a SYN offers (RFC 7323 section 2.2), up to 14.
     pub scale: Option<u8>,
     /// Its timestamp (RFC 7323 section 3.2).
     pub timestamp: Option<u32>,
-    /// Bytes of payload.
+    /// Number of payload bytes.
     pub len: usize,
 }
 
@@ -42,47 +43,50 @@ pub const ACK: u8 = 16;
 /// Flag URG.
 pub const URG: u8 = 32;
 
-/// Why a receiver takes nothing of a segment.
+/// The reason why a receiver discards a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Flags that no end sends together, or data without an acknowledgement.
     Flags,
-    /// It lies outside of what the receiver has offered to take.
+    /// The segment is outside of the receive window.
     Window,
-    /// It acknowledges what was never sent.
+    /// The segment acknowledges unsent bytes.
     Acknowledgement,
-    /// Its timestamp is older than one that its receiver has (RFC 7323 section 5.3).
+    /// The timestamp is older than one that its receiver has (RFC 7323 section 5.3).
     Timestamp,
-    /// It goes on with an opening that is not answered, or opens with data where another opening is under way or a connection.
+    /// The segment continues a handshake that is not answered, or is a SYN with data during a handshake or a
+    /// connection.
     Opening,
-    /// It belongs to a connection whose opening was not seen.
+    /// The segment belongs to a connection whose handshake was not seen.
     Midstream,
-    /// It brings data behind a reset, or behind the end of both directions.
+    /// The segment has data after a reset, or after the end of both directions.
     Over,
 }
 
-/// How segments are judged.
+/// The policy for accepting segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether a connection whose opening was not seen is taken as it comes.
+    /// Whether a connection whose handshake was not seen is accepted.
     pub takes_midstream: bool,
-    /// Whether whoever judges sees all segments, and can keep them from their receivers. A listener may have missed some, and
-    /// takes what it can make sense of.
+    /// Whether the inspection sees all segments, and can withhold them from their receivers. A listener may have missed
+    /// some, and accepts any plausible segment.
     pub in_line: bool,
 }
 
-/// What a segment that is taken changes.
+/// The changes that an accepted segment makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change {
-    /// A new connection began: all that is known of one before is void. Its client sent to the end that sent this segment.
+    /// Whether a new connection began, so that the state of an earlier one is void. Its client is the receiver of this
+    /// segment.
     pub is_new: bool,
-    /// Sequence numbers of first bytes, by direction, of streams that begin, unless they have begun with that number.
+    /// Sequence numbers of the first bytes of streams that begin, by direction, unless they have begun with that
+    /// number.
     pub begins: [Option<u32>; 2],
-    /// Number up to which the sender of the segment has all bytes of the other direction.
+    /// Sequence number up to which the sender of the segment has all bytes of the other direction.
     pub acknowledged: Option<u32>,
 }
 
-/// An opening that is not answered yet.
+/// A SYN that is not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Opening {
     sequence: u32,
@@ -103,36 +107,36 @@ impl Opening {
         }
     }
 
-    /// Number of the first byte.
+    /// Returns the sequence number of the first byte.
     fn first(&self) -> u32 {
         self.sequence.wrapping_add(1)
     }
 
-    /// Whether an acknowledgement answers it, with its data or without.
+    /// Returns true if an acknowledgement answers it, with or without its data.
     fn is_answered_by(&self, acknowledgement: u32) -> bool {
         acknowledgement.wrapping_sub(self.first()) <= u32::from(self.len)
     }
 }
 
-/// One end, as a sender.
+/// The state of one end, as a sender.
 #[derive(Debug, Clone, Copy, Default)]
 struct End {
-    /// Number of its first byte.
+    /// Sequence number of its first byte.
     first: u32,
-    /// Behind the last number that it has used.
+    /// Sequence number after the last one that it has used.
     sent: u32,
-    /// First number that the other end has not acknowledged.
+    /// First sequence number that the other end has not acknowledged.
     acknowledged: u32,
-    /// First number that the other end does not take; none as long as it has said nothing.
+    /// First sequence number that the other end does not accept; none before its first segment.
     edge: Option<u32>,
-    /// Shift of the windows that it offers.
+    /// Window scale that it offers.
     scale: Option<u8>,
-    /// The latest timestamp of it that the other end has for sure, if its opening has one.
+    /// Its latest timestamp that the other end has certainly received, if its SYN has one.
     timestamp: Option<u32>,
     is_open: bool,
-    /// Behind its FIN, as long as no byte came in the place of that.
+    /// Sequence number after its FIN, unless a byte arrived with the number of the FIN.
     end: Option<u32>,
-    /// Openings that nobody has answered, the latest first.
+    /// Unanswered SYNs, the latest first.
     openings: [Option<Opening>; 2],
 }
 
@@ -150,7 +154,7 @@ impl End {
         }
     }
 
-    /// Takes note of a FIN, and of data that comes in the place of one: its receiver did not take that, then.
+    /// Notes a FIN, or data with the sequence number of an earlier FIN, which its receiver has then ignored.
     fn ends_with(&mut self, head: &SegmentHead) {
         let behind_data = head.sequence.wrapping_add(head.len as u32);
         if head.flags & FIN != 0 {
@@ -165,66 +169,65 @@ impl End {
     }
 }
 
-/// Shift of windows where none was seen: the largest.
+/// Window scale if no SYN was seen: the largest.
 const UNSEEN_SCALE: u8 = 14;
-/// Numbers ahead of what was sent, where no window is known, and behind what is acknowledged, that a segment may have.
+/// Maximum distance of a sequence number from the sent ones if no window is known, and from the acknowledged ones.
 const FARTHEST: u32 = 1 << 30;
 
-/// A connection, by direction: first the one to the server.
+/// A connection, with its ends by direction: first the one to the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Connection {
     ends: [End; 2],
-    /// Whether its opening was not seen, or its answer.
+    /// Whether its SYN or the answer to it was not seen.
     is_midstream: bool,
     is_established: bool,
     is_reset: bool,
-    /// Ends whose last segment has reset it.
+    /// Ends whose last segment was a reset.
     resets: [bool; 2],
-    /// The end that was done first, once one is.
+    /// End that was closed first, once one is.
     first_to_end: u8,
 }
 
 impl Connection {
-    /// Says whether its handshake is done; where that was not seen, whether both ends have spoken.
+    /// Returns true if the handshake is complete, or, if it was not seen, if both ends have sent segments.
     #[inline]
     pub fn is_established(&self) -> bool {
         self.is_established
     }
 
-    /// Says whether both ends have said that they are done and have heard so, or one has broken off: for all that is seen it
-    /// is over.
+    /// Returns true if the connection seems to be over: both FINs are acknowledged, or an end has sent a reset.
     #[inline]
     pub fn may_be_over(&self) -> bool {
         self.is_reset || self.is_closed()
     }
 
-    /// Says whether both ends have said that they are done and have heard so.
+    /// Returns true if both ends have sent a FIN and both are acknowledged.
     pub fn is_closed(&self) -> bool {
         self.is_done(0) && self.is_done(1)
     }
 
-    /// Says whether an end has said that it is done, and the other one has heard so.
+    /// Returns true if an end has sent a FIN that the other one has acknowledged.
     pub fn is_done(&self, end: usize) -> bool {
         let end = &self.ends[end & 1];
         end.end == Some(end.acknowledged)
     }
 
-    /// Says whether nothing is known of it.
+    /// Returns true if no segment of it is known.
     pub fn is_unknown(&self) -> bool {
         !self.ends.iter().any(End::is_known)
     }
 
-    /// Turns its directions.
+    /// Exchanges its directions.
     pub fn turn(&mut self) {
         self.ends.swap(0, 1);
         self.resets.swap(0, 1);
         self.first_to_end = 1 - self.first_to_end;
     }
 
-    /// Judges a segment of that direction, and takes note of it.
+    /// Checks a segment of that direction, and notes its changes.
     ///
     /// # Errors
-    /// Why its receiver takes nothing of it; nothing of it is noted then but that it came.
+    /// Returns the reason why its receiver discards it; then nothing is noted but its arrival.
     pub fn segment(
         &mut self,
         from: usize,
@@ -244,13 +247,13 @@ impl Connection {
         }
     }
 
-    /// A SYN: it is remembered until it is answered.
+    /// Handles a SYN: it is remembered until it is answered.
     fn opening(&mut self, from: usize, head: &SegmentHead) -> Result<Change, Refusal> {
         let opening = Opening::of(head);
         let mut change = Change::default();
         let end = &mut self.ends[from];
         if end.is_open && !self.is_midstream && end.first == opening.first() {
-            // It comes again, as its answer was late.
+            // The SYN is a retransmission, as its answer was late.
             return Ok(change);
         }
         let known = end.openings.iter().flatten();
@@ -269,7 +272,7 @@ impl Connection {
         Ok(change)
     }
 
-    /// A SYN that answers one: from here on there is a new connection.
+    /// Handles a SYN that answers one: from here on there is a new connection.
     fn answer(
         &mut self,
         from: usize,
@@ -284,7 +287,7 @@ impl Connection {
             let end = &self.ends[from];
             let is_again = end.is_open && end.first == own.first();
             if is_again && !self.acknowledges_too_much(from, head) {
-                // It comes again.
+                // The answer is a retransmission.
                 return Ok(Change::default());
             }
             if self.ends[other].is_known() && !self.is_midstream {
@@ -313,7 +316,7 @@ impl Connection {
     fn reset(&mut self, from: usize, head: &SegmentHead) -> Result<Change, Refusal> {
         let (end, other) = (&self.ends[from], &self.ends[1 - from]);
         if !end.is_open {
-            // It refuses an opening, or is of a connection whose opening was not seen.
+            // The RST refuses a SYN, or belongs to a connection whose handshake was not seen.
             let mut openings = other.openings.iter().flatten();
             self.is_reset |= openings.any(|it| it.is_answered_by(head.acknowledgement));
             return Ok(Change::default());
@@ -321,7 +324,8 @@ impl Connection {
         if is_before(head.sequence, end.acknowledged) || self.is_ahead(from, head) {
             return Err(Refusal::Window);
         }
-        // Only with the number that its receiver expects next does it count (RFC 5961 section 3), and that lies between these.
+        // A RST counts only with the sequence number that its receiver expects next (RFC 5961 section 3), which is
+        // between these.
         if !is_before(end.sent, head.sequence) {
             self.is_reset = true;
             self.resets[from] = true;
@@ -338,9 +342,9 @@ impl Connection {
         let other = 1 - from;
         if !self.ends[from].is_open {
             return match self.ends[from].openings[0] {
-                // The other direction goes another way.
+                // The other direction takes another path.
                 Some(opening) if !self.ends[other].is_known() && policy.takes_midstream => {
-                    // Or it has yet to answer: what it answers counts then.
+                    // Or the other end has yet to answer, and its answer will count.
                     let openings = self.ends[from].openings;
                     self.ends[from] = End {
                         openings,
@@ -371,7 +375,7 @@ impl Connection {
             return Err(Refusal::Over);
         }
         let mut change = Change::default();
-        // Of what its receiver has whole already it takes nothing, the acknowledgement neither.
+        // A receiver that has all of a segment already ignores it, including the acknowledgement.
         if !is_before(until, end.acknowledged) {
             change.acknowledged = self.acknowledge(from, head);
             self.is_established |= self.ends[other].is_open;
@@ -393,7 +397,7 @@ impl Connection {
         Ok(change)
     }
 
-    /// The first segment of a direction, where the opening was not seen.
+    /// Handles the first segment of a direction, if the handshake was not seen.
     fn midstream(&mut self, from: usize, head: &SegmentHead, first: u32) -> Change {
         let mut change = Change::default();
         self.is_midstream = true;
@@ -414,13 +418,14 @@ impl Connection {
         change
     }
 
-    /// Whether a segment lies outside of what its receiver may take.
+    /// Returns true if a segment is outside of the range that its receiver may accept.
     fn is_outside(&self, from: usize, head: &SegmentHead) -> bool {
         let farthest = self.ends[from].acknowledged.wrapping_sub(FARTHEST);
         self.is_ahead(from, head) || is_before(used_until(head), farthest)
     }
 
-    /// Whether a segment has an older timestamp than its receiver has, where both ends use them. One step is let pass, as Linux does.
+    /// Returns true if a segment has an older timestamp than its receiver has, if both ends use timestamps. A
+    /// difference of one is allowed, as in Linux.
     fn is_outdated(&self, from: usize, head: &SegmentHead) -> bool {
         match (
             self.ends[from].timestamp,
@@ -434,20 +439,22 @@ impl Connection {
         }
     }
 
-    /// Whether a segment begins behind all that its receiver takes. A probe of a window that is shut begins at its edge.
+    /// Returns true if a segment begins after the range that its receiver accepts. A zero-window probe begins at its
+    /// edge.
     fn is_ahead(&self, from: usize, head: &SegmentHead) -> bool {
         let end = &self.ends[from];
         let edge = end.edge.unwrap_or(end.sent.wrapping_add(FARTHEST));
         is_before(edge, head.sequence)
     }
 
-    /// Whether a segment acknowledges what its receiver has not sent. Where not all that it sent was seen nobody knows.
+    /// Returns true if a segment acknowledges bytes that its receiver has not sent. That is unknown if not all sent
+    /// segments were seen.
     fn acknowledges_too_much(&self, from: usize, head: &SegmentHead) -> bool {
         let other = &self.ends[1 - from];
         other.is_open && !self.is_midstream && is_before(other.sent, head.acknowledgement)
     }
 
-    /// Takes note of an acknowledgement and of the window that comes with it.
+    /// Notes an acknowledgement and its window.
     fn acknowledge(&mut self, from: usize, head: &SegmentHead) -> Option<u32> {
         let shift = match self.is_midstream {
             true => UNSEEN_SCALE,
@@ -463,7 +470,7 @@ impl Connection {
         if is_before(other.sent, head.acknowledgement) {
             other.sent = head.acknowledgement;
         }
-        // An edge never goes back, as the other end may not have heard of it.
+        // The edge never goes back, as the other end may not have received the smaller window.
         let window = u32::from(head.window) << shift.min(UNSEEN_SCALE);
         let edge = head.acknowledgement.wrapping_add(window);
         if other.edge.is_none_or(|old| is_before(old, edge)) {
@@ -475,7 +482,7 @@ impl Connection {
     }
 }
 
-/// Behind the last number that a segment uses.
+/// Returns the sequence number after the last one that a segment uses.
 fn used_until(head: &SegmentHead) -> u32 {
     let flags = u32::from(head.flags & SYN != 0) + u32::from(head.flags & FIN != 0);
     head.sequence
@@ -483,17 +490,17 @@ fn used_until(head: &SegmentHead) -> u32 {
         .wrapping_add(flags)
 }
 
-/// The shift of windows among the options of a SYN (RFC 7323 section 2.2): 14 at most.
+/// Returns the window scale among the options of a SYN (RFC 7323 section 2.2): 14 at most.
 pub fn scale_of(options: &[u8]) -> Option<u8> {
     option::<1>(3, options).map(|[shift]| shift.min(UNSEEN_SCALE))
 }
 
-/// The timestamp among the options of a segment (RFC 7323 section 3.2).
+/// Returns the timestamp among the options of a segment (RFC 7323 section 3.2).
 pub fn timestamp_of(options: &[u8]) -> Option<u32> {
     option::<8>(8, options).map(|[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]))
 }
 
-/// What is in the first option of that kind that has so many bytes.
+/// Returns the content of the first option of that kind and length.
 fn option<const BYTES: usize>(wanted: u8, mut options: &[u8]) -> Option<[u8; BYTES]> {
     loop {
         match *options {
@@ -540,7 +547,7 @@ mod tests {
         }
     }
 
-    /// A connection whose client begins with 101 and whose server begins with 501.
+    /// Returns a connection whose client begins with 101 and whose server begins with 501.
     fn open() -> Connection {
         let mut it = Connection::default();
         let change = it.segment(CLIENT, &head(SYN, 100, 0, 0), STRICT).unwrap();
@@ -567,7 +574,7 @@ mod tests {
         let change = it.segment(SERVER, &head(ACK, 501, 601, 0), STRICT).unwrap();
         assert_eq!(change.acknowledged, Some(601));
         assert!(it.segment(CLIENT, &data(1600, 1), STRICT).is_ok());
-        // Windows are shifted where both ends said so, and only behind the handshake.
+        // Windows are scaled if both ends offered it, and only after the handshake.
         let mut it = Connection::default();
         let with = |mut head: SegmentHead, scale| {
             head.scale = Some(scale);
@@ -591,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_openings_the_one_counts_that_is_answered() {
+    fn the_acknowledged_one_of_two_syns_opens_the_connection() {
         for answered in [100u32, 9000] {
             let mut it = Connection::default();
             it.segment(CLIENT, &head(SYN, 100, 0, 0), STRICT).unwrap();
@@ -612,13 +619,13 @@ mod tests {
     }
 
     #[test]
-    fn data_of_an_opening_counts_where_it_is_the_only_one() {
+    fn syn_data_is_acknowledged_and_another_syn_with_data_refused() {
         let mut it = Connection::default();
         it.segment(CLIENT, &head(SYN, 100, 0, 7), STRICT).unwrap();
         let other = head(SYN, 200, 0, 7);
         assert_eq!(it.segment(CLIENT, &other, STRICT), Err(Refusal::Opening));
         it.segment(CLIENT, &head(SYN, 200, 0, 0), STRICT).unwrap();
-        // Answered with its data.
+        // The answer includes the data.
         let change = it.segment(SERVER, &head(SYN | ACK, 500, 108, 0), STRICT);
         assert_eq!(change.unwrap().acknowledged, Some(108));
         let mut it = open();
@@ -626,11 +633,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_ends_and_begins_nothing() {
+    fn an_exact_rst_closes_and_a_handshake_reopens_a_connection() {
         let mut it = open();
         it.segment(CLIENT, &head(ACK, 101, 501, 10), STRICT)
             .unwrap();
-        // RFC 5961: outside of the window refused, within it answered by a challenge, with the next number it counts.
+        // RFC 5961: refused outside of the window, answered by a challenge within it, accepted with the next number.
         for sequence in [50, 100, 5000] {
             let reset = head(RST, sequence, 0, 0);
             assert_eq!(it.segment(CLIENT, &reset, STRICT), Err(Refusal::Window));
@@ -639,7 +646,7 @@ mod tests {
         assert!(!it.may_be_over());
         it.segment(CLIENT, &head(RST, 111, 0, 0), STRICT).unwrap();
         assert!(it.may_be_over());
-        // Nothing but a new connection comes behind it; who only listens looks at what comes.
+        // Only a new connection can follow; a listener still inspects later segments.
         let data = head(ACK, 111, 501, 10);
         for from in [CLIENT, SERVER] {
             let data = if from == CLIENT {
@@ -660,7 +667,7 @@ mod tests {
         let change = change.unwrap();
         assert!(change.is_new && !it.may_be_over() && !it.is_established());
         assert_eq!(change.begins, [Some(7001), Some(9001)]);
-        // What is still under way of the one before changes nothing.
+        // Delayed segments of the earlier connection change nothing.
         let old = head(ACK, 131, 501, 10);
         assert_eq!(it.segment(CLIENT, &old, STRICT), Ok(Change::default()));
     }
@@ -675,7 +682,7 @@ mod tests {
         assert!(!it.may_be_over());
         it.segment(CLIENT, &head(ACK, 102, 502, 0), STRICT).unwrap();
         assert!(it.may_be_over());
-        // A FIN that its receiver did not take, and data in its place.
+        // A FIN that its receiver ignored, and data with its sequence number.
         let mut it = open();
         it.segment(CLIENT, &head(ACK | FIN, 101, 501, 0), STRICT)
             .unwrap();
@@ -701,14 +708,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_to_begin_is_taken_if_wanted() {
+    fn a_connection_without_handshake_is_tracked_only_if_configured() {
         let mut it = Connection::default();
         let first = head(ACK, 5000, 900, 10);
         assert_eq!(it.segment(CLIENT, &first, STRICT), Err(Refusal::Midstream));
         let change = it.segment(CLIENT, &first, MIDSTREAM).unwrap();
         assert_eq!(change.begins, [Some(5000), None]);
         assert!(!it.is_established());
-        // More is in flight than was seen.
+        // More bytes are in flight than were seen.
         let answer = head(ACK, 2000, 5900, 10);
         let change = it.segment(SERVER, &answer, MIDSTREAM).unwrap();
         assert_eq!(
@@ -725,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_may_open_and_one_direction_may_be_all_that_is_seen() {
+    fn a_simultaneous_open_and_a_one_sided_handshake_are_accepted() {
         let mut it = Connection::default();
         it.segment(CLIENT, &head(SYN, 100, 0, 0), STRICT).unwrap();
         it.segment(SERVER, &head(SYN, 500, 0, 0), STRICT).unwrap();
@@ -746,7 +753,7 @@ mod tests {
         );
         let far = head(ACK, 101 + FARTHEST + 1000, 501, 9);
         assert_eq!(it.segment(CLIENT, &far, MIDSTREAM), Err(Refusal::Window));
-        // Until the other end answers one of its openings.
+        // The state lasts until the other end answers one of its SYNs.
         it.segment(CLIENT, &head(SYN, 7000, 0, 0), MIDSTREAM)
             .unwrap();
         for answered in [100, 7000] {
@@ -776,7 +783,7 @@ mod tests {
             let found = it.clone().segment(CLIENT, &data(at, timestamp), STRICT);
             assert_eq!(found.map(drop), wanted, "{timestamp}");
         }
-        // Of one that came early its receiver has no timestamp, a listener may have missed segments, and a reset has none.
+        // The receiver has no timestamp of an early segment, a listener may have missed segments, and a reset has none.
         it.segment(CLIENT, &data(121, 50), STRICT).unwrap();
         it.segment(CLIENT, &data(111, 20), STRICT).unwrap();
         let listener = Policy {
@@ -836,7 +843,7 @@ mod tests {
                 let from = rng.usize(0..2);
                 let in_flight = next[from].wrapping_sub(heard[from]);
                 let len = rng.u32(0..2000).min(50_000 - in_flight.min(50_000));
-                // Some come again.
+                // Some are retransmitted.
                 let again = rng.u32(0..=in_flight.min(3000));
                 let at = if rng.bool() { next[from] } else { next[from].wrapping_sub(again) };
                 prop_assert_eq!(segment(from, ACK, at, heard[1 - from], len as usize, &mut it), Ok(()));

@@ -1,50 +1,50 @@
-//! First messages of a TLS connection: the name of the server in the client's hello (RFC 8446 section 4.1.2, RFC 6066 section 3),
-//! and what kinds of messages a packet has. A parser of our own, as all that is wanted is one extension, from bytes that are still
-//! coming, without memory.
+//! First messages of a TLS connection: the server name in the ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3),
+//! and the kinds of messages in a packet. This is a parser of our own, as it reads one extension from incomplete bytes
+//! without allocating memory.
 
 use crate::dns::Name;
 
-/// What a client's hello says.
+/// The parsed ClientHello.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// Name of the server; empty if there is none.
+    /// Server name; empty if there is none.
     pub sni: Name,
-    /// Version that the hello names, which for TLS 1.3 is that of 1.2.
+    /// Version in the ClientHello, which for TLS 1.3 is that of TLS 1.2.
     pub version: u16,
 }
 
-/// How far a hello is there.
+/// The progress of reading a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes more are wanted at least.
+    /// At least this number of further bytes is needed.
     More(usize),
-    /// All that was looked for was read.
+    /// All required fields were read.
     Done,
 }
 
-/// What is wrong with a hello.
+/// A fault of a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFault {
     /// A record or message of another kind.
     OtherMessage,
-    /// A length that leads out of what holds it.
+    /// A length that exceeds the enclosing field.
     Length,
-    /// A name that is longer than any.
+    /// A name that is longer than the maximum.
     LongName,
 }
 
-/// What comes next among the first messages of a client.
+/// The next item among the first messages of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// A hello was read.
+    /// A ClientHello was read.
     Hello,
-    /// So many bytes more are wanted at least.
+    /// At least this number of further bytes is needed.
     More(usize),
-    /// As many messages were read as are read at most.
+    /// The limit on messages of a connection was reached.
     Over,
 }
 
-/// Messages that are read of a connection at most.
+/// Maximum number of messages of a connection that are read.
 pub const MOST_MESSAGES: usize = 8;
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -52,18 +52,18 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 
-/// Bytes of a handshake message that may lie in several records, one behind the other.
+/// Bytes of a handshake message that may be split over several successive records.
 struct Handshake<'a> {
     bytes: &'a [u8],
-    /// Place in `bytes`.
+    /// Offset in `bytes`.
     at: usize,
-    /// Bytes of the record that are left.
+    /// Remaining bytes of the record.
     in_record: usize,
-    /// Bytes of messages that were read.
+    /// Number of message bytes that were read.
     read: usize,
 }
 
-/// Reading has come to the end of the bytes, or of what may be there.
+/// The reason why reading stopped: the bytes ended, or they are invalid.
 enum Stop {
     More(usize),
     Fault(TlsFault),
@@ -95,7 +95,7 @@ impl Handshake<'_> {
         Ok(byte)
     }
 
-    /// Passes over records between two messages that are no handshake and mean nothing (RFC 8446 appendix D.4).
+    /// Skips records between two messages that are no handshake and have no meaning (RFC 8446 appendix D.4).
     fn pass_over_others(&mut self) -> Result<(), Stop> {
         while self.in_record == 0 && self.bytes.get(self.at) == Some(&CHANGE_CIPHER_SPEC) {
             let rest = &self.bytes[self.at..];
@@ -121,7 +121,7 @@ impl Handshake<'_> {
 
     fn skip(&mut self, mut bytes: usize) -> Result<(), Stop> {
         while bytes > 0 {
-            // One byte may open the next record; the rest of it is passed over at once.
+            // One byte may open the next record; the rest of it is skipped at once.
             self.byte()?;
             bytes -= 1;
             let many = bytes.min(self.in_record).min(self.bytes.len() - self.at);
@@ -134,7 +134,7 @@ impl Handshake<'_> {
     }
 }
 
-/// Takes bytes off what is left of something; a fault if there are not so many.
+/// Subtracts bytes from a remaining length; returns a fault if fewer remain.
 fn take(left: &mut usize, bytes: usize) -> Result<(), Stop> {
     *left = left
         .checked_sub(bytes)
@@ -142,10 +142,10 @@ fn take(left: &mut usize, bytes: usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Reads the client's hello from the first bytes of a connection.
+/// Reads the ClientHello from the first bytes of a connection.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Returns the fault of the bytes.
 pub fn client_hello(bytes: &[u8], hello: &mut ClientHello) -> Result<Progress, TlsFault> {
     match Hellos::default().next(bytes, hello)? {
         Next::More(bytes) => Ok(Progress::More(bytes)),
@@ -153,11 +153,11 @@ pub fn client_hello(bytes: &[u8], hello: &mut ClientHello) -> Result<Progress, T
     }
 }
 
-/// Place among the first messages of a client: its hellos are found one after the other, also where several share a
-/// record or a segment, as after a retry (RFC 8446 section 4.1.4). Other messages between them are passed over.
+/// The position among the first messages of a client. All ClientHellos are found, also if several share a record or a
+/// segment, as after a retry (RFC 8446 section 4.1.4). Other messages between them are skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hellos {
-    /// Place in the bytes, and bytes that are left there of the record and of a message that was read as far as wanted.
+    /// Offset in the bytes, and the remaining bytes of the record and of the partly read message at that offset.
     at: usize,
     in_record: usize,
     in_message: usize,
@@ -165,10 +165,11 @@ pub struct Hellos {
 }
 
 impl Hellos {
-    /// Reads on: `bytes` are those of the connection from its beginning, and none that were there before have changed.
+    /// Continues reading: `bytes` are all bytes of the connection from its beginning, of which the earlier ones are
+    /// unchanged.
     ///
     /// # Errors
-    /// What is wrong with them. Nothing behind that can be read.
+    /// Returns the fault of the bytes. Nothing after a fault can be read.
     pub fn next(&mut self, bytes: &[u8], hello: &mut ClientHello) -> Result<Next, TlsFault> {
         hello.sni.clear();
         loop {
@@ -180,7 +181,7 @@ impl Hellos {
             };
             let found = self.message(&mut from, hello);
             match found {
-                // From where it began, with more bytes.
+                // The next call starts again at the same offset, with more bytes.
                 Err(Stop::More(bytes)) => return Ok(Next::More(bytes)),
                 Err(Stop::Fault(fault)) => return Err(fault),
                 Ok(is_hello) => {
@@ -196,7 +197,7 @@ impl Hellos {
         }
     }
 
-    /// Passes over what is left of the message before, and reads the next one if it is a hello; whether it is.
+    /// Skips the rest of the message before, and reads the next one if it is a ClientHello; returns true if it was.
     fn message(&mut self, from: &mut Handshake<'_>, hello: &mut ClientHello) -> Result<bool, Stop> {
         from.skip(self.in_message)?;
         if self.messages >= MOST_MESSAGES {
@@ -213,21 +214,21 @@ impl Hellos {
         if kind == CLIENT_HELLO {
             read(from, len, hello)?;
         }
-        // What was read of it cannot be more than it has.
+        // The bytes read of a message cannot exceed its length.
         self.in_message = (HEADER + len).saturating_sub(from.read);
         Ok(kind == CLIENT_HELLO)
     }
 }
 
-/// Bytes of a handshake message in front of its body.
+/// Number of bytes of a handshake message before its body.
 const HEADER: usize = 4;
 
-/// Reads a hello of that length behind its header, as far as the name in it.
+/// Reads a ClientHello of that length after its header, up to the server name.
 fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> Result<(), Stop> {
     take(&mut left, 2 + 32)?;
     hello.version = from.number(2)? as u16;
     from.skip(32)?;
-    // Session, cipher suites, compression methods.
+    // Session ID, cipher suites, compression methods.
     for width in [1, 2, 1] {
         take(&mut left, width)?;
         let len = from.number(width)?;
@@ -248,7 +249,7 @@ fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> R
             from.skip(len)?;
             continue;
         }
-        // A list with one entry: kind 0, a host name.
+        // A list with one entry: type 0, a host name.
         take(&mut len, 2 + 1 + 2)?;
         from.skip(2)?;
         let is_host = from.byte()? == 0;
@@ -268,20 +269,19 @@ fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> R
     Ok(())
 }
 
-/// Kinds of messages in a packet.
+/// The kinds of TLS messages in a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Kinds of handshake messages that begin in it, as bits of the places in [`crate::read::TLS_STATES`].
+    /// Kinds of handshake messages that begin in it, as bits with the indices of [`crate::read::TLS_STATES`].
     pub states: u8,
     /// Version of the first record, 0 if there is none.
     pub version: u16,
 }
 
-/// Looks at the records of a packet, as far as they begin in it, and at the handshake messages that begin in those,
-/// [`MOST_IN_A_PACKET`] at most.
+/// Reads the records that begin in a packet and the handshake messages that begin in those, up to [`MOST_IN_A_PACKET`].
 pub fn records(mut bytes: &[u8]) -> Records {
     let mut records = Records::default();
-    // Bytes of the length that are still to come, the length so far, bytes of the message that are.
+    // Remaining bytes of the length, the length so far, and remaining bytes of the message.
     let (mut of_length, mut length, mut left) = (0, 0, 0);
     let mut messages = 0;
     while let Some(head) = bytes.first_chunk::<5>() {
@@ -330,7 +330,7 @@ pub fn records(mut bytes: &[u8]) -> Records {
     records
 }
 
-/// Handshake messages of a packet that are looked at at most.
+/// Maximum number of handshake messages of a packet that are read.
 pub const MOST_IN_A_PACKET: usize = 64;
 
 #[cfg(test)]
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A hello for that name, in records of so many bytes.
+    /// Returns a ClientHello for that name, in records of this number of bytes.
     fn hello(name: &[u8], record: usize) -> Vec<u8> {
         let with_len = |width: usize, bytes: &[u8]| {
             [&(bytes.len() as u32).to_be_bytes()[4 - width..], bytes].concat()
@@ -442,7 +442,7 @@ mod tests {
             }
             assert_eq!(names, ["one.example", "two.example"], "{cut}");
         }
-        // Two in one record, and many.
+        // Two ClientHellos in one record, and many.
         let one = &hello(b"a.example", 16_000)[5..];
         let many = one.repeat(20);
         let record = [&[22, 3, 1][..], &(many.len() as u16).to_be_bytes(), &many].concat();
@@ -458,14 +458,14 @@ mod tests {
 
     #[test]
     fn all_messages_of_a_record_say_what_a_packet_has() {
-        // A hello of the server, its key exchange and its end, in one record and cut into three.
+        // A ServerHello, its key exchange and its end, in one record and split into three.
         let messages = [2, 0, 0, 2, 1, 1, 12, 0, 0, 3, 1, 1, 1, 14, 0, 0, 0];
         let with_len = |bytes: &[u8]| [&[22, 3, 3, 0, bytes.len() as u8][..], bytes].concat();
         let whole = with_len(&messages);
         assert_eq!(records(&whole).states, 1 << 1 | 1 << 3 | 1 << 4);
         let cut: Vec<u8> = messages.chunks(7).flat_map(with_len).collect();
         assert_eq!(records(&cut).states, 1 << 1 | 1 << 3 | 1 << 4);
-        // Lengths that lead far out of what is there.
+        // Lengths that far exceed the available bytes.
         assert_eq!(records(&with_len(&[2, 255, 255, 255, 1, 1])).states, 1 << 1);
         assert_eq!(records(&[22, 3, 3, 255, 255, 2]).states, 1 << 1);
     }

@@ -1,5 +1,5 @@
-//! Traffic of our own for trials and measurements, free of any licence: datagrams to port 53 that are no DNS, and
-//! conversations of DNS, HTTP and TLS as inspectors know them. No rule of [`crate::sample`] fits it.
+//! Traffic of our own for trials and measurements, free of any licence. It contains datagrams to port 53 that are no
+//! DNS, and conversations of DNS, HTTP and TLS that the inspectors parse. No rule of [`crate::sample`] matches it.
 
 use std::net::Ipv4Addr;
 use taut_wire::{
@@ -7,22 +7,22 @@ use taut_wire::{
     Vlan,
 };
 
-/// Conversations of each of the three protocols in [`mixed`].
+/// Number of conversations of each of the three protocols in [`mixed`].
 pub const CONVERSATIONS: u16 = 32;
 
 const ETHERNET_BYTES: usize = 14;
 const IPV4_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const TCP_BYTES: usize = 20;
-/// Bytes of a frame in front of the payload of UDP, and the check sequence behind it.
+/// Number of bytes of a frame before the UDP payload, plus the check sequence after it.
 const AROUND_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + CHECK_SEQUENCE_BYTES;
 const CHECK_SEQUENCE_BYTES: usize = 4;
-/// Shortest frame without its check sequence.
+/// Minimum length of a frame without its check sequence.
 const SHORTEST_BYTES: usize = 60;
-/// Payload of a full segment.
+/// Payload of a full segment, in bytes.
 const SEGMENT_BYTES: usize = 1460;
 
-/// Who talks to whom.
+/// The two ends of a conversation.
 #[derive(Clone, Copy)]
 struct Ends {
     client: (Ipv4Addr, u16),
@@ -39,10 +39,11 @@ impl Ends {
     }
 }
 
-/// Makes datagrams of one flow to port 53 whose payload is a counter, in frames of that size, check sequence included.
+/// Returns datagrams of one flow to port 53 whose payload is a counter, in frames of that size, including the check
+/// sequence.
 ///
 /// # Errors
-/// When the size is less than 64 or more than a frame can have.
+/// Returns an error if the size is less than 64 or more than a frame can have.
 pub fn counters(frame_bytes: usize, frames: u64) -> Result<Vec<Vec<u8>>, Error> {
     let payload_bytes = frame_bytes.saturating_sub(AROUND_BYTES);
     if payload_bytes < size_of::<u64>() {
@@ -62,8 +63,8 @@ pub fn counters(frame_bytes: usize, frames: u64) -> Result<Vec<Vec<u8>>, Error> 
     each.collect()
 }
 
-/// Makes conversations of DNS, HTTP and TLS that take place at the same time, each frame as long as what it carries,
-/// 1,518 bytes at most. They are over at the end, so they may be repeated.
+/// Returns interleaved conversations of DNS, HTTP and TLS, in frames of up to 1,518 bytes that fit their content. All
+/// conversations end, so the traffic may be repeated.
 ///
 /// ```
 /// let frames = taut_inspect::trace::mixed()?;
@@ -72,7 +73,7 @@ pub fn counters(frame_bytes: usize, frames: u64) -> Result<Vec<Vec<u8>>, Error> 
 /// ```
 ///
 /// # Errors
-/// None but what builders of frames could say.
+/// Returns only errors of the frame builders.
 pub fn mixed() -> Result<Vec<Vec<u8>>, Error> {
     let mut conversations = Vec::new();
     for number in 0..CONVERSATIONS {
@@ -80,7 +81,7 @@ pub fn mixed() -> Result<Vec<Vec<u8>>, Error> {
         conversations.push(http(number)?);
         conversations.push(tls(number)?);
     }
-    // In turns, a frame each; the longest ones end alone.
+    // The frames of the conversations are interleaved; the longest ones end alone.
     let longest = conversations.iter().map(Vec::len).max().unwrap_or(0);
     let mut frames = Vec::new();
     for turn in 0..longest {
@@ -102,7 +103,7 @@ fn dns(number: u16) -> Result<Vec<Vec<u8>>, Error> {
     let mut answer = query.clone();
     answer[2..4].copy_from_slice(&[0x81, 0x80]);
     answer[7] = 1;
-    // The name is that of the question; an address for a minute.
+    // The name is that of the question; the address is valid for a minute.
     answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1]);
     Ok(vec![
         datagram(ends, true, &query)?,
@@ -180,13 +181,13 @@ fn record(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &with_len::<2>(bytes)].concat()
 }
 
-/// Bytes behind their number, which takes so many bytes itself.
+/// Returns bytes after a length prefix of this width.
 fn with_len<const WIDTH: usize>(bytes: &[u8]) -> Vec<u8> {
     let len = (bytes.len() as u32).to_be_bytes();
     [&len[len.len() - WIDTH..], bytes].concat()
 }
 
-/// Bytes as a cipher makes them.
+/// Returns bytes that look encrypted.
 fn noise(seed: u16, len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ u64::from(seed);
     let next = |_| {
@@ -198,10 +199,10 @@ fn noise(seed: u16, len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// A connection of TCP, and the frames that it has taken.
+/// A TCP connection with its frames so far.
 struct Connection {
     ends: Ends,
-    /// Sequence numbers of the bytes that come next, to the server first.
+    /// Sequence numbers of the next bytes, to the server first.
     next: [u32; 2],
     frames: Vec<Vec<u8>>,
 }
@@ -226,7 +227,7 @@ impl Connection {
         self.segment(to_server, TcpFlags::ACK, &[])
     }
 
-    /// Sends bytes in as many segments as they take.
+    /// Sends bytes in as many segments as necessary.
     fn send(&mut self, to_server: bool, bytes: &[u8]) -> Result<(), Error> {
         let flags = TcpFlags::ACK.union(TcpFlags::PSH);
         bytes
@@ -266,7 +267,7 @@ impl Connection {
             Ok(())
         })?;
         self.frames.push(frame);
-        // Beginning and end take a number each.
+        // SYN and FIN take a sequence number each.
         let ends = flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN);
         let taken = payload.len() as u32 + u32::from(ends);
         self.next[from] = self.next[from].wrapping_add(taken);
@@ -294,7 +295,7 @@ fn datagram(ends: Ends, to_server: bool, payload: &[u8]) -> Result<Vec<u8>, Erro
     })
 }
 
-/// Makes a frame around so many bytes of layer 4, which `fill` writes, given the sum of their pseudo header.
+/// Returns a frame around this number of layer-4 bytes, which `fill` writes with the sum of their pseudo header.
 fn packet(
     ends: Ends,
     to_server: bool,

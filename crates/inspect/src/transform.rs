@@ -1,70 +1,71 @@
-//! Changes to what is in a buffer, before a rule looks into it.
+//! Transforms of the content of a buffer before a rule tests it.
 
 use md5::{Digest, Md5};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// The most bytes that are changed; a rule does not fit what is longer, which is counted ([`crate::evaluate::Evaluator::given_up`]).
+/// Maximum number of bytes that are transformed; a rule does not match longer content, which is counted
+/// ([`crate::evaluate::Evaluator::given_up`]).
 pub const MOST_BYTES: usize = 16 * 1024;
-/// The most changes to one buffer.
+/// Maximum number of transforms of one buffer.
 pub const MOST_TRANSFORMS: usize = 8;
-/// The longest key of [`Transform::Xor`].
+/// Maximum length of the key of [`Transform::Xor`].
 pub const MOST_KEY: usize = 255;
 
-/// A change to what is in a buffer.
+/// A transform of the content of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transform {
-    /// A dot is put in front.
+    /// A dot is prepended.
     Dot,
-    /// `%` and two digits become the byte that they stand for, and `+` a space.
+    /// `%` and two digits become the byte that they encode, and `+` a space.
     DecodeUrl,
-    /// Letters become small.
+    /// Letters become lower case.
     Lower,
-    /// Letters become capital.
+    /// Letters become upper case.
     Upper,
-    /// White space is taken out.
+    /// White space is removed.
     StripSpace,
     /// Each run of spaces becomes one space.
     CompressSpace,
-    /// The MD5 of it, 16 bytes.
+    /// The content becomes its MD5, 16 bytes.
     Md5,
-    /// The SHA-1 of it, 20 bytes.
+    /// The content becomes its SHA-1, 20 bytes.
     Sha1,
-    /// The SHA-256 of it, 32 bytes.
+    /// The content becomes its SHA-256, 32 bytes.
     Sha256,
-    /// Names of header lines become small.
+    /// Names of header lines become lower case.
     LowerHeaderNames,
-    /// Header lines whose names begin with a colon, as HTTP/2 has them, are taken out.
+    /// Header lines whose names begin with a colon, as in HTTP/2, are removed.
     StripPseudoHeaders,
-    /// Each byte is combined with the next one of a key that begins again at its end.
+    /// Each byte is combined with the next one of a key, which repeats.
     Xor(Box<[u8]>),
-    /// Base64 is decoded; what is none stays as it is.
+    /// Base64 is decoded; other content is unchanged.
     DecodeBase64(Base64),
 }
 
-/// How Base64 is decoded.
+/// The settings for decoding Base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base64 {
-    /// Place at which it begins.
+    /// Offset at which it begins.
     pub offset: usize,
-    /// Most bytes that are read.
+    /// Maximum number of encoded bytes that are read.
     pub bytes: usize,
-    /// What is done with bytes that are none of its letters.
+    /// Treatment of bytes outside of the alphabet.
     pub others: Others,
 }
 
-/// What is done with bytes between letters of Base64.
+/// The treatment of bytes outside of the alphabet of Base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// They end it.
+    /// They end the encoded text.
     End,
-    /// They are passed over (RFC 2045 section 6.8).
+    /// They are skipped (RFC 2045 section 6.8).
     Skip,
-    /// Nothing is decoded where there is one.
+    /// Nothing is decoded if there is one.
     Refuse,
 }
 
-/// The form of [`Transform::DecodeBase64`] where a rule says nothing else.
+/// The default settings of [`Transform::DecodeBase64`].
 pub const BASE64: Base64 = Base64 {
     offset: 0,
     bytes: MOST_BYTES,
@@ -72,7 +73,7 @@ pub const BASE64: Base64 = Base64 {
 };
 
 impl Transform {
-    /// Returns the one of that name in rules that takes no value.
+    /// Returns the transform without a value that has that name in rules.
     pub fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "dotprefix" => Self::Dot,
@@ -90,7 +91,8 @@ impl Transform {
         })
     }
 
-    /// Says whether contents that are looked for without regard to case are in the buffer as it was, too, but for a dot in front.
+    /// Returns true if contents that are searched without regard to case also occur in the original buffer, except for
+    /// a leading dot.
     pub fn keeps_letters(&self) -> bool {
         matches!(
             self,
@@ -98,7 +100,7 @@ impl Transform {
         )
     }
 
-    /// Changes the first `len` bytes and returns how many there are then; none if there is no room.
+    /// Transforms the first `len` bytes and returns their new number; none if there is no space.
     fn apply(&self, bytes: &mut [u8], len: usize) -> Option<usize> {
         let is = bytes.get_mut(..len)?;
         match self {
@@ -142,7 +144,7 @@ impl Transform {
     }
 }
 
-/// Changes a copy of the data, in that memory; none if it is longer than there is room for.
+/// Transforms a copy of the data in that memory; returns none if it does not fit.
 pub fn transformed<'a>(
     transforms: &[Transform],
     data: &[u8],
@@ -156,18 +158,18 @@ pub fn transformed<'a>(
     memory.get(..len)
 }
 
-/// Puts that to the front.
+/// Copies the digest to the front.
 fn put(digest: &[u8], bytes: &mut [u8]) -> Option<usize> {
     bytes.get_mut(..digest.len())?.copy_from_slice(digest);
     Some(digest.len())
 }
 
-/// What is white space in C.
+/// Returns true for white space as in C.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Keeps the bytes that `keeps` says, which gets the one that was in front of each, too; returns how many are left.
+/// Keeps the bytes for which `keeps` returns true, which also gets the byte before each; returns their number.
 fn retain(bytes: &mut [u8], keeps: impl Fn(Option<u8>, u8) -> bool) -> usize {
     let (mut len, mut before) = (0, None);
     for at in 0..bytes.len() {
@@ -214,7 +216,7 @@ fn decode_url(bytes: &mut [u8]) -> usize {
 }
 
 impl Base64 {
-    /// Decodes what is in these bytes and puts it to their front; returns how many are there then.
+    /// Decodes these bytes in place; returns the number of decoded bytes.
     fn decode_in_place(&self, bytes: &mut [u8]) -> usize {
         let from = self.offset.min(bytes.len());
         let end = bytes.len().min(from.saturating_add(self.bytes));
@@ -225,7 +227,7 @@ impl Base64 {
         let mut len = 0;
         for at in from..end {
             match decoder.push(bytes[at]) {
-                // It never is ahead of what is read.
+                // The output is never ahead of the input.
                 Letter::Byte(byte) => {
                     bytes[len] = byte;
                     len += 1;
@@ -242,7 +244,7 @@ impl Base64 {
     }
 }
 
-/// Whether all of it is Base64, filled up to a multiple of four.
+/// Returns true if all of it is Base64, padded to a multiple of four.
 fn is_base64(text: &[u8]) -> bool {
     let letters = text.trim_ascii_end();
     let padding = letters.iter().rev().take_while(|&&byte| byte == b'=');
@@ -254,7 +256,7 @@ fn is_base64(text: &[u8]) -> bool {
             .all(|&byte| value(byte).is_some())
 }
 
-/// What a letter of Base64 stands for.
+/// Returns the value of a letter of Base64.
 fn value(letter: u8) -> Option<u8> {
     Some(match letter {
         b'A'..=b'Z' => letter - b'A',
@@ -266,25 +268,25 @@ fn value(letter: u8) -> Option<u8> {
     })
 }
 
-/// Decodes Base64, letter by letter.
+/// A decoder of Base64, letter by letter.
 #[derive(Default)]
 pub(crate) struct Decoder {
     bits: u32,
     n: u32,
 }
 
-/// What came of a letter.
+/// The result of a letter.
 pub(crate) enum Letter {
     /// A byte.
     Byte(u8),
-    /// Nothing yet.
+    /// No byte is complete yet.
     Nothing,
-    /// It is no letter of Base64.
+    /// The byte is no letter of Base64.
     None,
 }
 
 impl Decoder {
-    /// Takes the next letter.
+    /// Decodes the next letter.
     pub fn push(&mut self, letter: u8) -> Letter {
         let Some(value) = value(letter) else {
             return Letter::None;
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_passed_over_ends_it_or_is_refused() {
+    fn invalid_base64_bytes_are_skipped_end_decoding_or_are_refused() {
         let decoded = |others, offset, data| {
             let how = Base64 {
                 others,

@@ -1,25 +1,25 @@
-//! Names for addresses and ports that rules use (`$HOME_NET`, `$HTTP_PORTS`), and lists of them.
+//! Variables for addresses and ports in rules (`$HOME_NET`, `$HTTP_PORTS`), and lists of them.
 
 use crate::ranges::Ranges;
 use crate::syntax::parts;
 use std::collections::BTreeMap;
 
-/// Names and what they stand for, as text in the language of rules. None stands for anything until somebody says so.
+/// The values of variables, as text in the language of rules. No variable has a value by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variables {
     addresses: BTreeMap<String, String>,
     ports: BTreeMap<String, String>,
 }
 
-/// Lists within lists, and names that stand for names.
+/// Maximum nesting of lists and of variables that refer to variables.
 const DEEPEST: usize = 16;
 
 impl Variables {
-    /// Takes names with what they stand for: addresses or, if a name ends in `_PORTS` or `_PORT`, ports. They may refer to
-    /// each other in any order; of two with the same name the last one counts.
+    /// Reads variables with their values: ports if a name ends in `_PORTS` or `_PORT`, otherwise addresses. They may
+    /// refer to each other in any order; of two with the same name the last one counts.
     ///
     /// # Errors
-    /// Which one is wrong, and what is wrong with it or with what it refers to.
+    /// Returns the wrong variable, and the error in it or in a variable that it refers to.
     pub fn new<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
         let mut variables = Self::default();
         for (name, text) in all {
@@ -44,10 +44,10 @@ impl Variables {
         Ok(variables)
     }
 
-    /// Reads addresses: `any`, an address, a network, a name, a list in brackets, each with `!` for all others.
+    /// Reads addresses: `any`, an address, a network, a variable, a list in brackets, each with `!` for all others.
     ///
     /// # Errors
-    /// What is wrong with the text, in words.
+    /// Returns a description of the error in the text.
     pub fn addresses(&self, text: &str) -> Result<Ranges, String> {
         let one = |text: &str| {
             Ranges::addresses(text).ok_or_else(|| {
@@ -57,10 +57,10 @@ impl Variables {
         read(text, &self.addresses, &one, DEEPEST)
     }
 
-    /// Reads ports, likewise.
+    /// Reads ports in the same form.
     ///
     /// # Errors
-    /// What is wrong with the text, in words.
+    /// Returns a description of the error in the text.
     pub fn ports(&self, text: &str) -> Result<Ranges, String> {
         let one = |text: &str| {
             Ranges::ports(text)
@@ -70,7 +70,7 @@ impl Variables {
     }
 }
 
-/// Whether names of variables have that character.
+/// Returns true for characters of variable names.
 fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -105,7 +105,7 @@ fn read(
     let list = list
         .strip_suffix(']')
         .ok_or_else(|| format!("{text}: want ] at the end of the list"))?;
-    // What is in one of the list, and in none of those behind a `!`. If all are behind a `!`: all others.
+    // The set has numbers that are in one of the list, and in none of those after a `!`. If all have a `!`: all others.
     let (mut within, mut but) = (None::<Ranges>, Ranges::default());
     for part in parts(list) {
         match part.strip_prefix('!') {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn unknown_and_invalid_variables_are_reported_by_name() {
         let none = Variables::default();
         for text in [
             "$HOME_NET",

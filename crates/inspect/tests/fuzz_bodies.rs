@@ -23,7 +23,7 @@ const TLS: &[u8] = b"\x16\x03\x01\0\x46\x01\0\0\x42\x03\x03\0\0\0\0\0\0\0\0\0\0\
 const FRAGMENTS: &[u8] =
     b"\0\x1c\x45\0\0\x1c\0\x01\x20\0\x40\x11\xd6\xcc\xc0\0\x02\x01\xc0\0\x02\x02abcdefgh\
     \0\x17\x45\0\0\x17\0\x01\0\x01\x40\x11\xf6\xd0\xc0\0\x02\x01\xc0\0\x02\x02end";
-/// Sessions of protocols whose messages are records, by the places in the list of them.
+/// Sessions of protocols whose messages are records, in the order of the list of protocols.
 const RECORDS: [&[u8]; 5] = [
     b"\x01\x07OPTIONS sip:b SIP/2.0\r\nTo: x\r\nContent-Length: 2\r\n\r\nab\xfeSIP/2.0 200 All right\r\nTo: x\r\n\r\n",
     b"\x02\x05\x10\x10\0\x04MQTT\x04\xc2\0\x0a\0\0\0\x01a\0\x01b\xfe\x20\x02\0\0\xfe\x82\x0c\0\x01\0\x03one\0\0\x01b\0",
@@ -41,7 +41,7 @@ const DATAGRAMS: [&[u8]; 3] = [
     b"\0\0\0\0abcdefgh\0\0\0\0\0\0\0\0\x21\x20\x22\0\0\0\0\0\0\0\0\x30\x2e\0\0\x14\0\0\0\x10\x01\x01\0\x01\0\0\0\x08\x01\0\0\x0c",
 ];
 
-/// The bytes with some changed, and perhaps cut short.
+/// Returns the bytes with some changed, and sometimes truncated.
 fn damaged(bytes: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..random.usize(..4) {
@@ -58,7 +58,7 @@ fn damaged(bytes: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Segments that lie close together.
+/// Returns segments that are close together.
 fn segments(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = vec![random.u8(..), random.u8(..), random.u8(..), random.u8(..)];
     for _ in 0..random.usize(..120) {
@@ -68,7 +68,7 @@ fn segments(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Patterns and a text of few letters, so that they meet.
+/// Returns patterns and a text of few different letters, so that matches occur.
 fn patterns(random: &mut fastrand::Rng) -> Vec<u8> {
     let letter = |random: &mut fastrand::Rng| b"abAB\0\xff[\\."[random.usize(..9)];
     let many = random.u8(..16);
@@ -100,7 +100,7 @@ fn fuzz_bodies_survive_seeded_noise() {
             body(&noise);
         }
         inspect::stream(&segments(&mut random));
-        // Patterns take long to be made ready.
+        // The compilation of patterns takes long.
         if random.u8(..32) == 0 {
             inspect::search(&patterns(&mut random));
         }
@@ -121,7 +121,7 @@ fn fuzz_bodies_survive_seeded_noise() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("inspect_dns", inspect::dns);
     corpus::replay("inspect_fragments", inspect::fragments);
     corpus::replay("inspect_http", inspect::http);

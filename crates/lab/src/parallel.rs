@@ -1,9 +1,9 @@
-//! What a packet takes in a function when several of it work side by side: threads that share this machine's processors as
-//! the scheduler has it, each with a function, memory and packets of its own. (Xiang et al., JSAC 2019, Fig. 13.)
+//! The time of a packet in a function when several threads run it in parallel. Each thread has a function, memory and
+//! packets of its own, and all share this machine's processors under the scheduler. (Xiang et al., JSAC 2019, Fig. 13.)
 //!
-//! Packets are handled one at a time, without input and output. Times are on the wall: with more threads than processors
-//! a packet also waits for the other threads, which is what the figure is about. So that the scheduler has changed
-//! between all of them many times, a repetition lasts a while even where the packets asked for take less.
+//! Packets are processed one at a time, without input and output. Times are wall-clock times: with more threads than
+//! processors a packet also waits for other threads, which the figure is about. A repetition has a minimum length, so
+//! that the scheduler switches between all threads many times.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,77 +18,78 @@ use taut_port::{Batch, PoolHandle};
 use taut_sys::Clock;
 use taut_wire::UdpFlow;
 
-/// Bytes in front of a payload: Ethernet, IPv4, UDP.
+/// Bytes in front of the payload: Ethernet, IPv4, UDP.
 const HEADER_BYTES: usize = 42;
 
-/// Of the frame check sequence, which frames in memory do not have.
+/// Bytes of the frame check sequence, which frames in memory do not have.
 const CHECK_BYTES: usize = 4;
 
-/// Slots of each thread's memory.
+/// Number of slots in each thread's pool.
 const SLOTS: u32 = 512;
 
-/// Packets before those that count.
+/// Number of packets before the count begins.
 const WARM_UP: u64 = 500;
 
-/// A repetition takes at least so long, and this much for each thread: some of the scheduler's slices.
+/// Minimum length of a repetition, and its minimum per thread, which are several time slices of the scheduler. The
+/// larger value counts.
 const LEAST: Duration = Duration::from_millis(100);
 const LEAST_EACH: Duration = Duration::from_millis(20);
 
-/// What to measure.
+/// The settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What every packet passes, in order.
+    /// The functions that every packet passes, in order.
     pub functions: Vec<Stage>,
-    /// Threads.
+    /// Number of threads.
     pub instances: usize,
     /// UDP payload, bytes.
     pub size_bytes: usize,
-    /// Packets of each thread in a repetition, at least.
+    /// Minimum number of packets of each thread in a repetition.
     pub packets: u64,
-    /// How often all of it is done.
+    /// Number of repetitions.
     pub repetitions: u32,
 }
 
 impl Plan {
-    /// What it takes at least.
+    /// Returns the minimum duration.
     pub fn least(&self) -> Duration {
         self.repetitions * LEAST.max(LEAST_EACH * self.instances as u32)
     }
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
-    /// Threads.
+    /// Number of threads.
     pub instances: usize,
     /// UDP payload, bytes.
     pub size_bytes: usize,
-    /// Packets of each thread in a repetition, at least.
+    /// Minimum number of packets of each thread in a repetition.
     pub packets: u64,
-    /// Repetitions.
+    /// Number of repetitions.
     pub repetitions: u32,
-    /// Processors that the threads could use.
+    /// Number of processors that the threads could use.
     pub cpus: usize,
-    /// Time of a packet, over all threads and repetitions.
+    /// Time per packet, over all threads and repetitions.
     pub processing_ns: Option<Summary>,
-    /// Mean of the repetitions' means, and beside it the interval of their median; none without packets.
+    /// Mean of the repetitions' means, with the interval of their median; none without packets.
     pub mean_ns: Option<Interval>,
-    /// Packets that the functions dropped.
+    /// Number of packets that the functions dropped.
     pub dropped: u64,
 }
 
-/// Why nothing was measured.
+/// The reason why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum ParallelError {
-    /// A function cannot be made, or there is no memory for it.
+    /// A function cannot be created, or there is no memory for it.
     #[error("{0}")]
     Function(String),
-    /// No frame of this size.
+    /// A frame cannot have this size.
     #[error("{0} bytes of payload: want 18 to 9170")]
     Size(usize),
 }
 
-/// A line for each of what was measured, for a terminal so many columns wide.
+/// Returns a line for each measurement, for a terminal with `width` columns.
 pub fn text_table(all: &[Measured], width: Option<usize>) -> String {
     let mut table = table::plain();
     table.set_header([
@@ -144,7 +145,7 @@ pub fn text_table(all: &[Measured], width: Option<usize>) -> String {
     table::text(table, &least_important, width)
 }
 
-/// Measures. What comes back when `stop` is set meanwhile is not whole.
+/// Runs a measurement. If `stop` is set during it, the result is incomplete.
 ///
 /// # Errors
 /// [`ParallelError`].
@@ -152,7 +153,7 @@ pub fn measure(plan: &Plan, clock: &Clock, stop: &AtomicBool) -> Result<Measured
     let frame = UdpFlow::default()
         .frame(plan.size_bytes + HEADER_BYTES + CHECK_BYTES)
         .map_err(|_| ParallelError::Size(plan.size_bytes))?;
-    // Wrong settings are told before threads wait for each other.
+    // Invalid settings are reported before threads wait for each other.
     build(&plan.functions)?;
     let mut all = LatencyHistogram::new();
     let mut means = Vec::new();
@@ -188,7 +189,7 @@ fn build(functions: &[Stage]) -> Result<Vec<Box<dyn Function>>, ParallelError> {
     functions.iter().map(one).collect()
 }
 
-/// All threads once: the times of all their packets, and how many were dropped.
+/// Runs all threads once, and returns the times of all packets and the number of dropped ones.
 fn repeat(
     plan: &Plan,
     frame: &[u8],
@@ -207,7 +208,7 @@ fn repeat(
                     .map_err(|e| ParallelError::Function(e.to_string()))?;
                 Ok((functions, pool))
             });
-            // Also of those that could not be made: the others wait for all.
+            // Threads that failed also wait here, because the others wait for all.
             ready.wait();
             let (functions, pool) = made?;
             let mut one = Instance {
@@ -235,7 +236,7 @@ fn repeat(
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Held by a thread until it has its packets, or has died.
+/// A guard that a thread holds until it has processed its packets or panics.
 struct Working<'a>(&'a AtomicUsize);
 
 impl Drop for Working<'_> {
@@ -244,7 +245,7 @@ impl Drop for Working<'_> {
     }
 }
 
-/// What one thread works with.
+/// The resources of one thread.
 struct Instance<'a> {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
@@ -256,7 +257,7 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
-    /// Handles packets until all threads have theirs, so that none gets a processor for itself.
+    /// Processes packets until all threads have their number, so that no thread gets a processor for itself.
     fn run(&mut self, packets: u64, least: Duration, working: Working<'_>) -> LatencyHistogram {
         let mut times = LatencyHistogram::new();
         for _ in 0..WARM_UP {
@@ -277,7 +278,7 @@ impl Instance<'_> {
         times
     }
 
-    /// A few packets between looks at the time and the others.
+    /// Processes a few packets between checks of the time and of the other threads.
     fn handle_some(&mut self, times: &mut LatencyHistogram) {
         for _ in 0..10 {
             let spent_ticks = self.handle_one();
@@ -285,7 +286,7 @@ impl Instance<'_> {
         }
     }
 
-    /// A packet through all functions, ticks.
+    /// Processes a packet in all functions, and returns the cycles.
     fn handle_one(&mut self) -> u64 {
         self.pool.fill(&mut self.batch, 1, self.frame.len() as u16);
         for packet in self.batch.packets_mut() {
@@ -333,19 +334,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_burns_is_measured() {
+    fn the_burn_function_raises_the_measured_processing_time() {
         let clock = Clock::calibrate(Duration::from_millis(5));
         let least_ns = |function: &str| {
             let measured = measure(&plan(&[function], 1), &clock, &NEVER).unwrap();
             measured.processing_ns.unwrap().min_ns as f64
         };
-        // A core runs faster than its time-stamp counter, but not three times.
+        // A core runs faster than its time-stamp counter, but not three times as fast.
         let burnt_ns = least_ns("burn(cycles=100000)") - least_ns("forward");
         assert!(burnt_ns > clock.to_ns(100_000) / 3.0, "{burnt_ns}");
     }
 
     #[test]
-    fn what_cannot_be_is_told_before_anything_runs() {
+    fn invalid_plans_are_refused_before_anything_runs() {
         let clock = Clock::calibrate(Duration::from_millis(5));
         let wrong = measure(&plan(&["xor(key=900)"], 2), &clock, &NEVER).unwrap_err();
         assert!(wrong.to_string().contains("0 to 255"), "{wrong}");

@@ -1,5 +1,5 @@
-//! For tests: results folders that mean harm. Whatever a report reads is put outside of its folder behind a link, or is something
-//! that keeps whoever reads it waiting: nothing outside is read, made or replaced, and nothing hangs.
+//! A test of malicious results folders. Each file of a report is replaced by a link to the outside, or by a file that
+//! blocks its reader. The test checks that nothing outside is read, created or replaced, and that nothing blocks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,10 +13,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use taut_results::files_below;
 
-/// Folders that reports write.
+/// The folders that reports write.
 const WRITTEN: [&str; 2] = ["figures", "models"];
 
-/// Shows a results folder that is as `folder`, but for each of its parts in turn, which is put elsewhere or made a trap.
+/// Shows copies of the results folder `folder`. In each copy one file or folder is moved outside or replaced by a trap.
 pub(crate) fn check(folder: &Path) {
     let mut files = files_below(folder).unwrap();
     let is_written = |file: &PathBuf| {
@@ -24,7 +24,8 @@ pub(crate) fn check(folder: &Path) {
     };
     files.retain(|file| !is_written(file));
     let honest = shown(&Place::of(folder)).unwrap();
-    // Those of one kind are read alike: of the same name but for numbers, in folders as deep.
+    // Files of one kind are read in the same way: their names differ only in digits, and their folders are equally
+    // deep.
     let kind = |file: &PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy();
         let name: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();
@@ -80,7 +81,7 @@ pub(crate) fn check(folder: &Path) {
     }
 }
 
-/// A copy of a results folder, and what lies outside of it.
+/// A copy of a results folder, and a folder outside of it.
 struct Place {
     _folder: tempfile::TempDir,
     inside: PathBuf,
@@ -123,13 +124,13 @@ impl Place {
     fn is_harmless(&self, honest: &str, what: &str) {
         let before = self.contents();
         let page = shown(self);
-        // What is missing shows, so that what lies outside was not read.
+        // The page must differ, because the missing file is noticed and the outside is not read.
         assert_ne!(page.as_deref(), Ok(honest), "{what}");
         assert_eq!(self.contents(), before, "{what}");
     }
 }
 
-/// The page of the report, or why there is none.
+/// Returns the page of the report, or the error.
 fn shown(place: &Place) -> Result<String, String> {
     let (tell, told) = channel();
     let dir = place.inside.clone();

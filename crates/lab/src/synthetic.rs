@@ -1,5 +1,5 @@
-//! A made-up experiment with the shapes of the reference, to develop figures and report against:
-//! a buffered device spread evenly up to its drain timer, unbuffered ones with a spike and a tail.
+//! A synthetic experiment with the distributions of the reference, for the development of figures and report. It has a
+//! buffered device with latencies spread evenly up to its drain timer, and unbuffered ones with a peak and a tail.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,14 +17,14 @@ use taut_results::{
     Noise, PacketSample, PingPong, RunWriter, Settings, Sweep, SweepTrial, Transport,
 };
 
-/// How a made-up device behaves.
+/// The behaviour of a synthetic device.
 #[derive(Clone, Copy)]
 struct Shape {
     /// Latency without waiting, ns.
     base_ns: f64,
-    /// Packets wait evenly between 0 and this, ns.
+    /// Maximum waiting time, ns. Times are spread evenly from 0 to it.
     wait_ns: f64,
-    /// Deviation of the logarithm of the base.
+    /// Standard deviation of the logarithm of the latency without waiting.
     spread: f64,
     /// Highest rate, packets per second.
     capacity_pps: f64,
@@ -44,7 +44,7 @@ pub const SMALL: Plan = Plan {
     seed: 7,
 };
 
-/// A made-up device: what a manifest says of it, and how it behaves.
+/// A synthetic device: its entry in a manifest, and its behaviour.
 struct MadeUp {
     id: &'static str,
     label: &'static str,
@@ -56,7 +56,7 @@ struct MadeUp {
 }
 
 impl MadeUp {
-    /// Returns what a manifest says of it.
+    /// Returns the entry in a manifest.
     fn info(&self) -> DeviceInfo {
         let kind = if self.io == "loop" {
             Kind::Calibration
@@ -78,7 +78,7 @@ impl MadeUp {
     }
 }
 
-/// Returns the shape of these figures, in the order of its fields.
+/// Returns the shape with these values, in the order of its fields.
 const fn shape(base_ns: f64, wait_ns: f64, spread: f64, capacity_pps: f64, ring: f64) -> Shape {
     Shape {
         base_ns,
@@ -89,7 +89,7 @@ const fn shape(base_ns: f64, wait_ns: f64, spread: f64, capacity_pps: f64, ring:
     }
 }
 
-/// The made-up devices.
+/// The synthetic devices.
 const DEVICES: [MadeUp; 11] = [
     MadeUp {
         id: "memif-full",
@@ -192,7 +192,7 @@ const DEVICES: [MadeUp; 11] = [
     },
 ];
 
-/// Returns each made-up device and how it behaves.
+/// Returns each synthetic device and its behaviour.
 fn devices() -> Vec<(DeviceInfo, Shape)> {
     DEVICES
         .iter()
@@ -200,7 +200,7 @@ fn devices() -> Vec<(DeviceInfo, Shape)> {
         .collect()
 }
 
-/// A manifest that says nothing.
+/// Returns a manifest without content.
 pub fn manifest(schema: u32) -> Manifest {
     Manifest {
         schema,
@@ -259,7 +259,7 @@ pub fn experiment(plan: &Plan) -> Experiment {
     }
 }
 
-/// Writes a whole experiment.
+/// Writes a complete experiment.
 pub fn write(dir: &Path, plan: &Plan) -> Folder {
     let folder = Folder::create(dir, &experiment(plan)).unwrap();
     for repetition in 1..=plan.repetitions {
@@ -345,11 +345,11 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
 }
 
 fn one_latency(shape: Shape, due_ns: f64, random: &mut Rng) -> f64 {
-    // Sum of uniforms: close enough to normal, without another dependency.
+    // The sum of uniform values is close enough to a normal one, without another dependency.
     let normal = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
     let mut ns = shape.base_ns * (shape.spread * normal).exp();
     if shape.wait_ns > 0.0 {
-        // The timer fires at fixed times: a packet waits for the next one.
+        // The timer fires at fixed times, so a packet waits for the next one.
         ns += shape.wait_ns - (due_ns * 1.000_37) % shape.wait_ns;
     }
     if (due_ns * 1.000_013) % 4_000_000.0 < 8_000.0 {

@@ -1,5 +1,4 @@
-//! The dashboard's picture of a capture: its rate over time, how far memory reaches back, what was lost, triggers,
-//! analysers and flows.
+//! The dashboard of a capture: its rate over time, the time range in memory, losses, triggers, analysers and flows.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,27 +9,27 @@ use taut_capture::analyser::AnalyserStatus;
 use taut_capture::capture::Status;
 use taut_measure::quantity;
 
-/// What is shown of a capture.
+/// The data that the dashboard shows for a capture.
 pub struct CaptureView<'a> {
-    /// What is captured, on one line.
+    /// The captured ports, on one line.
     pub title: &'a str,
-    /// Since the start.
+    /// Time since the start, s.
     pub elapsed_seconds: f64,
-    /// Packets kept in each of the last seconds, the newest last.
+    /// Captured packets in each of the last seconds, the newest last.
     pub packets: &'a [u64],
-    /// Bytes of frames kept in the last second.
+    /// Bytes of captured frames in the last second.
     pub bytes_per_second: f64,
-    /// Packets that ports have lost before they were captured.
+    /// Packets that ports lost before they were captured.
     pub lost_at_ports: u64,
-    /// Its state.
+    /// State of the capture.
     pub status: &'a Status,
 }
 
-/// Draws all of it; what does not fit is left out from below.
+/// Draws the dashboard; parts that do not fit are omitted from the bottom.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &CaptureView<'_>) {
     let status = view.status;
     let trouble = status.trouble.len().min(3) as u16;
-    // Those of few scripts; none takes any room where there is none.
+    // A few analysers get rows; without any there is no row.
     let analysers_rows = match status.analysers.len().min(4) as u16 {
         0 => 0,
         some => some + 3,
@@ -61,7 +60,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &CaptureView<'_>) {
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-/// A count of what should not be.
+/// Returns a count of errors, highlighted if it is not 0.
 fn bad(count: u64) -> Span<'static> {
     let style = match count {
         0 => Style::new(),
@@ -152,7 +151,7 @@ fn draw_analysers(frame: &mut Frame<'_>, area: Rect, analysers: &[AnalyserStatus
     let rows = analysers.iter().map(|it| {
         let counts = it.counts.iter();
         let counts = counts.map(|(name, count)| format!("{} {name}", quantity::count(*count)));
-        // What goes wrong is worth more than what is counted.
+        // An error is more important than counters.
         let said = match &it.error {
             Some(error) => Span::styled(error.as_str(), Style::new().fg(Color::Red)),
             None => counts.collect::<Vec<_>>().join(", ").into(),
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_matters_is_on_the_screen_and_none_is_too_small() {
+    fn the_screen_displays_all_values_and_draws_at_any_size() {
         let text = drawn(140, 36, &[1000, 2_000_000]);
         for part in [
             "eth0  3 s",

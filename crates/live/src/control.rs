@@ -1,5 +1,4 @@
-//! The dashboard's picture of a control loop: the plant as it stands, how it stood, how long commands take, and what became
-//! of them.
+//! The dashboard of a control loop: the plant's state and its history, the delay of commands, and their outcomes.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,27 +14,27 @@ use taut_measure::quantity;
 const BODY: f64 = 1.0;
 const WHEEL: f64 = 0.18;
 
-/// What is shown of a control loop.
+/// The data that the dashboard shows for a control loop.
 pub struct ControlView<'a> {
-    /// What runs, on one line.
+    /// The running loop, on one line.
     pub title: &'a str,
     /// Units of balance and travel.
     pub units: &'a [String; 2],
-    /// Inputs that the plant has.
+    /// Number of inputs of the plant.
     pub inputs: usize,
-    /// Periods to run.
+    /// Number of periods.
     pub periods: u64,
-    /// Time after a reading until which its command counts as in time, ns.
+    /// Time after a reading until which its command is in time, ns.
     pub bound_ns: u64,
-    /// How the plant stands.
+    /// The plant's current state.
     pub standing: &'a Standing,
-    /// How it stood at its last readings, the newest last.
+    /// The balanced state at the last readings, the newest last.
     pub balance: &'a [f64],
-    /// From reading to the command's arrival at these readings, ms.
+    /// Times from these readings to the arrival of the command, ms.
     pub round_trips_ms: &'a [f64],
 }
 
-/// Draws all of it; what does not fit is left out from below.
+/// Draws the dashboard; parts that do not fit are omitted from the bottom.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &ControlView<'_>) {
     let [title, numbers, middle, trips, bottom] = Layout::vertical([
         Constraint::Length(1),
@@ -108,13 +107,13 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, view: &ControlView<'_>) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What a plant looks like, told by the units of its results.
+/// The picture of a plant, chosen by the units of its results.
 enum Shape {
-    /// A body on wheels: both are angles.
+    /// A body on wheels, for two angles.
     Wheels,
-    /// A rod on a cart: an angle, and a way.
+    /// A rod on a cart, for an angle and a distance.
     Cart,
-    /// A mark that is to stay in the middle.
+    /// A mark that should stay in the middle, for other units.
     Mark,
 }
 
@@ -125,7 +124,7 @@ fn draw_plant(frame: &mut Frame<'_>, area: Rect, view: &ControlView<'_>) {
         _ => Shape::Mark,
     };
     let standing = view.standing;
-    // The largest of what was, so that a mark moves as much as there is room.
+    // The scale is the largest value of the history, so that a mark uses the available space.
     let most = largest(view.balance).max(standing.balance.abs());
     // A cell is about twice as high as it is wide.
     let inner = [area.width.saturating_sub(2), area.height.saturating_sub(2)];
@@ -156,7 +155,7 @@ fn stroke(context: &mut Context<'_>, from: [f64; 2], to: [f64; 2], color: Color)
     context.draw(&Stroke::new(from[0], from[1], to[0], to[1], color));
 }
 
-/// The tip of a body that stands at `foot` and leans by some degrees; it lies at most flat.
+/// Returns the tip of a body that stands at `foot` and leans by some degrees, at most until it is horizontal.
 fn tip(foot: [f64; 2], degrees: f64) -> [f64; 2] {
     let angle = finite(degrees).clamp(-90.0, 90.0).to_radians();
     [foot[0] + BODY * angle.sin(), foot[1] + BODY * angle.cos()]
@@ -178,7 +177,7 @@ fn draw_wheels(context: &mut Context<'_>, standing: &Standing) {
 }
 
 fn draw_cart(context: &mut Context<'_>, standing: &Standing, half: f64) {
-    // What leaves the picture on one side comes in at the other.
+    // The picture wraps around at both sides.
     let x = (finite(standing.travel) + half).rem_euclid(2.0 * half) - half;
     let (left, right) = (x - 1.5 * WHEEL, x + 1.5 * WHEEL);
     for (from, to) in [
@@ -193,7 +192,7 @@ fn draw_cart(context: &mut Context<'_>, standing: &Standing, half: f64) {
     stroke(context, pivot, tip(pivot, standing.balance), Color::Cyan);
 }
 
-/// Draws what was, the newest at the right, and the limit where there is one.
+/// Draws the history, the newest value at the right, and the limit if there is one.
 fn draw_history(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -201,7 +200,7 @@ fn draw_history(
     values: &[f64],
     limit: Option<f64>,
 ) {
-    // Two dots to a cell.
+    // Each cell has two dots.
     let room = 2 * usize::from(area.width.saturating_sub(2)).max(1);
     let shown = &values[values.len().saturating_sub(room)..];
     let most = largest(shown).max(limit.unwrap_or(0.0)) * 1.05;
@@ -229,13 +228,13 @@ fn draw_history(
     frame.render_widget(canvas, area);
 }
 
-/// The largest of the absolute values; 1 where all are 0.
+/// Returns the largest absolute value; 1 if all are 0.
 fn largest(values: &[f64]) -> f64 {
     let most = values.iter().map(|it| it.abs()).fold(0.0, f64::max);
     if most > 0.0 { finite(most) } else { 1.0 }
 }
 
-/// A number that can be drawn.
+/// Returns a finite number for drawing.
 fn finite(value: f64) -> f64 {
     if value.is_finite() { value } else { 0.0 }
 }
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_matters_is_on_the_screen_and_none_is_too_small() {
+    fn the_screen_displays_all_values_and_draws_at_any_size() {
         let text = drawn([100, 30], ["degrees", "degrees"], &[1.0, -3.0, 2.25]);
         for part in [
             "robot over a radio  period 7 of 1400",
@@ -287,7 +286,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
-        // The body leans, and so does what was drawn.
+        // The body leans, and its history shows it.
         let upright = drawn([100, 30], ["degrees", "degrees"], &[0.0]);
         let leaning = drawn([100, 30], ["degrees", "degrees"], &[40.0]);
         assert_ne!(upright, leaning);

@@ -1,4 +1,4 @@
-//! The terminal while a dashboard is on it: taken over, asked for keys, and given back as it was.
+//! The terminal of a dashboard: switched to the dashboard, polled for keys, and restored.
 
 use super::capture::{self, CaptureView};
 use super::control::{self, ControlView};
@@ -9,34 +9,34 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// A dashboard that fills the terminal. Dropping it, and a panic, give the terminal back as it was.
+/// A dashboard that fills the terminal. Dropping it, and a panic, restore the terminal.
 pub struct Dashboard {
     terminal: DefaultTerminal,
-    /// The stream whose distributions are shown, counted round.
+    /// Index of the displayed stream, modulo their number.
     selected: usize,
 }
 
-/// What somebody asked for with a key.
+/// The action that a key requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Another stream's distributions: draw again.
+    /// Another stream was selected: the caller draws again.
     Stream,
-    /// The end: q, Escape or Ctrl-C.
+    /// The end was requested: q, Escape or Ctrl-C.
     Quit,
 }
 
 impl Dashboard {
-    /// True if there is a terminal to show one on and to take keys from.
+    /// Returns true if there is a terminal for output and keys.
     pub fn is_possible() -> bool {
         io::stdout().is_terminal() && io::stdin().is_terminal()
     }
 
-    /// Takes the terminal over.
+    /// Switches the terminal to the dashboard.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// The terminal reports an error.
     pub fn open() -> io::Result<Self> {
         ratatui::try_init().map(|terminal| Self {
             terminal,
@@ -47,7 +47,7 @@ impl Dashboard {
     /// Draws `view`.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// The terminal is closed.
     pub fn show(&mut self, view: &View<'_>) -> io::Result<()> {
         let selected = self.selected;
         self.terminal
@@ -58,7 +58,7 @@ impl Dashboard {
     /// Draws a capture.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// The terminal is closed.
     pub fn show_capture(&mut self, view: &CaptureView<'_>) -> io::Result<()> {
         self.terminal
             .draw(|frame| capture::draw(frame, view))
@@ -68,18 +68,18 @@ impl Dashboard {
     /// Draws a control loop.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// The terminal is closed.
     pub fn show_control(&mut self, view: &ControlView<'_>) -> io::Result<()> {
         self.terminal
             .draw(|frame| control::draw(frame, view))
             .map(drop)
     }
 
-    /// Waits up to `patience` for keys: q, Escape and Ctrl-C ask for the end, Tab, the arrows and numbers for
-    /// another stream.
+    /// Waits up to `patience` for keys: q, Escape and Ctrl-C request the end, Tab, the arrows and numbers another
+    /// stream.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// The terminal is closed.
     pub fn keys(&mut self, patience: Duration) -> io::Result<Asked> {
         let stdin = io::stdin();
         let mut keys = [PollFd::new(&stdin, PollFlags::IN)];
@@ -88,12 +88,12 @@ impl Dashboard {
             tv_nsec: i64::from(patience.subsec_nanos()),
         };
         match rustix::event::poll(&mut keys, Some(&timeout)) {
-            // A signal: whoever waits looks at the stop flag.
+            // After a signal the caller checks the stop flag.
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Asked::Nothing),
             Ok(_) => {}
             Err(e) => return Err(e.into()),
         }
-        // Reading from a terminal that has gone, crossterm would try for ever.
+        // Without this check crossterm would read from a closed terminal forever.
         if keys[0]
             .revents()
             .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
@@ -102,7 +102,7 @@ impl Dashboard {
         }
         let mut asked = Asked::Nothing;
         while event::poll(Duration::ZERO)? {
-            // A size that changed is drawn at once as well.
+            // A changed size is drawn at once as well.
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -126,7 +126,7 @@ fn quits(key: KeyCode, control: bool) -> bool {
     matches!(key, KeyCode::Char('q' | 'Q') | KeyCode::Esc) || (key == KeyCode::Char('c') && control)
 }
 
-/// The stream that a key selects after `selected`; numbers count from 1.
+/// Returns the stream that a key selects after `selected`; numbers count from 1.
 fn selected_by(key: KeyCode, selected: usize) -> Option<usize> {
     match key {
         KeyCode::Tab | KeyCode::Right | KeyCode::Down => Some(selected.wrapping_add(1)),
@@ -138,7 +138,7 @@ fn selected_by(key: KeyCode, selected: usize) -> Option<usize> {
 
 impl Drop for Dashboard {
     fn drop(&mut self) {
-        // A terminal that has gone cannot be told.
+        // A closed terminal cannot be restored.
         let _ = ratatui::try_restore();
     }
 }

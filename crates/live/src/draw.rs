@@ -1,4 +1,4 @@
-//! The dashboard's picture: rates and losses by stream, latency percentiles, two histograms, worst packets.
+//! The dashboard of a generator: rates and losses by stream, latency percentiles, two histograms, worst packets.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,26 +9,26 @@ use taut_measure::LatencyHistogram;
 use taut_measure::quantity;
 use taut_traffic::{Interval, StreamView, WORST_LISTED};
 
-/// What is shown.
+/// The data that the dashboard shows.
 pub struct View<'a> {
-    /// What runs, on one line.
+    /// The running command, on one line.
     pub title: &'a str,
-    /// Since the start.
+    /// Time since the start, s.
     pub elapsed_seconds: f64,
-    /// How long it is to take.
+    /// Planned duration, s.
     pub planned_seconds: f64,
-    /// What it does at the moment, where that changes.
+    /// The current step, for commands with several.
     pub doing: Option<&'a str>,
-    /// All streams; the distributions shown are those of one of them.
+    /// All streams; the distributions of one of them are shown.
     pub streams: &'a [StreamView],
-    /// What has gone wrong so far, a line each.
+    /// Errors so far, one line each.
     pub problems: &'a [String],
 }
 
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Draws all of it, with the distributions of stream `selected` (counted round); what does not fit is left
-/// out from below.
+/// Draws the dashboard with the distributions of stream `selected` (modulo their number); parts that do not fit are
+/// omitted from the bottom.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>, selected: usize) {
     let selected = selected_of(selected, view.streams.len());
     let problems = view.problems.len().min(3) as u16;
@@ -83,7 +83,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>, selected: usize) {
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-/// `selected` counted round `streams`, also below 0.
+/// Returns `selected` modulo `streams`, also below 0.
 fn selected_of(selected: usize, streams: usize) -> usize {
     (selected as isize).rem_euclid(streams.max(1) as isize) as usize
 }
@@ -180,7 +180,7 @@ fn draw_histogram(
         frame.render_widget(Paragraph::new("no data").block(block), area);
         return;
     };
-    // The last thousandth at either end would squeeze the rest into a few columns.
+    // The outermost thousandth at either end would compress the rest into a few columns.
     let end = |q| histogram.quantile(q).unwrap_or(0).max(1);
     let (low_ns, high_ns) = (end(0.001), end(0.999).max(end(0.001) + 1));
     block = block.title_bottom(format!(
@@ -201,7 +201,7 @@ fn draw_histogram(
     frame.render_widget(bars, area);
 }
 
-/// Values by column, on a logarithmic axis from `low_ns` to `high_ns`.
+/// Returns values by column, on a logarithmic axis from `low_ns` to `high_ns`.
 fn bars(histogram: &LatencyHistogram, low_ns: u64, high_ns: u64, columns: usize) -> Vec<u64> {
     let mut bars = vec![0_u64; columns];
     let (low, high) = ((low_ns as f64).ln(), (high_ns as f64).ln());
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn no_terminal_is_too_small_and_no_data_is_said_so() {
+    fn any_terminal_size_is_drawn_and_missing_data_is_reported() {
         for (width, height) in [(1, 1), (20, 5), (80, 24)] {
             text(width, height, &[stream()], &[]);
         }

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 server (RFC 9112) beside everything that matters: a few clients at a time, a short request each,
-//! and as long as is meant for both. Whoever takes longer, or says more, is left.
+//! A small HTTP/1.1 server (RFC 9112) that runs next to a measurement. It serves a few clients at a time, with limits
+//! on the length and the time of a request. The connection of a slow client, or of a long request, is closed.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long one client may take for its request, and for taking the answer.
+/// Time limit for a client's request, and for receiving the reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of a request that are read.
+/// Limit on the bytes of a request.
 const LONGEST_REQUEST_BYTES: usize = 8192;
-/// Bytes that a client has to take within that time.
+/// Bytes that a client must receive within that time.
 const PATIENT_BYTES: usize = 1 << 20;
-/// Clients at a time; others wait with the kernel, which has room for a few more.
+/// Limit on the concurrent clients; others wait in the kernel's backlog, which is short.
 const CLIENTS: usize = 4;
 
-/// Why nobody is served.
+/// Reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The text is no address.
@@ -27,37 +27,37 @@ pub enum EndpointError {
         "{what} address {text:?}: want an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
     )]
     Address {
-        /// What it was to be the address of.
+        /// Purpose of the address.
         what: &'static str,
         /// The text.
         text: String,
     },
-    /// Nothing can listen there.
+    /// Listening at the address fails.
     #[error("{what} address {address}: {source}; choose another port (0 takes one that is free)")]
     Listen {
-        /// What was to listen.
+        /// Name of the listener.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// `GET`, `HEAD`, `POST` or another one.
+    /// The method: `GET`, `HEAD`, `POST` or another one.
     pub method: &'a str,
-    /// What it is about, without what follows a question mark.
+    /// The path, without the query.
     pub path: &'a str,
-    /// Whether the client is on this machine.
+    /// True if the client is on this machine.
     pub is_from_here: bool,
     head: &'a str,
 }
 
 impl Request<'_> {
-    /// Value of the field of that name; none if there is not exactly one.
+    /// Returns the value of the field of that name; none if there is not exactly one.
     pub fn field(&self, name: &str) -> Option<&str> {
         let fields = self
             .head
@@ -72,10 +72,10 @@ impl Request<'_> {
     }
 }
 
-/// What it is answered.
+/// The reply to a request.
 #[derive(Debug)]
 pub struct Reply {
-    /// Number and words, such as `200 OK`.
+    /// Status code and reason, such as `200 OK`.
     pub status: &'static str,
     /// Type of the body.
     pub kind: &'static str,
@@ -86,7 +86,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A line of text.
+    /// Makes a reply with a line of text.
     pub fn text(status: &'static str, line: &str) -> Self {
         Self {
             status,
@@ -97,7 +97,7 @@ impl Reply {
     }
 }
 
-/// A server; gone when dropped.
+/// A running server, which dropping stops.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -106,10 +106,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address` for those who want a `what`, and gives them the replies of `answer`.
+    /// Listens at `address` for requests to a `what`, and sends the replies of `answer`.
     ///
     /// # Errors
-    /// When the address is none or taken.
+    /// The address is invalid or in use.
     pub fn start(
         what: &'static str,
         address: &str,
@@ -140,9 +140,10 @@ impl Server {
                     if stopped.load(Ordering::Relaxed) {
                         return;
                     }
-                    // A client that goes away is its own business; running out of files passes.
+                    // A client that disconnects is no error; a lack of file descriptors is temporary.
                     match client {
-                        // An answer that panics costs its client, which the panic has said, and not one of the threads.
+                        // An `answer` that panics costs its client, since the panic is printed, but none of the
+                        // threads.
                         Ok(client) => {
                             let served = AssertUnwindSafe(|| serve(client, &*answer));
                             drop(catch_unwind(served));
@@ -156,7 +157,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -165,7 +166,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Each thread ends with the next client that it gets. 0.0.0.0 and :: stand for this machine as well.
+        // Each thread ends after its next client. 0.0.0.0 and :: also accept connections to this machine.
         let wake = |_: &JoinHandle<()>| TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
         let woken = self.threads.iter().filter(|it| wake(it)).count();
         if woken == self.threads.len() {
@@ -174,7 +175,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a host, maybe with a port, is an address, or this machine.
+/// Returns true if a host, possibly with a port, is an address, or this machine.
 pub fn is_no_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
@@ -196,7 +197,7 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::
         is_from_here: client.peer_addr()?.ip().to_canonical().is_loopback(),
         head: &request,
     };
-    // Who asks what cannot be answered costs nobody else a thread.
+    // A request that makes `answer` panic must not cost a thread.
     let reply = catch_unwind(AssertUnwindSafe(|| answer(&request)));
     let reply = reply
         .unwrap_or_else(|_| Reply::text("500 Internal Server Error", "this cannot be answered"));
@@ -214,7 +215,7 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::
     }
 }
 
-/// Writes all of it, or as much as a client takes while there is patience, which begins anew with each megabyte that it has taken.
+/// Writes all of it, or as much as a client receives within the time limit, which restarts after each megabyte.
 fn write(client: &mut TcpStream, mut text: &[u8]) -> io::Result<()> {
     let mut deadline = Instant::now() + PATIENCE;
     let mut left = text.len();
@@ -239,8 +240,8 @@ fn left_until(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// The request up to the empty line that ends its head. What follows is read as far as it belongs to it, so that the
-/// answer is not lost with it, and forgotten.
+/// Reads the request up to the empty line that ends its head. The body is read and discarded, so that closing the
+/// connection does not discard the reply.
 fn read_request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
@@ -269,7 +270,7 @@ fn read_request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Bytes that follow a head.
+/// Returns the length of the body after a head.
 fn body_bytes(head: &[u8]) -> io::Result<usize> {
     let head = String::from_utf8_lossy(head);
     let request = Request {
@@ -293,7 +294,7 @@ mod tests {
 
     fn said(server: &Server, request: &[u8]) -> String {
         let mut client = TcpStream::connect(server.address()).unwrap();
-        // Who is left may not hear the end of what it was told, nor be heard to the end.
+        // A dropped client may not receive the whole reply, and may fail to send its request.
         let _ = client.write_all(request);
         let mut text = Vec::new();
         let _ = client.read_to_end(&mut text);
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_too_much_are_left_without_an_answer_and_others_are_served() {
+    fn garbage_and_oversized_requests_get_no_reply_but_others_do() {
         let server = echo();
         let mut random = 1_u64;
         let mut garbage = vec![0; 110_000];
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dawdles_is_left_and_neither_holds_up_others_nor_grows_anything() {
+    fn slow_clients_are_disconnected_without_delaying_others_or_adding_threads() {
         let threads = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let (now, seen) = (Arc::clone(&threads), Arc::clone(&most));
@@ -413,7 +414,7 @@ mod tests {
             reply
         })
         .unwrap();
-        // Some say nothing, some never end, some take no answer: all at once, and more than are served.
+        // Some clients send nothing, some never end, some receive no reply: all at once, and more than are served.
         let begun = Instant::now();
         let clients: Vec<_> = (0..12)
             .map(|number| {
@@ -428,7 +429,7 @@ mod tests {
             .collect();
         let text = said(&server, b"GET / HTTP/1.1\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200"));
-        // Three turns of four clients that take all the patience, and some for a machine that is busy.
+        // The limit allows for three rounds of four clients that each use the whole time limit, and for a busy machine.
         assert!(begun.elapsed() < 20 * PATIENCE);
         assert!(most.load(Ordering::Relaxed) <= CLIENTS);
         drop(clients);

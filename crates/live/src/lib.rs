@@ -1,16 +1,16 @@
-//! What people and monitoring systems see of `taut forward`, `taut generate`, `taut capture` and `taut control` while they run.
+//! The live views of `taut forward`, `taut generate`, `taut capture` and `taut control` for people and monitoring systems.
 //!
 //! The types to know:
 //!
-//! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams, a [`CaptureView`] or a
-//!   [`ControlView`], says what keys have [`Asked`] for.
-//! - [`http::Server`]: answers short requests over HTTP, a few at a time.
-//! - [`metrics::Endpoint`]: has it answer `GET /metrics`.
+//! - [`Dashboard`]: switches a terminal to the dashboard, draws a [`View`] of the generator's streams, a
+//!   [`CaptureView`] or a [`ControlView`], and returns the actions of keys ([`Asked`]).
+//! - [`http::Server`]: replies to short requests over HTTP, a few at a time.
+//! - [`metrics::Endpoint`]: makes it reply to `GET /metrics`.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
 //!
-//! Whoever runs a measurement calls all of it: [`Dashboard::show`] and [`metrics::generator_metrics`] with streams as
-//! `taut_traffic` shows them to others, [`metrics::forwarder_metrics`] with the counters that a worker publishes. No loop
-//! that packets pass through sees anything of it, and nothing here draws figures.
+//! The code that runs a measurement calls all of it. [`Dashboard::show`] and [`metrics::generator_metrics`] get streams
+//! as `taut_traffic` publishes them, [`metrics::forwarder_metrics`] gets the counters that a worker publishes. No packet
+//! loop calls this crate, and nothing here draws figures.
 //!
 //! Begin with `dashboard.rs`, then `http.rs`.
 

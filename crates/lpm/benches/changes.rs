@@ -1,5 +1,5 @@
-//! What changes of routes cost in full tables of a million and 220,000: deleting a route and adding it again, chosen by
-//! chance. `cargo bench -p taut-lpm --bench changes`
+//! Cost of route changes in full tables of a million and 220,000 routes: deleting a random route and adding it again.
+//! `cargo bench -p taut-lpm --bench changes`
 #![allow(clippy::unwrap_used)]
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use taut_measure::median_interval;
 const REPETITIONS: usize = 9;
 const CHANGES: usize = 20_000;
 
-/// Times of changes, ns each; `change` deletes and adds once.
+/// Prints the times of changes, ns each; `change` deletes and adds one route.
 fn measure<A: Address>(name: &str, rib: &Rib<A>, mut change: impl FnMut(Route<A>)) {
     let routes: Vec<Route<A>> = rib.iter().collect();
     let mut random = fastrand::Rng::with_seed(5);

@@ -1,7 +1,9 @@
-//! What a look-up costs: our tables and DPDK's (rte_lpm, rte_fib, rte_lpm6, rte_fib6) in turns, over the same routes
-//! and addresses. `cargo bench -p taut-lpm --bench lookup`; `-- huge` puts DPDK's tables on 2-MiB pages, as ours
-//! are where the kernel has some, `-- v4` or `-- v6` does one family, `only=PART` the tables and
-//! `peer=PART` the peers with this part of their name: all of DPDK's IPv6 tables together take more than 512 MiB.
+//! Cost of a look-up: this crate's tables and DPDK's (rte_lpm, rte_fib, rte_lpm6, rte_fib6), interleaved, over the same
+//! routes and addresses. `cargo bench -p taut-lpm --bench lookup`
+//!
+//! Options: `-- huge` puts DPDK's tables on 2-MiB pages, as this crate's tables are where the kernel has some. `-- v4`
+//! or `-- v6` selects one family. `only=PART` selects the tables and `peer=PART` the peers with this part of their
+//! name: all of DPDK's IPv6 tables together take more than 512 MiB.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -18,7 +20,7 @@ const PAIRS: usize = 9;
 const ADDRESSES: usize = 1 << 20;
 const BURST: usize = 64;
 const TURN: Duration = Duration::from_millis(80);
-/// Passes of a turn at least, behind a first one by which the table gets back into the caches.
+/// Minimum number of passes in a turn, after a first one that brings the table back into the caches.
 const PASSES: usize = 3;
 const PATTERNS: [&str; 2] = ["random", "Zipf"];
 const PEERS_V4: [&str; 5] = [
@@ -31,7 +33,7 @@ const PEERS_V4: [&str; 5] = [
 
 const PEERS_V6: [&str; 3] = ["rte_lpm6_lookup_bulk", "rte_fib6_scalar", "rte_fib6_vector"];
 
-/// DPDK's tables, in a process of their own that looks up when it is told to.
+/// DPDK's tables in a process of their own, which looks up on command.
 struct Peer {
     process: Child,
     ask: ChildStdin,
@@ -102,7 +104,7 @@ impl Peer {
             }
             let mut numbers = line.split_whitespace();
             let mut next = || numbers.next()?.parse::<f64>().ok();
-            // DPDK may say something of its own.
+            // DPDK may print lines of its own.
             if let (Some(cycles), Some(sum), Some(bytes)) = (next(), next(), next()) {
                 return Some(Answer {
                     cycles,
@@ -119,7 +121,7 @@ impl Peer {
     }
 }
 
-/// What both look up, and how ours does.
+/// The input of both look-ups, and the results of this crate's table.
 struct Case<A: Address> {
     name: String,
     rib: Rib<A>,
@@ -128,7 +130,7 @@ struct Case<A: Address> {
     addresses: [Vec<A>; 2],
 }
 
-/// Family as the peer gets it.
+/// An address family, in the form that the peer accepts.
 trait Family: Address {
     const NUMBER: u32;
     type Wire: Copy + AsRef<[u8]>;
@@ -167,8 +169,8 @@ impl Family for u128 {
 }
 
 impl<A: Family> Case<A> {
-    /// Destinations lie in the table's prefixes, as chosen by chance: all alike, or prefix number n with probability
-    /// 1/n and always at the same address.
+    /// Makes a case whose destinations are random addresses in the table's prefixes: uniform, or prefix number n with
+    /// probability 1/n and always at the same address.
     fn new(name: &str, rib: Rib<A>, prefixes: &[Prefix<A>], blocks: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(7);
         let mut order: Vec<Prefix<A>> = prefixes.to_vec();
@@ -211,7 +213,8 @@ impl<A: Family> Case<A> {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Turns of ours and of each peer; `ours` looks a whole pattern up and returns the sum of the next hops.
+    /// Interleaves turns of this crate's table and of each peer; `ours` looks up a whole pattern and returns the sum of
+    /// the next hops.
     fn compare(
         &self,
         peers: &[&str],
@@ -274,7 +277,7 @@ fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// The fastest pass of a turn, cycles per look-up, and what it returned.
+/// Returns the fastest pass of a turn, in cycles per look-up, and its result.
 fn fastest(mut pass: impl FnMut() -> u64) -> (f64, u64) {
     let mut sum = pass();
     let (begun, mut best, mut passes) = (Instant::now(), u64::MAX, 0);
@@ -287,7 +290,7 @@ fn fastest(mut pass: impl FnMut() -> u64) -> (f64, u64) {
     (best as f64 / ADDRESSES as f64, sum)
 }
 
-/// The sum of the next hops, by the instructions by which the peer makes it.
+/// Returns the sum of the next hops, by the same instructions as in the peer.
 #[inline(always)]
 fn sum_of(hops: &[NextHop; BURST]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -308,7 +311,7 @@ fn sum_of(hops: &[NextHop; BURST]) -> u64 {
     hops.iter().map(|hop| hop.index() as u64).sum()
 }
 
-/// Whether a name is among those that an argument `key=PART` asks for, or none does.
+/// Returns whether a name matches an argument `key=PART`, or there is no such argument.
 fn is_asked(key: &str, name: &str) -> bool {
     let asked = std::env::args().find_map(|it| it.strip_prefix(key).map(str::to_owned));
     asked.is_none_or(|part| name.contains(&part))
@@ -324,8 +327,8 @@ fn v4_cases() -> Vec<Case<u32>> {
     let one: Rib<u32> = [(all[0], hop(5))].into_iter().collect();
     cases.push(Case::new("IPv4, 1 route", one, &all, 0));
     for bits in [16, 20, 22, 24] {
-        // All /24 of a /16 lead to the same next hop, so they are given as one route: entries are the same as of /24.
-        // They begin at 16.0.0.0 if they are not all there are.
+        // All /24 of a /16 lead to the same next hop, so they are given as one route: the entries are the same as for
+        // /24. They begin at 16.0.0.0 unless they cover all addresses.
         let first = if bits < 24 { 16 << 24 } else { 0 };
         let route = |i: usize| (PrefixV4::of(first + ((i << 16) as u32), 16), hop(i * 7));
         let rib: Rib<u32> = (0..1_usize << (bits - 8)).map(route).collect();
@@ -360,7 +363,7 @@ fn v4(program: Option<&Path>, huge: bool) {
             }
             sum
         });
-        // One address after the other, as a function without batches would.
+        // The addresses are looked up one after the other, as in a function without batches.
         for (pattern, name) in PATTERNS.iter().enumerate() {
             let (cycles, _) = fastest(|| {
                 let addresses = case.addresses[pattern].iter();
@@ -374,16 +377,16 @@ fn v4(program: Option<&Path>, huge: bool) {
 }
 
 fn v6_cases() -> Vec<Case<u128>> {
-    // What is allocated of all addresses; rte_lpm6 has no default route.
+    // The prefix is the range allocated for unicast; rte_lpm6 has no default route.
     let unicast = PrefixV6::of(0x2000 << 112, 3);
     let one: Rib<u128> = [(unicast, hop(5))].into_iter().collect();
     let case = Case::new("IPv6, 1 route", one, &[unicast], 0);
     let mut cases = vec![case];
-    // A network's own /48 in a row.
+    // Consecutive /48 of one network.
     let base = 0x2001_0db8 << 96;
     let route = |i: usize| (PrefixV6::of(base | (i as u128) << 80, 48), hop(i * 7));
     let dense: Rib<u128> = (0..1 << 16).map(route).collect();
-    // Links between routers of that network, each in a /64 of its own.
+    // Links between the routers of that network, each in its own /64.
     let link = |i: usize| (PrefixV6::of(base | (i as u128) << 64, 126), hop(i * 7));
     let links: Rib<u128> = (0..1 << 12).map(link).collect();
     for (name, rib) in [

@@ -1,11 +1,12 @@
-//! Memory that has left a table but that readers may still look at: kept until whoever calls says that none does.
+//! Retired memory of a table that readers may still access: kept until the caller reports that no reader does (a grace
+//! period).
 
 use std::collections::VecDeque;
 
-/// What has been retired, oldest first.
+/// Retired items, oldest first.
 #[derive(Debug)]
 pub(crate) struct Grace<T> {
-    /// Number of things that were ever retired.
+    /// Number of items ever retired.
     generation: u64,
     waiting: VecDeque<(u64, T)>,
 }
@@ -20,18 +21,18 @@ impl<T> Default for Grace<T> {
 }
 
 impl<T> Grace<T> {
-    /// Keeps what no new look-up can find.
+    /// Keeps an item that no new look-up can find.
     pub fn retire(&mut self, thing: T) {
         self.generation += 1;
         self.waiting.push_back((self.generation, thing));
     }
 
-    /// Returns the number of the last thing that was retired.
+    /// Returns the number of the last retired item.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns one thing after the other that was retired up to `generation`.
+    /// Returns the items that were retired up to `generation`, one by one.
     pub fn quiesced(&mut self, generation: u64) -> impl Iterator<Item = T> {
         let over = self
             .waiting
@@ -39,7 +40,7 @@ impl<T> Grace<T> {
         self.waiting.drain(..over).map(|(_, thing)| thing)
     }
 
-    /// Returns how many things wait.
+    /// Returns the number of waiting items.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -1,17 +1,17 @@
-//! The routing information base: all routes in order, plainly. The master copy of which tables for look-ups are made,
-//! and what their tests compare them with.
+//! The routing information base: all routes in order, in a plain map. It is the master copy from which look-up tables
+//! are built, and the reference of their tests.
 
 use std::collections::BTreeMap;
 
 use crate::{Address, NextHop, Prefix};
 
-/// Routes in the order of their prefixes: each before those within it.
+/// Routes in the order of their prefixes: each precedes those within it.
 #[derive(Debug, Clone)]
 pub struct Rib<A: Address> {
     routes: BTreeMap<Prefix<A>, NextHop>,
 }
 
-/// A route: the prefix of its destinations, and where they are sent.
+/// A route: the prefix of its destinations, and their next hop.
 pub type Route<A> = (Prefix<A>, NextHop);
 
 impl<A: Address> Default for Rib<A> {
@@ -23,7 +23,7 @@ impl<A: Address> Default for Rib<A> {
 }
 
 impl<A: Address> FromIterator<Route<A>> for Rib<A> {
-    /// Of routes with the same prefix the last one counts.
+    /// If several routes have the same prefix, the last one counts.
     fn from_iter<I: IntoIterator<Item = Route<A>>>(routes: I) -> Self {
         Self {
             routes: routes.into_iter().collect(),
@@ -32,7 +32,7 @@ impl<A: Address> FromIterator<Route<A>> for Rib<A> {
 }
 
 impl<A: Address> Rib<A> {
-    /// Makes an empty one.
+    /// Makes an empty routing information base.
     pub fn new() -> Self {
         Self::default()
     }
@@ -42,33 +42,33 @@ impl<A: Address> Rib<A> {
         self.routes.len()
     }
 
-    /// Returns whether there is no route.
+    /// Returns whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 
-    /// Adds a route or changes the one of its prefix; returns where that led before.
+    /// Adds a route or changes the one of this prefix; returns the previous next hop.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: NextHop) -> Option<NextHop> {
         self.routes.insert(prefix, hop)
     }
 
-    /// Deletes the route of a prefix; returns where it led.
+    /// Deletes the route of a prefix; returns its next hop.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.remove(&prefix)
     }
 
-    /// Returns where the route of exactly this prefix leads.
+    /// Returns the next hop of the route for exactly this prefix.
     pub fn get(&self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.get(&prefix).copied()
     }
 
-    /// Returns the route of an address: that of the longest prefix which holds it.
+    /// Returns the route of an address: the one with the longest prefix that holds it.
     pub fn lookup(&self, address: A) -> Option<Route<A>> {
         self.longest(Prefix::of(address, A::BITS))
     }
 
-    /// Returns the route that addresses of `prefix` would have without its own and those within: that of the longest
-    /// shorter prefix which covers it.
+    /// Returns the route that addresses of `prefix` would have without its own route and those within: the one with the
+    /// longest shorter prefix that covers it.
     pub fn covering(&self, prefix: Prefix<A>) -> Option<Route<A>> {
         let length = prefix.length().checked_sub(1)?;
         self.longest(Prefix::of(prefix.network(), length))
@@ -86,10 +86,10 @@ impl<A: Address> Rib<A> {
         self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
     }
 
-    /// Returns the route of the longest prefix that covers `prefix`, perhaps itself.
+    /// Returns the route with the longest prefix that covers `prefix`, possibly `prefix` itself.
     ///
-    /// What lies right before a prefix in order covers it, or else shares some first bits with it: then whatever covers
-    /// both is no longer than those.
+    /// The route directly before a prefix in order either covers it or shares some first bits with it. In the second
+    /// case, a prefix that covers both is no longer than the shared bits.
     pub(crate) fn longest(&self, prefix: Prefix<A>) -> Option<Route<A>> {
         let mut bound = prefix;
         loop {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few bits, so that prefixes lie within each other.
+        /// Few bits vary, so that prefixes are within each other.
         #[test]
         fn all_routes_looked_at_one_by_one_say_the_same(
             routes in proptest::collection::vec((0_u32..256, 0_u8..=8, 1_u32..9), 0..40), address in 0_u32..256,

@@ -1,14 +1,14 @@
-//! Next hops as tables know them: small numbers, which whoever forwards looks up in a list of its own.
+//! Next hops in tables: small numbers, which the forwarder uses as an index into its own list.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// Number of a next hop: 0 is no route, so a list of what to do with packets has *no route* as its first record.
+/// Number of a next hop. 0 is *no route*, so a list of actions has *no route* as its first record.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NextHop(u16);
 
-/// Refusal of a number that has no room in an entry of a table.
+/// Error for a number that does not fit into an entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("next hops are numbered from 1 to {most}, not {0}", most = NextHop::MOST)]
 pub struct WrongNextHop(pub u32);
@@ -22,7 +22,7 @@ impl NextHop {
     /// Makes the next hop of a number.
     ///
     /// # Errors
-    /// [`WrongNextHop`] for 0, which is no route, and beyond [`Self::MOST`].
+    /// [`WrongNextHop`] for 0, which is no route, and for numbers above [`Self::MOST`].
     pub const fn new(number: u32) -> Result<Self, WrongNextHop> {
         if number == 0 || number > Self::MOST {
             return Err(WrongNextHop(number));
@@ -30,13 +30,13 @@ impl NextHop {
         Ok(Self(number as u16))
     }
 
-    /// Makes a next hop of the 15 bits that an entry holds.
+    /// Makes a next hop from the 15 bits of an entry.
     #[inline(always)]
     pub(crate) const fn of_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Returns the bits that an entry holds.
+    /// Returns the 15 bits of an entry.
     #[inline(always)]
     pub(crate) const fn bits(self) -> u16 {
         self.0

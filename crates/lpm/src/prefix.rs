@@ -1,6 +1,6 @@
-//! Prefixes of IPv4 and IPv6: a network's address and how many of its bits count.
+//! Prefixes of IPv4 and IPv6: a network's address and its number of significant bits.
 //!
-//! Written as in RFC 4632, section 3.1 (`192.0.2.0/24`), and RFC 4291, section 2.3 (`2001:db8::/32`).
+//! They are written as in RFC 4632, section 3.1 (`192.0.2.0/24`), and RFC 4291, section 2.3 (`2001:db8::/32`).
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,48 +13,48 @@ pub type PrefixV4 = Prefix<u32>;
 /// A prefix of IPv6.
 pub type PrefixV6 = Prefix<u128>;
 
-/// A prefix: all addresses whose first bits are those of the network. Shorter ones come before those within them.
+/// A prefix: all addresses that share the network's first bits. Shorter prefixes are ordered before those within them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     network: A,
     length: u8,
 }
 
-/// Reason why a text or a pair of numbers is no prefix.
+/// Reason why a text or a pair of numbers is not a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WrongPrefix {
-    /// The length is beyond what addresses of the family have.
+    /// The length exceeds that of the family's addresses.
     #[error("a prefix of {family} has at most {most} bits, not {length}")]
     TooLong {
         /// Name of the family.
         family: &'static str,
-        /// Bits of an address.
+        /// Length of an address, bits.
         most: u8,
-        /// Length that was given, bits.
+        /// Given length, bits.
         length: u8,
     },
-    /// Bits behind the length are set.
+    /// Bits after the length are set.
     #[error("bits behind the length must be 0: write {meant}, not {given}")]
     HostBits {
-        /// The prefix as it was given.
+        /// The given prefix.
         given: String,
-        /// The prefix that holds the address.
+        /// The prefix that contains the address.
         meant: String,
     },
-    /// The text has another form.
+    /// The text has another format.
     #[error("a prefix of {family} is written {example}, not '{text}'")]
     Form {
         /// Name of the family.
         family: &'static str,
-        /// A prefix of the family.
+        /// An example of a prefix of the family.
         example: &'static str,
-        /// Text that was given.
+        /// The given text.
         text: String,
     },
 }
 
 impl<A: Address> Prefix<A> {
-    /// The prefix of all addresses.
+    /// The prefix that contains all addresses.
     pub const ALL: Self = Self {
         network: A::ZERO,
         length: 0,
@@ -62,8 +62,8 @@ impl<A: Address> Prefix<A> {
 
     /// Makes a prefix of `length` bits.
     ///
-    /// # Errors [`WrongPrefix::TooLong`] for a length beyond the family's, [`WrongPrefix::HostBits`] where bits
-    /// behind it are set.
+    /// # Errors
+    /// [`WrongPrefix::TooLong`] for a length beyond the family's, [`WrongPrefix::HostBits`] if bits after it are set.
     pub fn new(network: A, length: u8) -> Result<Self, WrongPrefix> {
         if length > A::BITS {
             return Err(WrongPrefix::TooLong {
@@ -82,7 +82,7 @@ impl<A: Address> Prefix<A> {
         Ok(meant)
     }
 
-    /// Returns the prefix of `length` bits (at most the family's) that holds `address`.
+    /// Returns the prefix of `length` bits (at most the family's) that contains `address`.
     pub fn of(address: A, length: u8) -> Self {
         let length = length.min(A::BITS);
         Self {
@@ -96,7 +96,7 @@ impl<A: Address> Prefix<A> {
         self.network
     }
 
-    /// Returns the number of bits that count.
+    /// Returns the prefix length, bits.
     pub fn length(self) -> u8 {
         self.length
     }
@@ -106,12 +106,12 @@ impl<A: Address> Prefix<A> {
         self.network.last(self.length)
     }
 
-    /// Returns whether `address` is one of the prefix.
+    /// Returns whether `address` is in the prefix.
     pub fn holds(self, address: A) -> bool {
         address.first(self.length) == self.network
     }
 
-    /// Returns whether all addresses of `other` are also of this prefix; true of the same one.
+    /// Returns whether all addresses of `other` are also in this prefix; a prefix covers itself.
     pub fn covers(self, other: Self) -> bool {
         self.length <= other.length && self.holds(other.network)
     }
@@ -147,7 +147,7 @@ impl<A: Address> fmt::Debug for Prefix<A> {
     }
 }
 
-/// An address of a family, as the number that its bits are (`u32` of IPv4, `u128` of IPv6).
+/// An address of a family, as an integer (`u32` for IPv4, `u128` for IPv6).
 pub trait Address: Copy + Ord + fmt::Debug + 'static {
     /// Number of bits.
     const BITS: u8;
@@ -155,18 +155,18 @@ pub trait Address: Copy + Ord + fmt::Debug + 'static {
     const ZERO: Self;
     /// Name of the family.
     const FAMILY: &'static str;
-    /// How prefixes are written.
+    /// Example of a prefix in text form.
     const EXAMPLE: &'static str;
 
     /// Returns the first address with the same `length` first bits.
     fn first(self, length: u8) -> Self;
     /// Returns the last address with the same `length` first bits.
     fn last(self, length: u8) -> Self;
-    /// Returns how many of the first bits two addresses share.
+    /// Returns how many first bits two addresses share.
     fn shared_bits(self, other: Self) -> u8;
-    /// Reads an address.
+    /// Parses an address.
     fn parse(text: &str) -> Option<Self>;
-    /// Writes an address.
+    /// Returns an address as text.
     fn text(self) -> String;
 }
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn host_bits_and_lengths_beyond_the_family_are_refused_with_what_is_meant() {
+    fn prefixes_with_host_bits_or_excess_length_are_refused() {
         let message = |text: &str| text.parse::<PrefixV4>().unwrap_err().to_string();
         assert_eq!(
             message("10.0.0.1/8"),

@@ -1,4 +1,4 @@
-//! Random routes for the tests of tables: many within each other, some at the longest lengths.
+//! Random routes for the tests of tables: many are within each other, some have the longest lengths.
 
 use crate::{NextHop, PrefixV4, PrefixV6};
 
@@ -17,10 +17,10 @@ impl Changes {
         NextHop::of_bits(self.random.u16(1..=0x7fff))
     }
 
-    /// A route of any length; those beyond /24 lie in 16,384 of the /24.
+    /// Returns a route of any length; those beyond /24 are in 16,384 of the /24.
     pub fn route_v4(&mut self) -> (PrefixV4, NextHop) {
         let address = self.random.u32(..);
-        // Each of the shortest changes millions of entries.
+        // Each of the shortest prefixes changes millions of entries.
         let least = if self.random.u16(..) < 4 { 0 } else { 9 };
         let length = self.random.u8(least..=32).max(self.random.u8(least..=24));
         let address = if length > 24 {
@@ -31,7 +31,7 @@ impl Changes {
         (PrefixV4::of(address, length), self.hop())
     }
 
-    /// A route of any length within sixteen /20, some of them close to others.
+    /// Returns a route of any length within sixteen /20; some are close to others.
     pub fn route_v6(&mut self) -> (PrefixV6, NextHop) {
         let spread = self.random.u128(..);
         let near = self.random.u128(..) & self.random.u128(..) & self.random.u128(..);

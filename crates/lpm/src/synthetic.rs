@@ -1,16 +1,16 @@
-//! Synthetic full tables: as many prefixes of each length as a router in the Internet's core has, at seeded places.
+//! Synthetic full tables: as many prefixes of each length as a core router of the Internet has, at seeded positions.
 //!
-//! Published (G. Huston's table statistics, AS131072, 4 December 2024): 221,747 prefixes of IPv6 of 42.94 bits in the
-//! mean, 56 % of them within another one; and of 2024 about a million of IPv4, and 46 % /48 in IPv6. The counts of
-//! each length are not copied from a table: they are common knowledge, rounded (about 60 % /24, then /22 and /23),
-//! and made to fit those figures. Where prefixes lie is made up: those of IPv6 within allocations that lie apart, of
-//! which few have many.
+//! Published (G. Huston's table statistics, AS131072, 4 December 2024): 221,747 IPv6 prefixes with a mean length of
+//! 42.94 bits, 56 % of them within another one. For 2024, about a million IPv4 prefixes, and 46 % /48 in IPv6. The
+//! counts of each length are not copied from a table: they are common knowledge, rounded (about 60 % /24, then /22 and
+//! /23), and adjusted to those figures. The positions of prefixes are synthetic: IPv6 prefixes are within separate
+//! allocations, few of which have many.
 
 use fastrand::Rng;
 
 use crate::{Address, NextHop, Prefix, Rib};
 
-/// Prefixes of IPv4 of each length. Those beyond /24 are a router's own; others do not announce them.
+/// Number of IPv4 prefixes by length. Those beyond /24 are the router's own; they are not announced.
 pub const LENGTHS_V4: [(u8, u32); 25] = [
     (8, 16),
     (9, 13),
@@ -39,7 +39,7 @@ pub const LENGTHS_V4: [(u8, u32); 25] = [
     (32, 600),
 ];
 
-/// Prefixes of IPv6 of each length.
+/// Number of IPv6 prefixes by length.
 pub const LENGTHS_V6: [(u8, u32); 29] = [
     (20, 20),
     (21, 10),
@@ -72,17 +72,16 @@ pub const LENGTHS_V6: [(u8, u32); 29] = [
     (48, 101_000),
 ];
 
-/// Addresses of networks that a router in the core has no routes to: this network, private, loopback, multicast and
-/// beyond.
+/// Networks without routes in a core router: this network, private, loopback, multicast and above.
 const NOT_ROUTED_V4: [u32; 2] = [10, 127];
 const FIRST_OCTETS: std::ops::Range<u32> = 1..224;
 
-/// First 12 bits of what the five registries allocate from.
+/// First 12 bits of the ranges that the five registries allocate from.
 const REGISTRIES: [u128; 5] = [0x240, 0x260, 0x280, 0x2a0, 0x2c0];
-/// Allocations that have routes: each a /29, apart from others.
+/// Number of allocations with routes: each is a /29, apart from others.
 const ALLOCATIONS: usize = 33_000;
 
-/// Makes a full table of IPv4, whose routes lead to `hops` next hops.
+/// Makes a full IPv4 table whose routes lead to `hops` next hops.
 pub fn full_table_v4(seed: u64, hops: u16) -> Rib<u32> {
     let mut random = Rng::with_seed(seed);
     let mut rib = Rib::new();
@@ -90,7 +89,7 @@ pub fn full_table_v4(seed: u64, hops: u16) -> Rib<u32> {
     for (length, count) in LENGTHS_V4 {
         let shorter = aggregates.len();
         fill(&mut rib, &mut random, (length, count, hops), |random| {
-            // Half of the long ones lie within a shorter one.
+            // Half of the long prefixes are within a shorter one.
             if length > 20 && (length > 24 || random.bool()) {
                 let around = aggregates[random.usize(..shorter)];
                 return around.network() | (random.u32(..) & !u32::MAX.first(around.length()));
@@ -111,7 +110,7 @@ pub fn full_table_v4(seed: u64, hops: u16) -> Rib<u32> {
     rib
 }
 
-/// Makes a full table of IPv6, whose routes lead to `hops` next hops.
+/// Makes a full IPv6 table whose routes lead to `hops` next hops.
 pub fn full_table_v6(seed: u64, hops: u16) -> Rib<u128> {
     let mut random = Rng::with_seed(seed);
     let mut allocation = || {
@@ -123,16 +122,16 @@ pub fn full_table_v6(seed: u64, hops: u16) -> Rib<u128> {
     let mut rib = Rib::new();
     for (length, count) in LENGTHS_V6 {
         fill(&mut rib, &mut random, (length, count, hops), |random| {
-            // Squared, so that some have hundreds of prefixes and many have one.
+            // The square gives some allocations hundreds of prefixes and many only one.
             let share = random.f64();
             let share = if length > 32 { share * share } else { share };
             let allocation = allocations[(share * ALLOCATIONS as f64) as usize];
-            // Networks are numbered from the first one on, or spread.
+            // Networks are numbered consecutively from the first, or spread.
             let bits = random.u128(..) & (u128::MAX >> 29);
             let few = random.u32(..=8);
             let low = random.u128(..1 << few) << (128 - u32::from(length));
             let rest = if random.bool() { bits } else { low };
-            // Most have but the first /32 of a /29 in use.
+            // Most allocations use only the first /32 of their /29.
             let used = if random.u8(..4) == 0 { 29 } else { 32 };
             allocation | (rest & (u128::MAX >> used))
         });
@@ -140,7 +139,7 @@ pub fn full_table_v6(seed: u64, hops: u16) -> Rib<u128> {
     rib
 }
 
-/// Adds `count` prefixes of `length` bits, at other places as long as there is one already.
+/// Adds `count` prefixes of `length` bits; a prefix that already exists is drawn again.
 fn fill<A: Address>(
     rib: &mut Rib<A>,
     random: &mut Rng,
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn full_tables_have_the_published_lengths_and_are_the_same_for_a_seed() {
+    fn full_synthetic_tables_have_published_lengths_and_are_reproducible() {
         let v4 = full_table_v4(1, 64);
         assert_eq!(v4.len(), 999_979);
         let counted = lengths(&v4);
@@ -205,7 +204,7 @@ mod tests {
             .filter(|(prefix, _)| v6.covering(*prefix).is_some())
             .count();
         let share = specifics as f64 / v6.len() as f64;
-        // There: 0.563.
+        // The published fraction is 0.563.
         assert!((0.45..0.7).contains(&share), "{share}");
     }
 }

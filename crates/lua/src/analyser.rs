@@ -1,5 +1,4 @@
-//! A script that analyses what is captured: it sees packets one by one, remembers numbers of their flows, and has triggers
-//! fire.
+//! A script that analyses captured packets: it sees them one by one, stores numbers for their flows, and fires triggers.
 
 use crate::function::{Counters, Names, chunk, counter, print, read, settings, wrong};
 use crate::watch::Watch;
@@ -11,65 +10,65 @@ use std::rc::Rc;
 use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, Batch};
 
-/// Numbers of a flow that a script can remember.
+/// Limit on the numbers of a flow that a script can store.
 pub const MOST_NUMBERS: usize = 32;
 
-/// Triggers that it can have fire for the packets of a batch, and characters of a reason.
+/// Limit on the triggers that it can fire for the packets of a batch, and on the length of a reason.
 const MOST_ASKED: usize = 1024;
 const LONGEST_CAUSE: usize = 200;
 
-/// Numbers of each packet, as `analyser.lua` reads them.
+/// Numbers per packet, as `analyser.lua` reads them.
 const EACH: usize = 6;
 
-/// Host of an analyser: what it is told when it starts.
+/// The settings with which an analyser starts.
 #[derive(Debug, Clone)]
 pub struct AnalyserHost<'a> {
     /// Settings for the script.
     pub settings: &'a toml::Table,
-    /// Names of the triggers that it can have fire.
+    /// Names of the triggers that it can fire.
     pub triggers: &'a [String],
     /// Longest time of a batch, and of the script's top level: [`crate::LIMIT`].
     pub limit: Duration,
 }
 
-/// Facts that a capture knows of a packet.
+/// Metadata of a captured packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PacketFacts {
     /// Time, seconds since 1970.
     pub seconds: f64,
     /// Length of its frame on the wire, bytes.
     pub wire_bytes: u32,
-    /// Number of the port that it came in through.
+    /// Number of its ingress port.
     pub port: u8,
-    /// Whether a function in front of the capture has dropped it, or punted it.
+    /// True if an earlier function has dropped or punted it.
     pub is_dropped: bool,
-    /// Whether a function in front has punted it.
+    /// True if an earlier function has punted it.
     pub is_punted: bool,
-    /// Row of the numbers of its flow, from 0, and which end has sent it, 0 or 1; none if it is of no flow.
+    /// Row of its flow's numbers, from 0, and the end that sent it, 0 or 1; none without a flow.
     pub flow: Option<(usize, u8)>,
 }
 
-/// A trigger that a script has asked for.
+/// A trigger that a script has fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// Number of the trigger, in the order of [`AnalyserHost::triggers`].
     pub trigger: usize,
-    /// Place of the packet in its batch.
+    /// Index of the packet in its batch.
     pub packet: usize,
-    /// Reason, as it is to be told.
+    /// Reason, for the message.
     pub cause: String,
 }
 
-/// What went wrong in a script.
+/// A failure of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// In one line; the same as before where it goes on to fail.
+    /// Description in one line; the same as before if the failure repeats.
     pub why: String,
-    /// Whether it did not come to an end: it must not be called again.
+    /// True if it exceeded its time limit: it must not be called again.
     pub is_over: bool,
 }
 
-/// A script that sees what is captured.
+/// A script that sees captured packets.
 pub struct AnalyserScript {
     state: Rc<LuaState>,
     /// Calls `analyse` with packets.
@@ -77,7 +76,7 @@ pub struct AnalyserScript {
     analyse: Function,
     watch: Watch,
     names: Names,
-    /// Numbers of packets, and behind them of flows.
+    /// Numbers of packets, followed by those of flows.
     numbers: Numbers,
     each: usize,
     asked: Rc<RefCell<Vec<Asked>>>,
@@ -91,26 +90,26 @@ impl std::fmt::Debug for AnalyserScript {
 }
 
 impl AnalyserScript {
-    /// Checks that the file is there and is Lua; runs nothing of it.
+    /// Checks that the file exists and is Lua, without running it.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The error describes the fault in one line.
     pub fn check(path: &Path) -> Result<(), String> {
         FunctionScript::check(path)
     }
 
-    /// Starts the script of that file: runs its top level, and finds its function `analyse` and its table `flow`.
+    /// Starts the script of a file: runs its top level, and finds its function `analyse` and its table `flow`.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The error describes the fault in one line.
     pub fn start(path: &Path, host: &AnalyserHost<'_>) -> Result<Self, String> {
         Self::start_source(&read(path)?, path, host)
     }
 
-    /// Starts a script as [`AnalyserScript::start`] does, of its text, and with the path only for what is said of it.
+    /// Starts a script like [`AnalyserScript::start`], from its text; the path is only for messages.
     ///
     /// # Errors
-    /// As there.
+    /// The errors are those of [`AnalyserScript::start`].
     pub fn start_source(
         source: &str,
         path: &Path,
@@ -159,19 +158,19 @@ impl AnalyserScript {
         })
     }
 
-    /// Numbers that it remembers of each flow.
+    /// Returns the count of numbers that it stores for each flow.
     pub fn numbers(&self) -> usize {
         self.each
     }
 
-    /// Has it see the packets of a batch, which are its own, one after the other. `facts` are those of each; `rows` are the
-    /// numbers of their flows, as many for each as it remembers, which it changes.
+    /// Runs the script on the unmarked packets of a batch, one after the other. `facts` are their metadata; `rows` are the
+    /// numbers of their flows, [`AnalyserScript::numbers`] for each, which it changes.
     ///
     /// # Errors
-    /// What went wrong. It has not seen the packets behind that, and what it has done before holds.
+    /// The script fails. It has then not seen the later packets, and its earlier changes remain.
     ///
     /// # Panics
-    /// If there are not as many facts as packets, or more rows than a batch has packets.
+    /// There are fewer facts than packets, or more rows than a batch has packets.
     pub fn see(
         &mut self,
         batch: &mut Batch,
@@ -223,12 +222,12 @@ impl AnalyserScript {
         Failure { why, is_over }
     }
 
-    /// Takes the triggers that it has asked for since the last time.
+    /// Returns the triggers that it has fired since the last call.
     pub fn asked(&mut self) -> Vec<Asked> {
         self.asked.take()
     }
 
-    /// Returns the counters that the script has named, and what they have come to.
+    /// Returns the script's counters and their values.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let counters = self.counters.borrow();
         let each = counters.iter();
@@ -237,7 +236,7 @@ impl AnalyserScript {
     }
 }
 
-/// Puts what the script sees into its state, and returns what makes rows, and what shows packets.
+/// Adds the script's functions to its state, and returns those that make rows and show packets.
 fn prepare(
     state: &Rc<LuaState>,
     counters: &Counters,
@@ -287,7 +286,7 @@ fn prepare(
     Ok(made)
 }
 
-/// Names of the numbers that a script remembers of a flow.
+/// Returns the names of the numbers that a script stores for a flow.
 fn remembered(table: Option<Table>) -> Result<Vec<String>, String> {
     let Some(table) = table else {
         return Ok(Vec::new());
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_script_is_said_in_a_line() {
+    fn script_errors_are_reported_in_one_line() {
         for (source, said) in [
             (
                 "local x = 1",

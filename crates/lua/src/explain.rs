@@ -1,9 +1,9 @@
-//! What a script says, as lines: errors with file, line, what is wrong, and the call it happened in; and what it prints.
+//! Formats messages of scripts as lines: errors with file, line, description and call, and printed values.
 
 use mlua::{Function, Lua, LuaString, MultiValue};
 
-/// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`; `memory` is what is said of
-/// one that has no memory left.
+/// Describes an error in the script that Lua knows as `chunk` and the user as `path`; `memory` is the message for
+/// exhausted memory.
 pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> String {
     let mut traceback = String::new();
     let text = message(error, &mut traceback).unwrap_or_else(|| memory.to_string());
@@ -12,7 +12,7 @@ pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> St
         None => (text, traceback),
     };
     let text = text.trim().replace('\n', " ");
-    // Lua's own messages name the line; those of functions that the host provides do not.
+    // Lua's own messages name the line; those of host functions do not.
     let place = place_in(&text, chunk).map(|(place, rest)| (place.to_string(), rest.to_string()));
     let (place, text) = match place {
         Some(found) => found,
@@ -39,7 +39,7 @@ pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> St
     }
 }
 
-/// `CHUNK:LINE` at the start of a text, and what follows.
+/// Returns `CHUNK:LINE` at the start of a text, and the rest.
 fn place_in<'a>(text: &'a str, chunk: &str) -> Option<(&'a str, &'a str)> {
     let rest = text.strip_prefix(chunk)?.strip_prefix(':')?;
     let digits = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -48,8 +48,8 @@ fn place_in<'a>(text: &'a str, chunk: &str) -> Option<(&'a str, &'a str)> {
     (digits > 0).then_some((&text[..length], after.trim_start()))
 }
 
-/// The innermost message, but for want of memory, when Lua has none left to say where; tracebacks on the way are appended to
-/// `traceback`, innermost first.
+/// Returns the innermost message, but none for exhausted memory, when Lua cannot name a line; appends tracebacks on the way
+/// to `traceback`, innermost first.
 fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
     Some(match error {
         mlua::Error::CallbackError {
@@ -75,7 +75,7 @@ fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
 /// Returns the line that Lua's own `print` would write of these values.
 ///
 /// # Errors
-/// A value has a `__tostring` that fails.
+/// A `__tostring` of a value fails.
 pub fn line_of(lua: &Lua, values: MultiValue) -> mlua::Result<Vec<u8>> {
     let tostring: Function = lua.globals().get("tostring")?;
     let mut line = Vec::new();
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_script_is_found_in_the_message_or_in_the_traceback() {
+    fn the_script_line_is_found_in_the_message_or_traceback() {
         let own = mlua::Error::RuntimeError(
             "a.lua:3: attempt to index nil\nstack traceback:\n\ta.lua:3: in function 'craft'\n"
                 .into(),

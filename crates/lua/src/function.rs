@@ -1,4 +1,4 @@
-//! A script that is a function of a chain: its state, and what becomes of the packets that it sees.
+//! A script that is a function of a chain: its state, and the handling of its packets.
 
 use crate::watch::Watch;
 use crate::{LuaState, Number, explain, line_of};
@@ -13,10 +13,10 @@ use taut_port::{Batch, Punt};
 /// Longest time of a batch, and of the script's top level.
 pub const LIMIT: Duration = Duration::from_secs(1);
 
-/// Bytes that a script may hold.
+/// Memory limit of a script, bytes.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// Counters of a script, and characters of the name of one.
+/// Limit on the counters of a script, and on the length of a name.
 const MOST_COUNTERS: usize = 64;
 const LONGEST_NAME: usize = 60;
 
@@ -24,7 +24,7 @@ const LONGEST_NAME: usize = 60;
 const DROP: u8 = 1;
 const PUNT: u8 = 2;
 
-/// Host of a script: what it is told when it starts.
+/// The settings with which a script starts.
 #[derive(Debug, Clone)]
 pub struct Host<'a> {
     /// Settings of the chain file, for the script.
@@ -33,7 +33,7 @@ pub struct Host<'a> {
     pub worker: usize,
     /// Number of workers.
     pub workers: usize,
-    /// Whether it may send packets to ports of its choice.
+    /// True if it may send packets to ports of its choice.
     pub sends: bool,
     /// Ticks in a second.
     pub hz: f64,
@@ -41,34 +41,34 @@ pub struct Host<'a> {
     pub limit: Duration,
 }
 
-/// Facts that all packets of a batch have in common.
+/// Facts that all packets of a batch share.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Call {
-    /// Time at which the worker began, in ticks.
+    /// Time at which the worker began the batch, in ticks.
     pub now_ticks: u64,
-    /// Number of the port that the packets came in through.
+    /// Number of the ingress port.
     pub from_port: usize,
-    /// Number of the port that they leave through unless they are sent elsewhere.
+    /// Number of the default egress port.
     pub to_port: usize,
-    /// Ports of the chain.
+    /// Number of ports of the chain.
     pub ports: usize,
 }
 
-/// Counts of what became of the packets that a script has seen: each is counted once.
+/// Packets of a script by outcome; each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that it has seen, or was to see.
+    /// Packets that it has seen, or should have seen.
     pub seen: u64,
     /// Packets that it dropped.
     pub dropped: u64,
     /// Packets that it sent to the slow path.
     pub punted: u64,
-    /// Packets that were dropped as it failed, or had failed before.
+    /// Packets that were dropped because it failed, or had failed before.
     pub failed: u64,
 }
 
 impl Counts {
-    /// Packets that go on.
+    /// Returns the number of packets that continue.
     pub fn kept(&self) -> u64 {
         self.seen - self.dropped - self.punted - self.failed
     }
@@ -88,9 +88,9 @@ pub struct FunctionScript {
     counters: Counters,
     counts: Counts,
     seconds_per_tick: f64,
-    /// Whether something was wrong already, which is said once.
+    /// True if an error was already reported, which happens once.
     has_failed: bool,
-    /// Whether it did not come to an end: it is not called again.
+    /// True if it exceeded its time limit: it is not called again.
     is_stopped: bool,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Debug for FunctionScript {
     }
 }
 
-/// Names of a script: that in Lua's messages, and its path; and how long it may take, for what is said of it.
+/// Names of a script in Lua's messages and its path, and its time limit, for messages.
 pub(crate) struct Names {
     chunk: String,
     pub(crate) path: String,
@@ -109,7 +109,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn of(path: &Path, limit: Duration) -> Self {
-        // Lua cuts longer names.
+        // Lua truncates longer names.
         let chunk = path.file_name().unwrap_or_default().to_string_lossy();
         Self {
             chunk: chunk.chars().take(40).collect(),
@@ -126,7 +126,7 @@ impl Names {
         explain(error, &self.chunk, &self.path, &memory)
     }
 
-    /// What is said of a script that was ended.
+    /// Returns the message for a script that was ended.
     pub(crate) fn explain_end(&self, error: &Error) -> String {
         let said = self.explain(error);
         let place = said.split(": stopped").next().unwrap_or(&said);
@@ -141,18 +141,18 @@ pub(crate) fn wrong(text: impl std::fmt::Display) -> Error {
     Error::runtime(text)
 }
 
-/// The text of the script of that file.
+/// Returns the text of a script file.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     let source = std::fs::read_to_string(path)
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    // A first line that says who runs it.
+    // The first line may name the interpreter.
     Ok(match source.strip_prefix("#!") {
         Some(rest) => format!("--{rest}"),
         None => source,
     })
 }
 
-/// The text as Lua is to take it.
+/// Returns the text in the form that Lua loads.
 pub(crate) fn chunk<'a>(
     state: &LuaState,
     source: &'a str,
@@ -166,10 +166,10 @@ pub(crate) fn chunk<'a>(
 }
 
 impl FunctionScript {
-    /// Checks that the file is there and is Lua; runs nothing of it.
+    /// Checks that the file exists and is Lua, without running it.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The error describes the fault in one line.
     pub fn check(path: &Path) -> Result<(), String> {
         let (source, names) = (read(path)?, Names::of(path, LIMIT));
         let state = LuaState::new(false).map_err(|e| names.explain(&e))?;
@@ -177,18 +177,18 @@ impl FunctionScript {
         read.map(drop).map_err(|e| names.explain(&e))
     }
 
-    /// Starts the script of that file: runs its top level, and finds its function `process`.
+    /// Starts the script of a file: runs its top level, and finds its function `process`.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The error describes the fault in one line.
     pub fn start(path: &Path, host: &Host<'_>) -> Result<Self, String> {
         Self::start_source(&read(path)?, path, host)
     }
 
-    /// Starts a script as [`FunctionScript::start`] does, of its text, and with the path only for what is said of it.
+    /// Starts a script like [`FunctionScript::start`], from its text; the path is only for messages.
     ///
     /// # Errors
-    /// As there.
+    /// The errors are those of [`FunctionScript::start`].
     pub fn start_source(source: &str, path: &Path, host: &Host<'_>) -> Result<Self, String> {
         let names = Names::of(path, host.limit);
         let inside = |error: Error| names.explain(&error);
@@ -225,8 +225,8 @@ impl FunctionScript {
         })
     }
 
-    /// Has it see the packets of a batch that nobody has marked. Where it fails, all of these are dropped, and the
-    /// first time the line that says why is returned.
+    /// Runs the script on the unmarked packets of a batch. If it fails, all of these are dropped; the first time, the
+    /// line with the reason is returned.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call) -> Option<String> {
         if self.is_stopped {
@@ -286,7 +286,7 @@ impl FunctionScript {
         self.drop_all(batch, &said)
     }
 
-    /// Drops what nobody has marked; returns what is to be said, if that is something.
+    /// Drops the unmarked packets; returns the message, unless it is empty.
     #[cold]
     fn drop_all(&mut self, batch: &mut Batch, said: &str) -> Option<String> {
         for index in 0..batch.len() {
@@ -299,12 +299,12 @@ impl FunctionScript {
         (!said.is_empty()).then(|| said.to_string())
     }
 
-    /// Returns what became of packets.
+    /// Returns the packets by outcome.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns the counters that the script has named, and what they have come to.
+    /// Returns the script's counters and their values.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let counters = self.counters.borrow();
         let each = counters.iter();
@@ -313,7 +313,7 @@ impl FunctionScript {
     }
 }
 
-/// Puts what the script sees into its state, and returns what calls it with a batch.
+/// Adds the script's functions to its state, and returns the function that calls it with a batch.
 fn prepare(state: &Rc<LuaState>, counters: &Counters, host: &Host<'_>) -> mlua::Result<Function> {
     let lua = state.lua();
     let packets = state.packets()?;
@@ -332,7 +332,7 @@ fn prepare(state: &Rc<LuaState>, counters: &Counters, host: &Host<'_>) -> mlua::
     Ok(with_batch)
 }
 
-/// The function that gives a script the counter of a name.
+/// Makes the function that gives a script the counter of a name.
 pub(crate) fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result<Function> {
     let (weak, counters) = (Rc::downgrade(state), Rc::clone(counters));
     let make = state.lua().create_function(move |_, name: String| {
@@ -355,7 +355,7 @@ pub(crate) fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result
     state.counters(make)
 }
 
-/// A table of a chain file as Lua has it.
+/// Converts a table of a chain file to Lua.
 pub(crate) fn settings(lua: &Lua, table: &toml::Table) -> mlua::Result<Table> {
     let made = lua.create_table()?;
     for (key, value) in table {
@@ -382,10 +382,10 @@ fn setting(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
     })
 }
 
-/// Prints for people: what is on standard output may be for programs.
+/// Prints on standard error, as standard output may be read by programs.
 pub(crate) fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     let line = line_of(lua, values)?;
-    // A reader that has gone away is no reason to stop forwarding.
+    // A closed reader is no reason to stop forwarding.
     let _ = std::io::stderr().lock().write_all(&line);
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Places of the headers of a packet, so that a script can name their fields.
+//! Offsets of a packet's headers, so that a script can name their fields.
 
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, gtpu, icmp, ipv6, udp};
 
-/// Headers of a packet that a script can name.
+/// Number of headers that a script can name.
 pub const HEADERS: usize = 16;
 
-/// Offset of a header that a packet has not got: behind the end of every packet.
+/// Offset of a missing header: after the end of every packet.
 pub const ABSENT: u16 = u16::MAX;
 
-// Places in the array; `packet.lua` has the same numbers.
+// Indices in the array; `packet.lua` has the same numbers.
 const ETHERNET: usize = 0;
 const VLAN: usize = 1;
 const IP4: usize = 2;
@@ -20,13 +20,13 @@ const ARP: usize = 7;
 const GTPU: usize = 8;
 const PAYLOAD: usize = 9;
 const USER_PAYLOAD: usize = 15;
-/// Headers of the user's packet in a tunnel come this much later: IPv4 first.
+/// Index offset of the user packet's headers in a tunnel: IPv4 first.
 const USER: usize = 8;
 
 /// Length of the Ethernet header without VLAN tag.
 const ETHERNET_LEN_BYTES: usize = 14;
 
-/// Offsets of the headers of `frame`.
+/// Returns the offsets of the headers of `frame`.
 pub fn locate(frame: &[u8]) -> [u16; HEADERS] {
     let mut at = [ABSENT; HEADERS];
     let _ = ethernet(frame, &mut at);
@@ -50,7 +50,7 @@ fn ethernet(frame: &[u8], at: &mut [u16; HEADERS]) -> Option<()> {
     }
 }
 
-/// An IP packet at `start`, whose headers are written `shift` places later.
+/// Locates the headers of an IP packet at `start`, with indices offset by `shift`.
 fn ip(frame: &[u8], start: usize, shift: usize, at: &mut [u16; HEADERS]) -> Option<()> {
     let packet = frame.get(start..)?;
     let (place, protocol, header_len) = if packet.first()? >> 4 == 4 {

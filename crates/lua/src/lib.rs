@@ -1,23 +1,23 @@
-//! Lua states that packets are lent to, for scripts of the generator and for functions of a chain.
+//! Lua states that borrow packets, for scripts of the generator and for functions of a chain.
 //!
-//! Whole batches cross into Lua, which LuaJIT compiles. A script sees packets for the length of a call, and every
-//! access is checked. Unless it is trusted it reaches neither files nor programs.
+//! Whole batches are passed to Lua, which LuaJIT compiles. A script has access to packets during a call, and every
+//! access is checked. Unless it is trusted it has access to neither files nor programs.
 //!
 //! The types to know:
 //!
-//! - [`LuaState`]: a state, and the packets that are lent to it.
-//! - [`Ends`]: ends what a state does, from any thread.
+//! - [`LuaState`]: a state, and the packets that it borrows.
+//! - [`Ends`]: stops the script of a state, from any thread.
 //! - [`FunctionScript`]: a script that is a function of a chain.
-//! - [`AnalyserScript`]: a script that sees what is captured, and remembers numbers of flows.
+//! - [`AnalyserScript`]: a script that sees captured packets, and stores numbers of flows.
 //!
-//! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` makes packets with named fields of
-//! that, `function.rs` and `function.lua` a function of a chain, `analyser.rs` and `analyser.lua` an analyser; what a
-//! generator's script sees besides lies with `taut-script`. `explain.rs` makes one line of an error.
+//! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` builds packets with named fields
+//! on it, `function.rs` and `function.lua` a function of a chain, `analyser.rs` and `analyser.lua` an analyser. Further
+//! functions for a generator's script are in `taut-script`. `explain.rs` formats an error as one line.
 //!
 //! # Checks
 //!
-//! A script accesses packets through LuaJIT's `ffi`, which an untrusted script cannot reach itself; `memory.lua` checks
-//! every offset against the length of the packet. Headers are parsed when a script asks for one. Instructions are not
+//! A script accesses packets through LuaJIT's `ffi`, which an untrusted script cannot use itself; `memory.lua` checks
+//! every offset against the length of the packet. Headers are parsed when a script requests one. Instructions are not
 //! counted, because LuaJIT would then leave compiled code. Instead a thread checks whether the call for one batch still
 //! runs (`watch.rs`), and sets the hook that ends the script.
 

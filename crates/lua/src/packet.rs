@@ -1,14 +1,14 @@
-//! What scripts see of packets and counters: the parts in Lua that are the same for all of them.
+//! The view of packets and counters in scripts: the parts in Lua that all scripts share.
 
 use crate::LuaState;
 use mlua::{Error, Function, Table};
 use std::net::Ipv6Addr;
 
 impl LuaState {
-    /// Makes batches of packets with named fields, as `packet.lua` describes them, of what is lent to the state.
+    /// Makes batches of borrowed packets with named fields, as `packet.lua` describes them.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn packets(&self) -> mlua::Result<Table> {
         let lua = self.lua();
         let host = lua.create_table()?;
@@ -37,11 +37,11 @@ impl LuaState {
             .call((self.memory(), host))
     }
 
-    /// Makes the function that gives a script the counter of a name. `make` takes the name and returns functions that
+    /// Makes the function that gives a script the counter of a name. `make` gets the name and returns functions that
     /// read and write its number ([`LuaState::number`]).
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn counters(&self, make: Function) -> mlua::Result<Function> {
         self.lua()
             .load(include_str!("counter.lua"))

@@ -1,9 +1,8 @@
-//! Lua states that reach packets: the memory of a batch, lent to a script for the length of one call.
+//! Lua states with access to packets: a script borrows the memory of a batch during one call.
 //!
-//! Scripts are compiled by LuaJIT, and so are accesses to packets: `memory.lua` reads and writes through
-//! LuaJIT's `ffi`, which the script itself never gets to see, and checks every offset against the length of
-//! the packet at that time. Packets that are not lent have length 0, so a script that keeps one finds
-//! nothing in it.
+//! LuaJIT compiles scripts and their accesses to packets. `memory.lua` reads and writes through LuaJIT's `ffi`, which
+//! is hidden from the script, and checks every offset against the current length of the packet. Packets outside of the
+//! call have length 0, so a script that stores one finds nothing in it.
 #![allow(
     unsafe_code,
     reason = "LuaJIT reads and writes packets by their addresses, and is stopped from another thread"
@@ -19,17 +18,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taut_port::{BATCH_CAPACITY, Batch, Packet};
 
-/// Port of packets that leave where they would anyway.
+/// Port of packets that leave through the default port.
 const USUAL_PORT: u8 = u8::MAX;
 
-/// Values that a script hands over together.
+/// Number of values that a script passes together.
 pub const SAMPLES: usize = 1024;
 
-/// Packets lent to a script, as `memory.lua` declares them.
+/// Packets that a script has borrowed, as `memory.lua` declares them.
 #[repr(C)]
 struct Window {
     data: [Cell<*mut u8>; BATCH_CAPACITY],
-    /// Time from the stamp to the arrival; negative for packets without a stamp.
+    /// Time from the timestamp to the arrival, ns; negative for packets without a stamp.
     latency_ns: [Cell<f64>; BATCH_CAPACITY],
     sequence: [Cell<f64>; BATCH_CAPACITY],
     len: [Cell<u32>; BATCH_CAPACITY],
@@ -39,7 +38,7 @@ struct Window {
     mark: [Cell<u8>; BATCH_CAPACITY],
     /// Ports that the script has sent packets to.
     port: [Cell<u8>; BATCH_CAPACITY],
-    /// Whether the headers of a packet have been found: 0 until then.
+    /// Flags for packets with known headers: 0 before that.
     located: [Cell<u8>; BATCH_CAPACITY],
 }
 
@@ -66,7 +65,7 @@ impl Window {
     }
 }
 
-/// Finds the headers of a lent packet, when a script first asks for one of them.
+/// Finds the headers of a borrowed packet at the first request.
 unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
     // SAFETY: only `memory.lua` calls this, with the window of its state, which lives as long.
     let window = unsafe { &*window };
@@ -83,21 +82,20 @@ unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
     window.located[slot].set(1);
 }
 
-/// Facts about one packet besides its bytes.
+/// Metadata of one packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Lent {
-    /// Offsets of the packet's headers, in bytes; [`ABSENT`] for those it has not got.
+    /// Offsets of the packet's headers, in bytes; [`ABSENT`] for missing ones.
     pub headers: [u16; HEADERS],
-    /// Number of its stream (from 1; 0 for packets without a stamp), sequence number, and ns from stamp to
-    /// arrival.
+    /// Number of its stream (from 1; 0 for packets without a stamp), sequence number, and ns from timestamp to arrival.
     pub stamp: Option<(u16, u64, f64)>,
 }
 
-/// A Lua state, and what it may reach.
+/// A Lua state, and its borrowed packets.
 pub struct LuaState {
     lua: Lua,
     memory: Table,
-    /// These take an address, and so are kept from scripts.
+    /// These use an address, and so are hidden from scripts.
     recorder: mlua::Function,
     number: mlua::Function,
     numbers: mlua::Function,
@@ -105,11 +103,11 @@ pub struct LuaState {
     ends: Ends,
 }
 
-/// Numbers that a script writes, and that any thread may read meanwhile. A number is the bits of an `f64`; x86 and
-/// ARM store and load 8 aligned bytes whole.
+/// Numbers that a script writes, and that any thread may read at the same time. A number is the bits of an `f64`; x86
+/// and ARM store and load 8 aligned bytes atomically.
 type Cells = Arc<[AtomicU64]>;
 
-/// Cells that the functions of a state write to. They live as long as the state, whoever keeps a handle on that.
+/// Cells to which the functions of a state write. They live as long as the state, regardless of handles to them.
 #[derive(Default)]
 struct Kept(Vec<Cells>);
 
@@ -117,7 +115,7 @@ fn cells(n: usize) -> Cells {
     (0..n).map(|_| AtomicU64::new(0.0_f64.to_bits())).collect()
 }
 
-/// Relaxed: each number is by itself.
+/// Reads a cell; relaxed suffices, as each number is independent.
 fn read(cell: &AtomicU64) -> f64 {
     f64::from_bits(cell.load(Ordering::Relaxed))
 }
@@ -127,43 +125,43 @@ fn read(cell: &AtomicU64) -> f64 {
 pub struct Number(Cells);
 
 impl Number {
-    /// Returns the number's present value.
+    /// Returns the number's current value.
     pub fn get(&self) -> f64 {
         read(&self.0[0])
     }
 }
 
-/// Numbers that a script and its host both read and write, one after the other.
+/// Numbers that a script and its host both read and write, alternately.
 #[derive(Debug, Clone)]
 pub struct Numbers(Cells);
 
 impl Numbers {
-    /// Returns the number at a place.
+    /// Returns the number at an index.
     ///
     /// # Panics
-    /// If there is none.
+    /// The index is out of range.
     #[inline]
     pub fn get(&self, at: usize) -> f64 {
         read(&self.0[at])
     }
 
-    /// Changes the number at a place.
+    /// Sets the number at an index.
     ///
     /// # Panics
-    /// If there is none.
+    /// The index is out of range.
     #[inline]
     pub fn set(&self, at: usize, value: f64) {
-        // Relaxed: one thread's.
+        // Relaxed suffices: only one thread uses it.
         self.0[at].store(value.to_bits(), Ordering::Relaxed);
     }
 }
 
-/// Numbers that a script has handed over and nobody has taken, as other threads see them.
+/// Numbers that a script has recorded and that were not passed on yet, as other threads see them.
 #[derive(Debug, Clone)]
 pub struct Pending(Cells);
 
 impl Pending {
-    /// Returns the present values. Exact while the script does not go on.
+    /// Returns the current values. They are exact while the script does not run.
     pub fn values(&self) -> impl Iterator<Item = f64> + '_ {
         let n = (read(&self.0[0]) as usize).min(SAMPLES);
         self.0[1..=n].iter().map(read)
@@ -172,9 +170,9 @@ impl Pending {
 
 /// Functions that [`LuaState::samples`] makes.
 pub struct Samples {
-    /// Takes one number.
+    /// Records one number.
     pub record: mlua::Function,
-    /// Passes on what there is.
+    /// Passes on all recorded numbers.
     pub flush: mlua::Function,
     /// Samples that have not been passed on.
     pub pending: Pending,
@@ -190,7 +188,7 @@ struct Raw {
 // `lua_sethook`, which LuaJIT allows from other threads (lj_record.c, LUAJIT_ENABLE_CHECKHOOK).
 unsafe impl Send for Raw {}
 
-/// Ends what a Lua state does, from any thread.
+/// Stops the script of a Lua state, from any thread.
 #[derive(Clone)]
 pub struct Ends(Arc<Mutex<Raw>>);
 
@@ -199,13 +197,13 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the script fail with "stopped" at its next instruction, and at every one after that. A loop
-    /// that LuaJIT compiled notices too, where LuaJIT was built with `LUAJIT_ENABLE_CHECKHOOK`.
+    /// Makes the script fail with "stopped" at its next instruction, and at every later one. A loop that LuaJIT
+    /// compiled also stops, if LuaJIT was built with `LUAJIT_ENABLE_CHECKHOOK`.
     pub fn end(&self) {
         self.end_if(|| true);
     }
 
-    /// Ends it as [`Ends::end`] does if `is_wanted` still, which is asked while nobody can undo it.
+    /// Ends it like [`Ends::end`] if `is_wanted` returns true, which is called while [`Ends::undo`] is locked out.
     pub fn end_if(&self, is_wanted: impl FnOnce() -> bool) {
         let mut raw = self.lock();
         if let Some(state) = raw.state
@@ -218,7 +216,7 @@ impl Ends {
         }
     }
 
-    /// Lets the script go on as if nobody had ended it, for the thread that runs it. True if somebody had.
+    /// Lets the script continue after [`Ends::end`], for the thread that runs it. Returns true if it had been ended.
     pub fn undo(&self) -> bool {
         let mut raw = self.lock();
         if let (Some(state), true) = (raw.state, raw.is_ended) {
@@ -248,11 +246,11 @@ impl Drop for LuaState {
 }
 
 impl LuaState {
-    /// A state with Lua's harmless libraries; `trusted` adds those that reach the file system, other
-    /// programs and memory.
+    /// Makes a state with Lua's harmless libraries; `trusted` adds those for the file system, other programs and
+    /// memory.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn new(trusted: bool) -> mlua::Result<Self> {
         let mut libraries = StdLib::ALL_SAFE | StdLib::FFI;
         if trusted {
@@ -262,7 +260,7 @@ impl LuaState {
         // trusts the script with everything; and where he does, `debug`.
         let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::new()) };
         let window = Rc::new(Window::new());
-        // Lives as long as the state, whoever keeps a handle on that.
+        // It lives as long as the state, regardless of handles to it.
         lua.set_app_data(Rc::clone(&window));
         lua.set_app_data(Kept::default());
         let address = LightUserData(Rc::as_ptr(&window) as *mut c_void);
@@ -297,23 +295,23 @@ impl LuaState {
         })
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn lua(&self) -> &Lua {
         &self.lua
     }
 
-    /// Functions on lent packets that `memory.lua` describes. They are safe with any arguments.
+    /// Returns the functions on borrowed packets that `memory.lua` describes. They are safe with any arguments.
     pub fn memory(&self) -> &Table {
         &self.memory
     }
 
-    /// Returns what ends the state's script from another thread.
+    /// Returns a handle that stops the state's script from another thread.
     pub fn ends(&self) -> Ends {
         self.ends.clone()
     }
 
-    /// Runs `work` while the script can reach `packets` (64 at most); afterwards it cannot. Returns what
-    /// `work` does, and a bit for each packet that the script marked.
+    /// Runs `work` while the script has access to `packets` (at most 64). Returns the result of `work`, and a bit for
+    /// each packet that the script marked.
     pub fn lend<T>(
         &self,
         packets: &mut [Packet],
@@ -346,9 +344,9 @@ impl LuaState {
         (done, marks)
     }
 
-    /// Runs `work` while the script can reach those packets of a batch that nobody has marked, `work` being told how
-    /// many they are; afterwards it cannot. Their headers are found when the script asks for them. None if there are
-    /// no such packets; else what `work` does, and which packets they were.
+    /// Runs `work` while the script has access to the unmarked packets of a batch; `work` gets their number. Their
+    /// headers are found when the script requests them. Returns none if there are no such packets; otherwise the result
+    /// of `work`, and the packets.
     #[inline]
     pub fn lend_batch<T>(
         &self,
@@ -378,8 +376,8 @@ impl LuaState {
         Some((done, Lending { places, n }))
     }
 
-    /// Gives `each` the place of each packet of which the script has said something, its mark (0 where there is
-    /// none), and the port that it was sent to.
+    /// Calls `each` for each packet with a verdict of the script: its index, its mark (0 without one), and its egress
+    /// port.
     #[inline]
     pub fn said(&self, lending: &Lending, mut each: impl FnMut(usize, u8, Option<u8>)) {
         for (slot, place) in lending.places().enumerate() {
@@ -390,11 +388,11 @@ impl LuaState {
         }
     }
 
-    /// A Lua function that takes numbers one by one and passes them to `take` by the thousand, and one that
-    /// passes on what there is.
+    /// Makes a Lua function that records numbers and passes them to `take` by the thousand, and one that passes on the
+    /// rest.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn samples(
         &self,
         mut take: impl FnMut(&mut dyn Iterator<Item = f64>) + 'static,
@@ -414,10 +412,10 @@ impl LuaState {
         })
     }
 
-    /// A number, and Lua functions that read and write it.
+    /// Makes a number, and Lua functions that read and write it.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn number(&self) -> mlua::Result<(Number, mlua::Function, mlua::Function)> {
         let cells = self.cells(1)?;
         let address = LightUserData(cells.as_ptr() as *mut c_void);
@@ -425,10 +423,10 @@ impl LuaState {
         Ok((Number(cells), read, write))
     }
 
-    /// So many numbers, and Lua functions that read and write the one at a place, from 0.
+    /// Makes `n` numbers, and Lua functions that read and write the one at an index, from 0.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn numbers(&self, n: usize) -> mlua::Result<(Numbers, mlua::Function, mlua::Function)> {
         let cells = self.cells(n)?;
         let address = LightUserData(cells.as_ptr() as *mut c_void);
@@ -436,7 +434,7 @@ impl LuaState {
         Ok((Numbers(cells), get, set))
     }
 
-    /// Memory that lives as long as the state.
+    /// Allocates memory that lives as long as the state.
     fn cells(&self, n: usize) -> mlua::Result<Cells> {
         let made = cells(n);
         let mut kept = self.lua.app_data_mut::<Kept>();
@@ -448,14 +446,14 @@ impl LuaState {
     }
 }
 
-/// Packets of a batch that were lent together.
+/// Packets of a batch that were borrowed together.
 pub struct Lending {
     places: [u8; BATCH_CAPACITY],
     n: usize,
 }
 
 impl Lending {
-    /// Returns their places in the batch.
+    /// Returns their indices in the batch.
     pub fn places(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.places[..self.n]
             .iter()
@@ -463,7 +461,7 @@ impl Lending {
     }
 }
 
-/// Takes lent packets back, whatever happens.
+/// Ends the borrowing of packets, also after a panic.
 struct Returned<'a> {
     window: &'a Window,
     n: usize,
@@ -478,7 +476,7 @@ impl Drop for Returned<'_> {
     }
 }
 
-/// Takes everything out of reach that leads to files, programs, native code or foreign memory.
+/// Removes everything that gives access to files, programs, native code or other memory.
 fn hide_unsafe(lua: &Lua) -> mlua::Result<()> {
     lua.load(include_str!("sandbox.lua"))
         .set_name("=taut")
@@ -511,7 +509,7 @@ mod tests {
         let (read, marks) = state.lend(batch.packets_mut(), lent, || write.eval::<u32>().unwrap());
         assert_eq!((read, marks), (0xfdfc, 0b10));
         assert_eq!(batch.packets()[1].bytes()[56..], [0xff, 0xfe, 0xfd, 0xfc]);
-        // After the call nothing is within reach.
+        // After the call there is no access.
         assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());
     }
 
@@ -565,7 +563,7 @@ mod tests {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
         pool.fill(&mut batch, 1, 60);
-        // As often as it takes to be compiled, at places of any remainder.
+        // The loop runs often enough to be compiled, with offsets of any alignment.
         let script = "for round = 1, 300 do for _, bits in ipairs { 8, 16, 32, 48 } do\n\
                 for _, value in ipairs { 0, 1, 2 ^ (bits - 1), 2 ^ bits - 1, 0xa5 } do\n\
                     local at = 14 + round % 17\n\
@@ -669,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_batch_are_lent_but_those_that_are_marked() {
+    fn a_script_borrows_the_unmarked_packets_of_a_batch() {
         let state = LuaState::new(false).unwrap();
         let lua = state.lua();
         lua.globals().set("memory", state.memory()).unwrap();
@@ -681,7 +679,7 @@ mod tests {
             packet.bytes_mut().copy_from_slice(&frame);
         }
         batch.mark_dropped(1);
-        // Headers are found when they are asked for, also in packets that the script has changed.
+        // Headers are found on request, also in packets that the script has changed.
         let script = "memory.mark(0, 2) memory.send(1, 3) memory.put8(2, 12, 0x99)\n\
             return memory.has(0, 4), memory.field(1, 4, 0, 2), memory.has(2, 4), memory.len(3)";
         let work = |n: usize| {
@@ -693,7 +691,7 @@ mod tests {
         let mut said = Vec::new();
         state.said(&lending, |place, mark, port| said.push((place, mark, port)));
         assert_eq!(said, [(0, 2, None), (2, 0, Some(3))]);
-        // What was said is of one batch, and nothing stays within reach.
+        // Verdicts are those of one batch, and access ends with the call.
         assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());
         let ((), lending) = state.lend_batch(&mut batch, |_| ()).unwrap();
         state.said(&lending, |place, _, _| panic!("{place}"));
@@ -733,14 +731,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_and_written_from_both_sides_and_no_place_is_beyond_them() {
+    fn lua_and_rust_access_the_same_numbers_within_bounds() {
         let state = LuaState::new(false).unwrap();
         let (numbers, get, set) = state.numbers(3).unwrap();
         state.lua().globals().set("get", get).unwrap();
         state.lua().globals().set("set", set).unwrap();
         numbers.set(1, 0.5);
         let run = |text: &str| state.lua().load(text).exec();
-        // As often as it takes to be compiled.
+        // The loop runs often enough to be compiled.
         run("for i = 1, 300 do set(2, get(1) + i) end").unwrap();
         assert_eq!([0, 1, 2].map(|at| numbers.get(at)), [0.0, 0.5, 300.5]);
         run("assert(get(2.9) == 300.5)").unwrap();
@@ -770,7 +768,7 @@ mod tests {
             .load("for _ = 1, 300 do write(read() + 0.5) end");
         count.exec().unwrap();
         assert_eq!(seen.join().unwrap().get(), 150.0);
-        // Whatever a script hands over.
+        // A script may pass any value.
         for value in ["nil", "{}", "'x'", "print"] {
             let wrong = state.lua().load(format!("write({value})")).exec();
             assert!(wrong.is_err(), "{value}");

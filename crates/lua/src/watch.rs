@@ -1,7 +1,7 @@
-//! A watch over a script that a worker calls: ends a call that takes too long.
+//! A watchdog for a script in a worker: ends a call that takes too long.
 //!
-//! Instructions are not counted: LuaJIT leaves compiled code for that. A thread looks a few times a second whether one
-//! call still lasts; a call costs two stores.
+//! Instructions are not counted, because LuaJIT would leave compiled code for that. A thread checks a few times a
+//! second whether the same call still runs; a call costs two stores.
 
 use crate::Ends;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::spawn_background;
 
-/// Time between two looks.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A watch over the calls of one state.
+/// A watchdog for the calls of one state.
 pub(crate) struct Watch {
     shared: Arc<Watched>,
     /// Number of the call.
     number: u64,
     ends: Ends,
-    /// The thread, and what tells it to end by being dropped.
+    /// The thread, and the channel whose closing ends it.
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 struct Watched {
-    /// Number of the call that lasts; 0 for none.
+    /// Number of the running call; 0 for none.
     lasts: AtomicU64,
-    /// Whether the thread has ended a call, or is about to.
+    /// True if the thread has ended a call, or is about to.
     is_told: AtomicBool,
 }
 
 impl Watch {
-    /// Watches calls that may last for `limit` each.
+    /// Watches calls with a time limit of `limit` each.
     pub(crate) fn start(ends: Ends, limit: Duration) -> Result<Self, taut_sys::Error> {
         let shared = Arc::new(Watched {
             lasts: AtomicU64::new(0),
@@ -51,18 +51,19 @@ impl Watch {
         })
     }
 
-    /// A call begins.
+    /// Begins a call.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.number += 1;
-        // Relaxed: the thread sees it some time.
+        // Relaxed: the thread sees it eventually.
         self.shared.lasts.store(self.number, Ordering::Relaxed);
     }
 
-    /// The call is over. True if it was ended.
+    /// Ends a call. Returns true if the watchdog ended it.
     #[inline]
     pub(crate) fn end(&mut self) -> bool {
-        // In one order with what the thread does: either it sees that this call is over, or this sees that it was told.
+        // Both sides use one total order: either the thread sees that this call is over, or this sees that it was
+        // ended.
         self.shared.lasts.store(0, Ordering::SeqCst);
         self.shared.is_told.load(Ordering::SeqCst) && self.undo()
     }
@@ -70,17 +71,17 @@ impl Watch {
     #[cold]
     fn undo(&self) -> bool {
         self.shared.is_told.store(false, Ordering::SeqCst);
-        // Waits for a thread that has seen the call last.
+        // This waits for a thread that has seen the call running.
         self.ends.undo()
     }
 }
 
 impl Drop for Watch {
-    /// Waits for the thread, which looks up at once, so that nothing of it is there any more when its state goes.
+    /// Waits for the thread, which wakes at once, so that it has ended before its state is dropped.
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            // If it has panicked, that is noted already.
+            // If it has panicked, that was already reported.
             let _ = thread.join();
         }
     }
@@ -110,7 +111,7 @@ mod tests {
     use crate::LuaState;
 
     #[test]
-    fn a_call_that_lasts_is_ended_and_the_next_one_is_not() {
+    fn a_long_call_is_stopped_and_the_next_call_runs() {
         let state = LuaState::new(false).unwrap();
         let mut watch = Watch::start(state.ends(), Duration::from_millis(5)).unwrap();
         for _ in 0..3 {

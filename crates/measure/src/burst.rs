@@ -1,14 +1,13 @@
-//! Back-to-back frames: the longest burst that a device takes without loss, and the buffer that implies.
+//! Back-to-back frames: the longest burst that a device forwards without loss, and the buffer size derived from it.
 //!
-//! RFC 2544 section 26.4 as updated by RFC 9004: search over burst lengths (its section 6.2), average over
-//! repetitions (6.3), buffer time corrected by what leaves meanwhile (6.4).
+//! RFC 2544 section 26.4 as updated by RFC 9004: search over burst lengths (its section 6.2) and average over
+//! repetitions (6.3). The buffer time is corrected by the packets that leave during the burst (6.4).
 
 use serde::{Deserialize, Serialize};
 
-/// Looks for the longest burst without loss: doubling from `first`, then bisection. It sends nothing
-/// itself. A burst that fails is tried once more before it counts, as a stall of a shared machine is no
-/// full buffer (binary search with loss verification, TST 009 clause 12.3.3, which RFC 9004 section 6.2
-/// asks for).
+/// The search for the longest burst without loss: doubling from `first`, then bisection. It sends nothing itself. A
+/// burst that fails is tried once more before it counts, as a stall of a shared machine is no full buffer. This is
+/// binary search with loss verification (TST 009 clause 12.3.3), as RFC 9004 section 6.2 requests.
 #[derive(Debug, Clone)]
 pub struct BurstSearch {
     longest: u64,
@@ -19,12 +18,12 @@ pub struct BurstSearch {
     done: bool,
 }
 
-/// Share of the failing length that is close enough: RFC 9004's minimum step size (section 6.2), which the
+/// Precision of the search as a fraction of the failing length: RFC 9004's minimum step size (section 6.2), which the
 /// report states.
 pub const BURST_PRECISION: f64 = 0.005;
 
 impl BurstSearch {
-    /// Makes a search over bursts of `first` packets up to `longest`.
+    /// Creates a search over bursts of `first` packets up to `longest`.
     pub fn new(first: u64, longest: u64) -> Self {
         let longest = longest.max(1);
         Self {
@@ -37,12 +36,12 @@ impl BurstSearch {
         }
     }
 
-    /// Length of the next burst in packets; None when the search is over.
+    /// Returns the length of the next burst in packets; `None` when the search is over.
     pub fn next_length(&self) -> Option<u64> {
         (!self.done).then_some(self.next)
     }
 
-    /// Takes whether all packets of the burst came through.
+    /// Reports whether all packets of the burst arrived.
     pub fn report(&mut self, loss_free: bool) {
         if self.done {
             return;
@@ -70,36 +69,37 @@ impl BurstSearch {
         }
     }
 
-    /// The longest burst that came through whole: 0 when not even one packet did.
+    /// Returns the length of the longest burst without loss; 0 if not even one packet arrived.
     pub fn length(&self) -> u64 {
         self.passed.unwrap_or(0)
     }
 
-    /// Whether no burst failed: the buffer never filled.
+    /// Returns true if no burst failed, so that the buffer never filled.
     pub fn is_unlimited(&self) -> bool {
         self.failed.is_none()
     }
 }
 
-/// Size of the device's buffer, as bursts show it (RFC 9004 section 6.4).
+/// The size of the device's buffer derived from bursts (RFC 9004 section 6.4).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferTime {
-    /// Average burst length over the rate of the burst, s: what the burst lasts.
+    /// Average burst length divided by the rate of the burst, s: the duration of the burst.
     pub implied_seconds: f64,
-    /// `implied_seconds` less what the device forwarded while the burst still came in, s: what the buffer holds.
+    /// `implied_seconds` minus the time for the packets that the device forwarded during the burst, s: the content of
+    /// the buffer.
     pub corrected_seconds: f64,
-    /// The packets that stay for the buffer.
+    /// Number of packets in the buffer.
     pub corrected_packets: f64,
 }
 
 impl BufferTime {
-    /// Computes the buffer time from an average burst of `packets` that came at `burst_pps`, to a device with a
-    /// measured throughput of `throughput_pps`, found without loss (RFC 9004 section 5). RFC 9004 takes the link's Max
-    /// Theoretical Frame Rate for `burst_pps`; where there is no line, it is the rate at which the burst was handed
-    /// over.
+    /// Returns the buffer time from an average burst of `packets` at `burst_pps`, for a device with a throughput of
+    /// `throughput_pps`, measured without loss (RFC 9004 section 5). RFC 9004 takes the link's Max Theoretical Frame
+    /// Rate for `burst_pps`; without a physical link, it is the rate at which the burst was sent.
     ///
-    /// None for a device that forwards as fast as bursts come: nothing fills its buffer (section 6.1).
+    /// Returns `None` for a device that forwards as fast as bursts arrive, so that nothing fills its buffer (section
+    /// 6.1).
     pub fn of(packets: f64, burst_pps: f64, throughput_pps: f64) -> Option<Self> {
         let sensible = packets > 0.0 && burst_pps.is_finite() && throughput_pps >= 0.0;
         if !sensible || burst_pps <= throughput_pps {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forwarded_meanwhile_is_not_in_the_buffer() {
+    fn packets_forwarded_during_the_burst_do_not_count_as_buffered() {
         // By hand: 26 000 frames of 64 bytes at 10 Gbit/s to a device that forwards 11 153 000 a second;
         // 1.7472 ms - 1.7472 ms x 11 153 000 / 14 880 952 = 0.4377 ms.
         let time = BufferTime::of(26_000.0, 14_880_952.0, 11_153_000.0).unwrap();

@@ -1,77 +1,78 @@
-//! Comparison of two groups of runs: whether they differ, how far, how surely, and whether there are runs enough to
-//! tell.
+//! Comparison of two groups of runs: whether they differ, by how much, with which confidence, and whether there are
+//! enough runs to tell.
 //!
-//! A group is one value per run (its p99, say), runs being independent of each other. What is compared
-//! are groups, never packets: packets of a run depend on each other.
+//! A group is one value per run (its p99, say); runs are independent of each other. Groups are compared, never packets:
+//! packets of a run depend on each other.
 
 use crate::interval::{Interval, IntervalMethod, all_finite, inside_unit};
 use crate::rank::{median, median_of};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Runs that each group needs before it is tested: of three against three, even groups wholly apart
-/// come about by chance in one of ten cases.
+/// Minimum number of runs per group for a test: with three against three, two completely separate groups occur by
+/// chance in one of ten cases.
 pub const MIN_RUNS: usize = 4;
 
-/// A group that is scattered little is missed more often than one that is not scattered at all: by so much of the way
-/// to the next step of the binomial distribution, found by simulation (`tests/coverage.rs` checks it).
+/// Fraction of the next step of the binomial distribution by which intervals miss more often if a group has little
+/// scatter than if it has none. It was found by simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
-/// Up to so many runs in both groups together, the p-value is exact.
+/// Maximum number of runs in both groups together for an exact p-value.
 const EXACT_RUNS: usize = 40;
 
-/// Two groups of runs compared. Values, medians and differences are in the metric's unit.
+/// The comparison of two groups of runs. Values, medians and differences are in the metric's unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Runs of either group.
+    /// Number of runs of each group.
     pub runs: [u64; 2],
-    /// Medians of either group.
+    /// Medians of each group.
     pub medians: [f64; 2],
-    /// How much more a run of `b` has than one of `a`: the median of all differences between them (Hodges and
-    /// Lehmann 1963); `None` with fewer than [`MIN_RUNS`] runs in a group.
+    /// Difference of a run of `b` minus one of `a`: the median of all differences (Hodges and Lehmann 1963); `None`
+    /// with fewer than [`MIN_RUNS`] runs in a group.
     pub difference: Option<Interval>,
-    /// How many times as much: the median of all ratios; `None` also unless all values are above zero.
+    /// Ratio of a run of `b` to one of `a`: the median of all ratios; `None` also unless all values are above zero.
     pub ratio: Option<Interval>,
-    /// Probability that a run of `b` has a greater value than one of `a`, equal ones counting half
-    /// (probability of superiority, Vargha and Delaney's A): 0.5 where they do not differ.
+    /// Probability of superiority (Vargha and Delaney's A): that a run of `b` has a greater value than one of `a`, with
+    /// ties counting half. It is 0.5 if they do not differ.
     pub superiority: f64,
-    /// Cliff's delta: how often runs of `b` are above those of `a`, less how often below, -1 to 1 (Cliff 1993).
+    /// Cliff's delta: the probability that a run of `b` is above one of `a`, minus the probability that it is below, -1
+    /// to 1 (Cliff 1993).
     pub cliffs_delta: f64,
     /// Two-sided p-value of [`mann_whitney`]; `None` with fewer than [`MIN_RUNS`] runs in a group.
     pub p_value: Option<f64>,
 }
 
-/// Result of a comparison, given how many comparisons were made.
+/// The result of a comparison, given the number of comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
     /// The groups differ.
     Differs,
-    /// No difference was shown. There may be one: the interval says how great.
+    /// No difference was shown. There may be one: the interval shows its possible size.
     NotShown,
-    /// Whatever the values, so few runs cannot show a difference among so many comparisons.
+    /// With so few runs, no values could show a difference among so many comparisons.
     TooFewRuns {
-        /// Runs that each group needs.
+        /// Required number of runs per group.
         needed: u64,
     },
 }
 
-/// One of many comparisons, judged.
+/// The verdict on one of many comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Judged {
-    /// p-value corrected by [`holm`]; `None` where there is none.
+    /// p-value corrected by [`holm`]; `None` if there is none.
     pub corrected_p_value: Option<f64>,
     /// Result of the comparison.
     pub finding: Finding,
 }
 
-/// Compares the runs of `b` with those of `a`; `None` when a group is empty or holds what is no number.
+/// Compares the runs of `b` with those of `a`; returns `None` if a group is empty or contains a NaN or infinite value.
 ///
-/// The intervals are those of the rank-sum test (Moses 1965): of all differences or ratios between a run of `b` and
-/// one of `a`, as many are left out at both ends as `confidence` allows. What they claim holds however different the
-/// groups' scatter is.
+/// The intervals are those of the rank-sum test (Moses 1965). They exclude as many differences or ratios between a run
+/// of `b` and one of `a` at both ends as `confidence` allows. Their confidence holds however different the scatter of
+/// the groups is.
 ///
 /// ```
 /// let before = [101.0, 98.0, 103.0, 99.0, 100.0, 102.0];
@@ -118,18 +119,18 @@ pub fn compare(a: &[f64], b: &[f64], confidence: f64) -> Option<Comparison> {
     })
 }
 
-/// Computes the two-sided p-value of the rank-sum test of two independent groups (Mann and Whitney 1947): how often
-/// groups drawn from one distribution would be at least so far apart. `None` when a group is empty or holds what is no
-/// number.
+/// Computes the two-sided p-value of the rank-sum test of two independent groups (Mann and Whitney 1947). It is the
+/// probability that groups drawn from one distribution are at least this far apart. Returns `None` if a group is empty
+/// or contains a NaN or infinite value.
 ///
-/// Up to 40 runs together it is exact, ties or not: all ways to deal the runs out to the groups are
-/// counted. Above, the normal approximation with corrections for ties and continuity.
+/// Up to 40 runs together it is exact, ties or not: all ways to assign the runs to the groups are counted. Above that,
+/// it is the normal approximation with corrections for ties and continuity.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() || !all_finite(a) || !all_finite(b) {
         return None;
     }
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    // Ranks doubled, so that the mean rank of tied values is whole.
+    // Ranks are doubled, so that the mean rank of tied values is an integer.
     let mut sorted = [few, many].concat();
     sorted.sort_by(f64::total_cmp);
     let doubled_rank = |value: f64| {
@@ -146,7 +147,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     }
 }
 
-/// p-values corrected for there being many (Holm 1979), in the order given: the chance that any true
+/// Returns p-values corrected for multiple comparisons (Holm 1979), in the given order. The probability that any true
 /// "no difference" of the family falls below the level is at most the level.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
@@ -161,11 +162,11 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Judges a family of comparisons at `level` (0.05, say), corrected by [`holm`].
+/// Returns the verdicts on a family of comparisons at `level` (0.05, say), corrected by [`holm`].
 pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
     let tested: Vec<f64> = comparisons.iter().filter_map(|c| c.p_value).collect();
     let mut corrected = holm(&tested).into_iter();
-    // Those with too few runs would be tests too, had they enough.
+    // Comparisons with too few runs count too: with enough runs they would be tests.
     let family = comparisons.len() as f64;
     comparisons
         .iter()
@@ -189,7 +190,7 @@ pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
         .collect()
 }
 
-/// The p-value of groups wholly apart.
+/// Returns the p-value of completely separate groups.
 fn smallest_p_value(a: u64, b: u64) -> f64 {
     let few = a.min(b);
     let ways = (1..=few).map(|k| (a + b - few + k) as f64 / k as f64);
@@ -201,7 +202,7 @@ fn runs_needed(level: f64) -> u64 {
     (MIN_RUNS as u64..1000).find(enough).unwrap_or(1000)
 }
 
-/// Counts the pairs in which the value of `b` is the greater; equal ones count half.
+/// Counts the pairs in which the value of `b` is greater; ties count half.
 fn wins(a: &[f64], b: &[f64]) -> f64 {
     let mut sorted = a.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -213,8 +214,8 @@ fn wins(a: &[f64], b: &[f64]) -> f64 {
     b.iter().map(|&value| below(value)).sum()
 }
 
-/// Returns how many of the sorted pairs between two groups an interval leaves out at each end, and what it then claims:
-/// the most that leave `confidence`, or none with what that claims.
+/// Returns how many of the sorted pairs between two groups an interval excludes at each end, and its confidence. The
+/// number is the largest that keeps `confidence`, or 0.
 fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     let claims = Claims::of(a, b);
     let enough = |left_out: &usize| claims.of_pairs(*left_out) >= confidence;
@@ -222,10 +223,10 @@ fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     (most, claims.of_pairs(most))
 }
 
-/// Confidences of intervals that leave pairs out.
+/// The confidences of intervals that exclude pairs.
 struct Claims {
     groups: [usize; 2],
-    /// Probability that the rank-sum statistic is at most so great, by its value; empty for groups that are too large.
+    /// Cumulative distribution of the rank-sum statistic; empty for groups that are too large.
     up_to: Vec<f64>,
 }
 
@@ -250,8 +251,9 @@ impl Claims {
         }
     }
 
-    /// The least of what holds for groups that are scattered alike, and for a group beside one that is not scattered:
-    /// then each of its values stands among the pairs as often as the other group has runs.
+    /// Returns the minimum of two confidences: for groups with equal scatter, and for a group next to one without
+    /// scatter. In the latter case each value of the scattered group occurs among the pairs as often as the constant
+    /// group has runs.
     fn of_pairs(&self, left_out: usize) -> f64 {
         let [a, b] = self.groups.map(|runs| runs as f64);
         let alike = match self.up_to.get(left_out) {
@@ -273,7 +275,7 @@ impl Claims {
     }
 }
 
-/// Probability that at most `few` of `count` values lie below their median.
+/// Returns the probability that at most `few` of `count` values are below their median.
 fn binomial_up_to(few: usize, count: usize) -> f64 {
     let mut term = (-(count as f64)).exp2();
     let mut sum = term;
@@ -292,7 +294,7 @@ fn exact_p_value(ranks: &[usize], few: usize, sum: usize) -> f64 {
     (2.0 * low.min(high) / all).min(1.0)
 }
 
-/// Counts, for every sum, the ways to pick `few` of the ascending ranks that add up to it.
+/// Counts, for every sum, the ways to choose `few` of the ascending ranks with that sum.
 fn ways(ranks: &[usize], few: usize) -> Vec<f64> {
     let most: usize = ranks.iter().rev().take(few).sum();
     let mut ways = vec![vec![0.0_f64; most + 1]; few + 1];
@@ -371,8 +373,8 @@ mod tests {
 
     #[test]
     fn intervals_leave_out_what_the_rank_sum_table_says() {
-        // Conover, Practical Nonparametric Statistics, table A7: of ten and ten 23 may be left out where both are
-        // scattered alike.
+        // Conover, Practical Nonparametric Statistics, table A7: of ten and ten, 23 may be excluded if both have equal
+        // scatter.
         let alike = Claims::of(10, 10).up_to;
         assert!(alike[23] <= 0.025 && alike[24] > 0.025, "{alike:?}");
         let found = compare(&A, &B, 0.95).unwrap();
@@ -432,7 +434,7 @@ mod tests {
         let alone = judge(std::slice::from_ref(&apart), 0.05);
         assert_eq!(alone[0].finding, Finding::Differs);
         let many = judge(&vec![apart; 10], 0.05);
-        // 2 / C(12, 6) = 0.0022 is the first that ten times fits.
+        // 2 / C(12, 6) = 0.0022 is the first value that fits ten times.
         assert!(
             many.iter()
                 .all(|one| one.finding == Finding::TooFewRuns { needed: 6 })

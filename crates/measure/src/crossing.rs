@@ -1,53 +1,54 @@
-//! Passage of each packet through a device, from sightings on its wires alone: when it went in and when it came out.
+//! The passage of each packet through a device, derived from observations on its links: when it entered and when it
+//! left.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::LatencyHistogram;
 
-/// Brings the two sightings of each packet together, by flow and sequence number.
+/// A matcher of the two observations of each packet, by flow and sequence number.
 ///
-/// Packets stay until `patience_ns` after they entered: one that has not left by then counts as lost, and
-/// further departures still count to it until then.
+/// Packets stay until `patience_ns` after they entered: one that has not left by then counts as lost, and further
+/// departures are counted for it until then.
 #[derive(Debug)]
 pub struct Crossings {
     patience_ns: u64,
-    /// Packets under way, by flow, then by the side that packets enter through.
+    /// Packets in the device, by flow, then by their ingress side.
     tracks: BTreeMap<(u16, usize), Track>,
-    /// Packets seen leaving that were not seen entering, or too long ago.
+    /// Packets that left and were not seen entering, or entered too long ago.
     pub only_left: u64,
 }
 
-/// A packet's way through the device.
+/// The passage of a packet through the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossed {
     /// Flow of the packet.
     pub flow: u16,
-    /// Number of the packet in its flow.
+    /// Sequence number of the packet in its flow.
     pub sequence: u64,
-    /// The side that it entered through.
+    /// Ingress side of the packet.
     pub side: usize,
     /// Time at which the packet entered, on the tap's clock.
     pub entered_ns: u64,
-    /// The side that the packet first left through, and how long after it entered, ns; none if it did not.
+    /// Side through which the packet first left, and the time since it entered, ns; none if it did not leave.
     pub left: Option<(usize, u64)>,
-    /// How often the packet entered before it left, held at 255.
+    /// Number of times that the packet entered before it left, up to 255.
     pub arrivals: u8,
-    /// How often the packet left, held at 255.
+    /// Number of times that the packet left, up to 255.
     pub departures: u8,
-    /// A packet of its flow that entered after it left before it (RFC 4737).
+    /// Whether a packet of its flow that entered later left earlier (RFC 4737).
     pub reordered: bool,
 }
 
-/// Packets of one flow that entered through one side, in that order.
+/// The packets of one flow that entered through one side, in that order.
 #[derive(Debug, Default)]
 struct Track {
-    /// Packets not settled yet.
+    /// Packets that are not settled yet.
     packets: VecDeque<Crossed>,
-    /// How many packets were settled before those.
+    /// Number of packets that were settled before those.
     settled: u64,
-    /// Place (from the first ever) of the packet of each sequence number.
+    /// Position (from the first ever) of the packet of each sequence number.
     places: HashMap<u64, u64>,
-    /// The highest place that has left.
+    /// Highest position that has left.
     highest_left: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ impl Track {
 }
 
 impl Crossings {
-    /// Makes an account in which nothing has been seen yet.
+    /// Creates a matcher without observations.
     pub fn new(patience_ns: u64) -> Self {
         Self {
             patience_ns,
@@ -84,7 +85,7 @@ impl Crossings {
         }
     }
 
-    /// A packet went into the device through `side` at `time_ns`.
+    /// Handles a packet that entered the device through `side` at `time_ns`.
     pub fn entered(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
         let track = self.tracks.entry((flow, side)).or_default();
         if let Some((_, packet)) = track.find(sequence)
@@ -107,9 +108,9 @@ impl Crossings {
         });
     }
 
-    /// A packet came out of the device through `side` at `time_ns`.
+    /// Handles a packet that left the device through `side` at `time_ns`.
     pub fn left(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
-        // On a way back through the device a packet is on two tracks: what is inside leaves.
+        // A packet that passes the device in both directions is on two tracks: the one inside leaves.
         let mut best: Option<(u8, usize)> = None;
         for ((_, entry), track) in self.tracks.range_mut((flow, 0)..=(flow, usize::MAX)) {
             if let Some((_, packet)) = track.find(sequence) {
@@ -137,7 +138,7 @@ impl Crossings {
         track.highest_left = highest_left.max(Some(place));
     }
 
-    /// Hands over the packets whose time is up at `now_ns`, those of each flow and side in the order of entering.
+    /// Reports the packets whose timeout is over at `now_ns`, those of each flow and side in the order of entering.
     pub fn settle(&mut self, now_ns: u64, mut each: impl FnMut(Crossed)) {
         let until_ns = now_ns.saturating_sub(self.patience_ns);
         for track in self.tracks.values_mut() {
@@ -145,7 +146,7 @@ impl Crossings {
         }
     }
 
-    /// Hands over all packets that are left: no more sightings will come.
+    /// Reports all remaining packets: no more observations will arrive.
     pub fn finish(&mut self, mut each: impl FnMut(Crossed)) {
         for track in self.tracks.values_mut() {
             track.settle(u64::MAX, &mut each);
@@ -153,7 +154,7 @@ impl Crossings {
     }
 }
 
-/// Sum of packets that entered a device through one side.
+/// The sums over the packets that entered a device through one side.
 #[derive(Debug, Clone, Default)]
 pub struct CrossingAccount {
     /// Packets that entered.
@@ -162,9 +163,9 @@ pub struct CrossingAccount {
     pub lost: u64,
     /// Packets that left more often than they entered.
     pub duplicate: u64,
-    /// Packets overtaken inside (RFC 4737).
+    /// Packets reordered in the device (RFC 4737).
     pub reordered: u64,
-    /// Time inside the device.
+    /// Time in the device.
     pub latency: LatencyHistogram,
 }
 
@@ -180,7 +181,7 @@ impl CrossingAccount {
         }
     }
 
-    /// Packets that left.
+    /// Returns the number of packets that left.
     pub fn left(&self) -> u64 {
         self.entered - self.lost
     }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_in_for_as_long_as_its_own_sightings_say() {
+    fn each_packet_has_the_latency_of_its_own_two_timestamps() {
         let mut crossings = Crossings::new(1_000);
         crossings.entered(0, 7, 1, 100);
         crossings.entered(0, 7, 2, 110);
@@ -225,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overtaken_or_doubled_inside_is_the_devices() {
+    fn reordering_and_duplicates_are_attributed_to_the_device() {
         let mut crossings = Crossings::new(1_000);
         for sequence in [5, 3, 4] {
-            // The order of entering counts, not that of the numbers.
+            // The order of entering counts, not that of the sequence numbers.
             crossings.entered(0, 1, sequence, sequence);
         }
         crossings.entered(0, 1, 4, 10);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_comes_back_through_the_device_is_two_crossings() {
+    fn a_packet_that_returns_through_the_device_is_two_crossings() {
         let mut crossings = Crossings::new(1_000);
         crossings.entered(0, 1, 1, 0);
         crossings.left(1, 1, 1, 10);
@@ -269,7 +270,7 @@ mod tests {
         crossings.left(1, 1, 1, 1_300);
         crossings.left(1, 9, 1, 1_300);
         assert_eq!(crossings.only_left, 2);
-        // The number is free again.
+        // The sequence number is free again.
         crossings.entered(0, 1, 1, 1_400);
         crossings.left(1, 1, 1, 1_450);
         let packets = all(&mut crossings);

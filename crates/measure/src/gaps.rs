@@ -1,16 +1,16 @@
-//! Inter-packet gaps against the gap asked for: how accurate and how precise a generator is.
-//! After the MoonGen evaluation (Gallenmüller 2021, section 3.3): accuracy is the mean gap,
-//! precision the mean squared error against the asked gap.
+//! Inter-packet gaps compared with the requested gap: the accuracy and the precision of a generator. After the MoonGen
+//! evaluation (Gallenmüller 2021, section 3.3): accuracy is the mean gap, precision the mean squared error against the
+//! requested gap.
 
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyHistogram;
 
-/// Gaps of one flow, one packet at a time.
+/// A recorder of the gaps of one flow, one packet at a time.
 #[derive(Debug, Clone)]
 pub struct GapRecorder {
     asked_gap_ns: f64,
-    /// Sum of the gaps asked for.
+    /// Sum of the requested gaps.
     asked_ns: f64,
     /// Sum of the squared errors.
     squares_ns2: f64,
@@ -18,24 +18,24 @@ pub struct GapRecorder {
     absolute_errors: LatencyHistogram,
 }
 
-/// Gaps summed up.
+/// The summary of gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GapSummary {
-    /// Gaps: packets less one.
+    /// Number of gaps: packets minus one.
     pub count: u64,
-    /// The gap asked for, ns: the mean where they differ.
+    /// Requested gap, ns: the mean if they differ.
     pub asked_gap_ns: f64,
-    /// Mean gap, ns: equal to the asked one when the generator is accurate.
+    /// Mean gap, ns: equal to the requested one if the generator is accurate.
     pub mean_gap_ns: f64,
-    /// Half the gaps are at most this far from the asked one, ns, rounded to whole ns.
+    /// Median absolute error against the requested gap, rounded to integer ns.
     pub median_absolute_error_ns: u64,
-    /// Mean squared distance to the asked gap, ns²: small when the generator is precise.
+    /// Mean squared error against the requested gap, ns²: small if the generator is precise.
     pub mean_squared_error_ns2: f64,
 }
 
 impl GapRecorder {
-    /// A recorder for packets asked to be `asked_gap_ns` apart (1e9 / rate in packets per second).
+    /// Creates a recorder for a requested gap of `asked_gap_ns` (1e9 / rate in packets per second).
     pub fn new(asked_gap_ns: f64) -> Self {
         GapRecorder {
             asked_gap_ns,
@@ -46,7 +46,7 @@ impl GapRecorder {
         }
     }
 
-    /// The gaps between successive time stamps, ns. A stamp before its predecessor is a gap of 0.
+    /// Records the gaps between successive timestamps, ns. A timestamp before its predecessor is a gap of 0.
     pub fn from_timestamps(asked_gap_ns: f64, timestamps_ns: &[u64]) -> Self {
         let mut recorder = Self::new(asked_gap_ns);
         for pair in timestamps_ns.windows(2) {
@@ -55,13 +55,13 @@ impl GapRecorder {
         recorder
     }
 
-    /// Takes the next gap. Never allocates.
+    /// Records the next gap. Never allocates.
     #[inline]
     pub fn record(&mut self, gap_ns: u64) {
         self.record_asked(gap_ns, self.asked_gap_ns);
     }
 
-    /// Takes the next gap, for which `asked_ns` were asked: patterns other than a constant rate.
+    /// Records the next gap with a requested gap of `asked_ns`, for patterns other than a constant rate.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -84,7 +84,7 @@ impl GapRecorder {
         self.absolute_errors.merge(&other.absolute_errors);
     }
 
-    /// Forgets all gaps, keeps the memory.
+    /// Clears all gaps, and keeps the memory.
     pub fn clear(&mut self) {
         self.asked_ns = 0.0;
         self.squares_ns2 = 0.0;
@@ -92,12 +92,12 @@ impl GapRecorder {
         self.absolute_errors.clear();
     }
 
-    /// The distribution of the gaps.
+    /// Returns the distribution of the gaps.
     pub fn histogram(&self) -> &LatencyHistogram {
         &self.gaps
     }
 
-    /// Gaps so far; `None` before the first.
+    /// Returns the summary of the gaps so far; `None` before the first.
     pub fn summary(&self) -> Option<GapSummary> {
         let count = self.gaps.count();
         Some(GapSummary {

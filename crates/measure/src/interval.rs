@@ -1,52 +1,52 @@
-//! Intervals: how far a figure could have come out otherwise, had the repetitions been others.
+//! Confidence intervals: the range in which a figure would be expected with other repetitions.
 //!
-//! An interval is of the median of independent repetitions and ends at two of their values, so what it claims
-//! follows from the binomial distribution alone, whatever the values are distributed like (David and Nagaraja, Order
+//! An interval is of the median of independent repetitions and ends at two of their values. Therefore its confidence
+//! follows from the binomial distribution alone, for any distribution of the values (David and Nagaraja, Order
 //! Statistics, section 7.1). A mean has no such interval: none holds for all distributions (Bahadur and Savage 1956).
-//! With `n` values none can claim more than 1 - 2^(1-n): 75 % for three, 94 % for five. Where 95 % was asked for
-//! and cannot be had, the interval is the range of the values, and `confidence` says what that covers.
+//! With `n` values the confidence is at most 1 - 2^(1-n): 75 % for three, 94 % for five. If the requested 95 % is
+//! impossible, the interval is the range of the values, and `confidence` is the confidence of that.
 
 use serde::{Deserialize, Serialize};
 
 use crate::rank::{median, nearest_rank};
 
-/// Method by which an interval was made.
+/// The method of an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalMethod {
-    /// Two of the sorted values, for the median that independent ones have.
+    /// Two of the sorted values, for the median of independent values.
     #[default]
     OrderStatistics,
-    /// The smallest and the largest value: too few for the confidence that was asked for.
+    /// The smallest and the largest value: there are too few for the requested confidence.
     Range,
     /// Two of the sorted differences or ratios between the values of two groups.
     RankSum,
 }
 
-/// An estimate and the interval beside it, in the unit of the values they come from.
+/// An estimate and its interval, in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
     /// Lower end of the interval.
     pub low: f64,
-    /// The estimate itself.
+    /// Estimate.
     pub point: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that such an interval covers the truth, 0..1: of this method and this many values, not what was
-    /// asked for.
+    /// Probability that such an interval covers the true value, 0..1, for this method and number of values. It may
+    /// differ from the requested one.
     pub confidence: f64,
-    /// Values behind it; of two groups, those of the smaller one.
+    /// Number of values; for two groups, that of the smaller one.
     #[serde(default)]
     pub count: u64,
-    /// Method by which the interval was made.
+    /// Method of the interval.
     #[serde(default)]
     pub method: IntervalMethod,
 }
 
 impl Interval {
-    /// What the interval claims: `96 %`, or where fewer values were there than the confidence asked for takes,
-    /// `range of 3`; `one value` of a single one.
+    /// Returns the claim of the interval: `96 %`, or `range of 3` if there are too few values for the requested
+    /// confidence, or `one value` for a single one.
     pub fn claim(&self) -> String {
         match (self.method, self.count) {
             (IntervalMethod::Range, 1) => "one value".to_owned(),
@@ -55,12 +55,12 @@ impl Interval {
         }
     }
 
-    /// The ends, each as `show` writes a value: `1.39 to 13.3`.
+    /// Returns the ends, each formatted by `show`: `1.39 to 13.3`.
     pub fn ends(&self, show: impl Fn(f64) -> String) -> String {
         format!("{} to {}", show(self.low), show(self.high))
     }
 
-    /// Claim and ends: `96 % 1.39 to 13.3`, `range of 3: 1.39 to 13.3`, `one value`.
+    /// Returns claim and ends: `96 % 1.39 to 13.3`, `range of 3: 1.39 to 13.3`, `one value`.
     pub fn short(&self, show: impl Fn(f64) -> String) -> String {
         match (self.method, self.count) {
             (IntervalMethod::Range, 1) => self.claim(),
@@ -69,7 +69,7 @@ impl Interval {
         }
     }
 
-    /// Returns the interval in words, with the count where the claim does not tell it: `96 % 1.39 to 13.3, n = 6`.
+    /// Returns the interval in words, with the count if the claim does not contain it: `96 % 1.39 to 13.3, n = 6`.
     pub fn words(&self, show: impl Fn(f64) -> String) -> String {
         match self.method {
             IntervalMethod::Range => self.short(show),
@@ -77,7 +77,7 @@ impl Interval {
         }
     }
 
-    /// Returns the confidence in whole percent, rounded down: a claim is never greater than what holds.
+    /// Returns the confidence in integer percent, rounded down, so that it is never overstated.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -88,7 +88,7 @@ impl Interval {
     }
 }
 
-/// How two things measured in interleaved pairs compare.
+/// The ratio of two things measured in interleaved pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairedRatio {
@@ -102,22 +102,22 @@ pub struct PairedRatio {
     pub pairs: u64,
 }
 
-/// Two places among sorted values that enclose a quantile.
+/// Two positions among sorted values that enclose a quantile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranks {
     /// 0-based position of the lower end.
     pub low: u64,
     /// 0-based position of the upper end.
     pub high: u64,
-    /// Probability that they enclose the quantile, 0..1: at least the confidence asked for.
+    /// Probability that they enclose the quantile, 0..1: at least the requested confidence.
     pub coverage: f64,
 }
 
-/// The positions in `count` sorted values that enclose quantile `q` with at least `confidence`, whatever the
+/// Returns the positions in `count` sorted values that enclose quantile `q` with at least `confidence`, for any
 /// distribution (binomial order statistics: David and Nagaraja, Order Statistics, section 7.1).
 ///
-/// Assumes independent values. `None` when the values do not reach far enough into the tail, as
-/// 1,000 values do not for p99.99. Takes O(sqrt(count)).
+/// Assumes independent values. Returns `None` if the values do not reach far enough into the tail, as 1,000 values do
+/// not for p99.99. Takes O(sqrt(count)).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -128,8 +128,8 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
         return None;
     }
     let tail = (1.0 - confidence) / 2.0;
-    // Binomial weights relative to the mode: exact by recurrence where the incomplete beta
-    // function of large arguments is not.
+    // Binomial weights relative to the mode: exact by recurrence, unlike the incomplete beta function of large
+    // arguments.
     let odds = q / (1.0 - q);
     let step_up = |k: u64| (count - k) as f64 / (k + 1) as f64 * odds;
     const NEGLIGIBLE: f64 = 1e-30;
@@ -146,7 +146,7 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
         highest += 1;
         total += highest_weight;
     }
-    // Value number `low` (from 1) lies above the quantile when fewer than `low` values lie below.
+    // Value number `low` (from 1) is above the quantile if fewer than `low` values are below.
     let (mut low, mut weight) = (lowest, lowest_weight);
     let mut below = weight;
     while below <= tail * total && low < count {
@@ -155,7 +155,7 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
         below += weight;
     }
     let missed_below = below - weight;
-    // Value number `high` lies below the quantile when at least `high` values do.
+    // Value number `high` is below the quantile if at least `high` values are.
     let (mut high, mut weight) = (highest + 1, highest_weight);
     let mut above = weight;
     while above <= tail * total && high > 1 {
@@ -171,10 +171,10 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
     })
 }
 
-/// Distribution-free interval for quantile `q` of independent values, sorted ascending.
+/// Returns the distribution-free interval for quantile `q` of independent values, sorted ascending.
 ///
-/// The point is the nearest-rank quantile. For a histogram, take the positions from
-/// [`quantile_interval_ranks`] to [`crate::LatencyHistogram::value_at_rank`].
+/// The point is the nearest-rank quantile. For a histogram, take the positions from [`quantile_interval_ranks`] to
+/// [`crate::LatencyHistogram::value_at_rank`].
 pub fn quantile_interval(sorted: &[f64], q: f64, confidence: f64) -> Option<Interval> {
     if !all_finite(sorted) {
         return None;
@@ -192,10 +192,10 @@ pub fn quantile_interval(sorted: &[f64], q: f64, confidence: f64) -> Option<Inte
     })
 }
 
-/// Distribution-free interval for the median of independent values in any order.
+/// Returns the distribution-free interval for the median of independent values in any order.
 ///
-/// Where `confidence` cannot be had (95 % takes six values) it is their range. `None` without values, with such as
-/// are no numbers, and unless `confidence` lies within (0, 1).
+/// If `confidence` is impossible (95 % takes six values), it is their range. Returns `None` without values, with NaN or
+/// infinite values, and unless `confidence` is within (0, 1).
 ///
 /// ```
 /// let three = taut_measure::median_interval(&[3.0, 1.0, 2.0], 0.95).unwrap();
@@ -220,8 +220,8 @@ pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     Some(Interval { point, ..found })
 }
 
-/// The mean of some values, and beside it the interval of their median, as a mean has none that holds for all
-/// distributions. A mean outside of it tells of a long tail. `None` as of [`median_interval`].
+/// Returns the mean of some values, with the interval of their median, as a mean has none that holds for all
+/// distributions. A mean outside of it indicates a long tail. Returns `None` in the same cases as [`median_interval`].
 pub fn mean_beside_median(values: &[f64], confidence: f64) -> Option<Interval> {
     let interval = median_interval(values, confidence)?;
     Some(Interval {
@@ -230,10 +230,10 @@ pub fn mean_beside_median(values: &[f64], confidence: f64) -> Option<Interval> {
     })
 }
 
-/// Ratio `a / b` of things measured in interleaved repetitions: pair `i` is `a[i]` and `b[i]`, so
-/// that what disturbs the machine for a while disturbs both.
+/// Returns the ratio `a / b` of things measured in interleaved repetitions: pair `i` is `a[i]` and `b[i]`, so that a
+/// temporary disturbance of the machine affects both.
 ///
-/// The interval is that of [`median_interval`] over the pairs' ratios. `None` also for lists of unequal length
+/// The interval is that of [`median_interval`] over the pairs' ratios. Returns `None` also for lists of unequal length
 /// and for values that are not above zero.
 pub fn ratio_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<PairedRatio> {
     let positive = |values: &[f64]| values.iter().all(|&value| value > 0.0);
@@ -249,7 +249,7 @@ pub fn ratio_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<PairedRat
     })
 }
 
-/// Returns the probability that the median of the values' distribution lies within their range.
+/// Returns the probability that the median of the values' distribution is within their range.
 fn range_coverage(count: usize) -> f64 {
     1.0 - (1.0 - count as f64).exp2()
 }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn order_statistics_agree_with_scipy() {
-        // scipy.stats.binom, searched for the same tail rule (SciPy 1.17.1).
+        // scipy.stats.binom, searched with the same tail rule (SciPy 1.17.1).
         for (count, q, confidence, ranks) in [
             (20, 0.5, 0.95, (5, 14)),
             (100, 0.5, 0.95, (39, 60)),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_six_values_have_their_range_and_say_what_it_covers() {
+    fn fewer_than_six_values_yield_their_range_and_its_confidence() {
         let values = [3.0, 1.0, 2.0, 6.0, 5.0, 4.0];
         let six = median_interval(&values, 0.95).unwrap();
         assert_eq!((six.low, six.point, six.high), (1.0, 3.5, 6.0));

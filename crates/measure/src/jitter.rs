@@ -1,27 +1,26 @@
-//! Jitter: how much the latency of one packet differs from that of the packet before it.
-//! RFC 4689 section 3.2.5: the absolute difference of the forwarding delays of consecutive packets.
+//! Jitter: the difference between the latencies of successive packets. RFC 4689 section 3.2.5: the absolute difference
+//! of the forwarding delays of consecutive packets.
 
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyHistogram;
 
-/// Jitter of one flow, one packet at a time.
+/// A recorder of the jitter of one flow, one packet at a time.
 ///
-/// Pairs are packets with successive sequence numbers. A pair broken by a lost packet is skipped,
-/// which is stricter than the RFC's "consecutive received": a loss must not show up as jitter. A
-/// packet that comes late, after a higher number, cannot be paired in a stream and is left out;
-/// [`JitterRecorder::from_samples`] sees all packets and pairs them too.
+/// Pairs are packets with successive sequence numbers. A pair broken by a lost packet is skipped, which is stricter
+/// than the RFC's "consecutive received": a loss must not appear as jitter. A packet that arrives after a higher number
+/// cannot be paired in a stream and is skipped; [`JitterRecorder::from_samples`] sees all packets and pairs them too.
 #[derive(Debug, Clone, Default)]
 pub struct JitterRecorder {
     previous: Option<(u64, u64)>,
     jitter: LatencyHistogram,
 }
 
-/// Jitter summed up, in ns.
+/// The summary of jitter, in ns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JitterSummary {
-    /// Pairs of successive packets.
+    /// Number of pairs of successive packets.
     pub count: u64,
     /// Mean absolute difference.
     pub avg_ns: f64,
@@ -32,12 +31,12 @@ pub struct JitterSummary {
 }
 
 impl JitterRecorder {
-    /// A recorder that has seen no packet.
+    /// Creates a recorder without packets.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next received packet: its sequence number and latency. Never allocates.
+    /// Records the next received packet: its sequence number and latency. Never allocates.
     #[inline]
     pub fn record(&mut self, sequence: u64, latency_ns: u64) {
         if let Some((previous, previous_ns)) = self.previous {
@@ -51,11 +50,11 @@ impl JitterRecorder {
         self.previous = Some((sequence, latency_ns));
     }
 
-    /// Jitter of `(sequence, latency_ns)` pairs in whatever order they arrived. Of duplicates the
-    /// first to arrive counts. Sorts a copy.
+    /// Records `(sequence, latency_ns)` pairs in any order of arrival. Only the first of duplicates counts. Sorts a
+    /// copy.
     pub fn from_samples(samples: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut in_sequence: Vec<(u64, u64)> = samples.into_iter().collect();
-        // Stable: the first arrival of a duplicate stays first, and `record` ignores the rest.
+        // The sort is stable: the first arrival of a duplicate stays first, and `record` ignores the rest.
         in_sequence.sort_by_key(|&(sequence, _)| sequence);
         let mut recorder = Self::new();
         for (sequence, latency_ns) in in_sequence {
@@ -69,12 +68,12 @@ impl JitterRecorder {
         self.jitter.merge(&other.jitter);
     }
 
-    /// The distribution of the absolute differences.
+    /// Returns the distribution of the absolute differences.
     pub fn histogram(&self) -> &LatencyHistogram {
         &self.jitter
     }
 
-    /// Jitter so far; `None` before the first pair.
+    /// Returns the jitter so far; `None` before the first pair.
     pub fn summary(&self) -> Option<JitterSummary> {
         Some(JitterSummary {
             count: self.jitter.count(),
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_leaves_a_late_packet_out_where_the_slice_pairs_it() {
+    fn the_stream_skips_a_late_packet_that_the_slice_pairs() {
         let arrivals = [(0, 10), (2, 30), (1, 90), (3, 31)];
         assert_eq!(streamed(&arrivals).summary().unwrap().count, 1);
         let all = JitterRecorder::from_samples(arrivals).summary().unwrap();

@@ -1,5 +1,5 @@
-//! A latency histogram made for the hot loop: fixed memory, no failure, 0.4 % resolution.
-//! Log-linear buckets after the HdrHistogram idea (G. Tene); exchanged with its tools as V2 logs.
+//! A latency histogram for the hot loop: fixed memory, no failure, 0.4 % resolution. Its log-linear buckets follow
+//! HdrHistogram (G. Tene); V2 logs exchange data with its tools.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, SystemTime};
@@ -16,30 +16,30 @@ use hdrhistogram::serialization::{Deserializer, V2DeflateSerializeError, V2Defla
 use crate::moments::Moments;
 use crate::rank::nearest_rank;
 
-/// Buckets per power of two: a bucket is never wider than 1/256 of its lowest value.
+/// Binary logarithm of the buckets per power of two: a bucket is never wider than 1/256 of its lowest value.
 const BUCKETS_PER_OCTAVE_LOG2: u32 = 8;
-/// Values need this many bits at most: 2^36 ns is 68.7 s.
+/// Maximum number of bits of a value: 2^36 ns is 68.7 s.
 const VALUE_BITS: u32 = 36;
 const BUCKET_COUNT: usize =
     ((VALUE_BITS - BUCKETS_PER_OCTAVE_LOG2 + 1) as usize) << BUCKETS_PER_OCTAVE_LOG2;
 
-/// One histogram bucket: how many values lay in `low_ns..=high_ns`.
+/// A bucket of a histogram: the number of values in `low_ns..=high_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     /// Lowest value of the bucket, ns.
     pub low_ns: u64,
     /// Highest value of the bucket, ns, inclusive.
     pub high_ns: u64,
-    /// Values recorded in it.
+    /// Number of values in it.
     pub count: u64,
 }
 
-/// Counts of latencies in 7,424 log-linear buckets (58 KiB) plus exact count, extremes and sums.
+/// The counts of latencies in 7,424 log-linear buckets (58 KiB), with exact count, extremes and sums.
 ///
-/// Values up to 511 ns are exact; above, a bucket is at most 2^-8 (0.4 %) of its value wide, so a
-/// quantile, reported as the bucket's middle, is off by at most 0.2 %. Values above
-/// [`LatencyHistogram::HIGHEST_NS`] go into the top bucket and are counted as saturated. Minimum,
-/// maximum, mean and standard deviation come from the values themselves, not from buckets.
+/// Values up to 511 ns are exact. Above, the width of a bucket is at most 2^-8 (0.4 %) of its value, so a quantile,
+/// reported as the bucket's middle, is off by at most 0.2 %. Values above [`LatencyHistogram::HIGHEST_NS`] are counted
+/// in the top bucket and as saturated. Minimum, maximum, mean and standard deviation are computed from the values
+/// themselves, not from buckets.
 ///
 /// ```
 /// let mut latency = taut_measure::LatencyHistogram::new();
@@ -63,10 +63,10 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// The highest value with a bucket of its own size, ns (2^36 - 1, 68.7 s).
+    /// Highest value with a bucket of its own size, ns (2^36 - 1, 68.7 s).
     pub const HIGHEST_NS: u64 = (1 << VALUE_BITS) - 1;
 
-    /// An empty histogram; all memory it will ever use is allocated here.
+    /// Creates an empty histogram; all memory that it will ever use is allocated here.
     pub fn new() -> Self {
         LatencyHistogram {
             counts: vec![0; BUCKET_COUNT].into_boxed_slice(),
@@ -95,7 +95,7 @@ impl LatencyHistogram {
         self.moments.record_many(value_ns, count);
     }
 
-    /// Adds all that `other` has recorded.
+    /// Adds all values of `other`.
     pub fn merge(&mut self, other: &LatencyHistogram) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine = mine.saturating_add(*theirs);
@@ -104,14 +104,14 @@ impl LatencyHistogram {
         self.moments.merge(&other.moments);
     }
 
-    /// Forgets everything recorded, keeps the memory.
+    /// Clears all values, and keeps the memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.saturated = 0;
         self.moments = Moments::EMPTY;
     }
 
-    /// Number of values recorded.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.moments.count
     }
@@ -120,39 +120,39 @@ impl LatencyHistogram {
         &self.moments
     }
 
-    /// Values above [`Self::HIGHEST_NS`], which all lie in the top bucket.
+    /// Returns the number of values above [`Self::HIGHEST_NS`], which are all in the top bucket.
     pub fn saturated(&self) -> u64 {
         self.saturated
     }
 
-    /// Smallest value, ns, exact.
+    /// Returns the smallest value, ns, exact.
     pub fn min_ns(&self) -> Option<u64> {
         (self.count() > 0).then_some(self.moments.min)
     }
 
-    /// Largest value, ns, exact even when saturated.
+    /// Returns the largest value, ns, exact even if saturated.
     pub fn max_ns(&self) -> Option<u64> {
         (self.count() > 0).then_some(self.moments.max)
     }
 
-    /// Arithmetic mean, ns, exact.
+    /// Returns the arithmetic mean, ns, exact.
     pub fn mean_ns(&self) -> Option<f64> {
         self.moments.mean()
     }
 
-    /// Standard deviation of the recorded values (population: every packet is here), ns, exact.
+    /// Returns the standard deviation of the values (population: every packet is here), ns, exact.
     pub fn std_ns(&self) -> Option<f64> {
         self.moments.standard_deviation()
     }
 
-    /// The value at quantile `q` (0..=1) by nearest rank, ns; `None` when empty or `q` is no quantile.
+    /// Returns the value at quantile `q` (0..=1) by nearest rank, ns; `None` if empty or if `q` is no quantile.
     ///
-    /// It is the middle of the bucket holding that rank, and the exact extreme at either end.
+    /// It is the middle of the bucket that contains that rank, and the exact extreme at either end.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         self.value_at_rank(nearest_rank(self.count(), q)?)
     }
 
-    /// The value at a 0-based position in sorted order, ns, as precise as [`Self::quantile`].
+    /// Returns the value at a 0-based position in sorted order, ns, as precise as [`Self::quantile`].
     pub fn value_at_rank(&self, rank: u64) -> Option<u64> {
         let (min, max) = (self.min_ns()?, self.max_ns()?);
         if rank == 0 {
@@ -169,7 +169,7 @@ impl LatencyHistogram {
         Some(middle(&bucket).clamp(min, max))
     }
 
-    /// Non-empty buckets, lowest first.
+    /// Iterates over the non-empty buckets, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = Bucket> + '_ {
         let filled = self
             .counts
@@ -186,8 +186,8 @@ impl LatencyHistogram {
         })
     }
 
-    /// How many values lie above `limit_ns`: whole buckets above it, so exact up to 511 ns and at
-    /// a bucket's end, else short by at most what lies in the limit's own bucket.
+    /// Returns the number of values above `limit_ns`, from the complete buckets above it. It is exact up to 511 ns and
+    /// at the end of a bucket; otherwise the values in the limit's own bucket are missing.
     pub fn count_above(&self, limit_ns: u64) -> u64 {
         if self.moments.max <= limit_ns {
             return 0;
@@ -224,11 +224,11 @@ impl LatencyHistogram {
         Ok(())
     }
 
-    /// Reads an HdrHistogram log, its intervals together. Values are ns. As precise as the log: three
+    /// Reads an HdrHistogram log, and merges its intervals. Values are ns. The precision is that of the log: three
     /// significant digits, extremes at the end of their bucket.
     ///
     /// # Errors
-    /// It is no log, or is damaged.
+    /// Returns an error if the input is no log, or is damaged.
     pub fn read_hlog(log: &[u8]) -> Result<Self, HlogReadError> {
         let mut all = Self::new();
         let mut found = false;
@@ -256,10 +256,10 @@ impl LatencyHistogram {
     }
 }
 
-/// A histogram takes no more when it is unpacked, bytes: nine for each of all the buckets that one can have fit.
+/// Maximum size of a decompressed histogram in bytes: nine bytes for each of all possible buckets fit.
 const MOST_PAYLOAD_BYTES: u32 = 64 << 20;
 
-/// Whether an encoded histogram says that it is longer than it can be. The decoder would make room for all of it, up to 4 GiB,
+/// Returns true if an encoded histogram states an impossible length. The decoder would allocate up to 4 GiB for it
 /// before it looks.
 fn claims_too_much(encoded: &[u8]) -> bool {
     let length = |head: &[u8]| {
@@ -275,10 +275,10 @@ fn claims_too_much(encoded: &[u8]) -> bool {
     outside || (inside && length(&head).is_some_and(|claimed| claimed > MOST_PAYLOAD_BYTES))
 }
 
-/// Why a histogram log could not be read.
+/// The reason why a histogram log could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HlogReadError {
-    /// The text holds no interval, or a line that is none.
+    /// The text contains no interval, or an invalid line.
     #[error("no HdrHistogram log")]
     NotALog,
     /// An interval cannot be decoded.
@@ -286,13 +286,13 @@ pub enum HlogReadError {
     Damaged,
 }
 
-/// Why a histogram log could not be written.
+/// The reason why a histogram log could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum HlogError {
     /// The tag has a character that separates fields or lines of the log.
     #[error("histogram log tag {0:?} has a comma, space or line end: choose one without")]
     BadTag(String),
-    /// The log counts seconds since 1970.
+    /// The start is before 1970, from which the log counts seconds.
     #[error("histogram log starts before 1970: set the machine's clock")]
     StartBeforeEpoch,
     /// The writer failed.
@@ -313,7 +313,7 @@ impl From<IntervalLogWriterError<V2DeflateSerializeError>> for HlogError {
 }
 
 impl From<&LatencyHistogram> for Histogram<u64> {
-    /// Three significant digits; the extremes go in as they are, all else as bucket middles.
+    /// Converts a histogram with three significant digits; the extremes are exact, all other values are bucket middles.
     fn from(latency: &LatencyHistogram) -> Self {
         let mut hdr = Histogram::new_with_bounds(1, LatencyHistogram::HIGHEST_NS, 3)
             .expect("these constant bounds are valid");
@@ -334,7 +334,7 @@ impl From<&LatencyHistogram> for Histogram<u64> {
 }
 
 impl From<&Histogram<u64>> for LatencyHistogram {
-    /// Each recorded bucket goes in at its middle, so sums are as precise as the source's buckets.
+    /// Converts a histogram. Each bucket counts at its middle, so sums are as precise as the source's buckets.
     fn from(hdr: &Histogram<u64>) -> Self {
         let mut latency = LatencyHistogram::new();
         for step in hdr.iter_recorded() {
@@ -348,7 +348,7 @@ impl From<&Histogram<u64>> for LatencyHistogram {
 #[inline]
 fn bucket_index(value_ns: u64) -> usize {
     let value = value_ns.min(LatencyHistogram::HIGHEST_NS);
-    // The lowest two octaves share width 1, so small values index themselves without a branch.
+    // The lowest two octaves have width 1, so small values index themselves without a branch.
     let floor = value | (1 << BUCKETS_PER_OCTAVE_LOG2);
     let shift = 63 - BUCKETS_PER_OCTAVE_LOG2 - floor.leading_zeros();
     ((shift as usize) << BUCKETS_PER_OCTAVE_LOG2) + (value >> shift) as usize
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn values_above_a_limit_are_counted_exactly_in_the_exact_range() {
+    fn counts_above_a_limit_are_exact_in_the_exact_range() {
         let latency = of(&[1, 10, 10, 11, 500, 100_000]);
         assert_eq!(latency.count_above(10), 3);
         assert_eq!(latency.count_above(0), 6);
@@ -593,7 +593,7 @@ mod tests {
             let (a, b) = (read.quantile(q).unwrap(), latency.quantile(q).unwrap());
             assert!(a.abs_diff(b) as f64 <= 0.006 * b as f64, "{q}: {a} {b}");
         }
-        // A histogram that claims to be of 4 GiB, packed and plain.
+        // A histogram that states a size of 4 GiB, compressed and plain.
         let plain: Vec<u8> = [0x1c84_9313_u32, 0xffff_fff0]
             .iter()
             .flat_map(|word| word.to_be_bytes())

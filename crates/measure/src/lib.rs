@@ -1,21 +1,21 @@
-//! Evaluation of measurements: latency histograms, jitter, sequence accounting, quantiles with confidence intervals,
-//! rate searches. No I/O.
+//! Evaluation of measurements: latency histograms, jitter, sequence counting, quantiles with confidence intervals, rate
+//! searches. No I/O.
 //!
-//! Values are whole nanoseconds (`u64`) unless a name says otherwise. The two functions that run once per packet,
+//! Values are integer nanoseconds (`u64`) unless a name says otherwise. The two functions that run once per packet,
 //! [`LatencyHistogram::record`] and [`SequenceTracker::record`], neither allocate nor fail.
 //!
 //! The types to know:
 //!
-//! - [`LatencyHistogram`]: all latencies of a trial, to a known error, and the [`Summary`] that tables show.
-//! - [`SequenceTracker`]: which packets were lost, copied, overtaken.
-//! - [`Interval`]: a value with its interval and what that is worth. Every claim has one.
+//! - [`LatencyHistogram`]: all latencies of a trial, with a known error, and the [`Summary`] that tables show.
+//! - [`SequenceTracker`]: which packets were lost, duplicated or reordered.
+//! - [`Interval`]: a value with its interval and the confidence of that. Every claim has one.
 //!
-//! The generator records packets; the rest works on what it has kept. [`ThroughputSearch`] and [`BurstSearch`] do no
-//! trials themselves: they are asked for the next one and told what came of it. [`compare()`] and [`judge()`] say
-//! whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] brings two sightings of a packet
-//! together, for taps. [`quantity`] writes numbers as people read them.
+//! The generator records packets; the other types work on the recorded data. [`ThroughputSearch`] and [`BurstSearch`]
+//! run no trials themselves: the caller gets the next one from them and reports its outcome. [`compare()`] and
+//! [`judge()`] tell whether two groups of values differ, [`ratio_interval`] by how much. [`Crossings`] matches two
+//! observations of a packet, for taps. [`quantity`] formats numbers for users.
 //!
-//! Begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
+//! Readers begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 //!
 //! ```
 //! use taut_measure::{LatencyHistogram, SequenceTracker};
@@ -31,7 +31,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
-// Numbers that are cut in silence are where packets and statistics go wrong. Tests may.
+// Silent truncation of numbers causes errors in packets and statistics. Tests may truncate.
 #![cfg_attr(
     not(test),
     warn(

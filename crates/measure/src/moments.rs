@@ -1,13 +1,13 @@
-//! Exact count, minimum, maximum, mean and standard deviation of whole numbers, one value at a time.
+//! Exact count, minimum, maximum, mean and standard deviation of integers, one value at a time.
 
-/// Running integer sums: nothing is rounded until a mean or deviation is asked for.
+/// Running integer sums: nothing is rounded before a mean or deviation is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moments {
     pub(crate) count: u64,
     pub(crate) min: u64,
     pub(crate) max: u64,
     sum: u128,
-    /// Modulo 2^128: the deviation below still comes out right when this wraps.
+    /// Sum modulo 2^128: the deviation below is correct even if this wraps.
     sum_of_squares: u128,
 }
 
@@ -58,11 +58,11 @@ impl Moments {
             return None;
         }
         let count = u128::from(self.count);
-        // Whole part and remainder apart keep sub-unit precision for large sums.
+        // Quotient and remainder are separate to keep sub-unit precision for large sums.
         Some((self.sum / count) as f64 + (self.sum % count) as f64 / self.count as f64)
     }
 
-    /// Population variance: mean squared distance from the mean.
+    /// Returns the population variance: the mean squared distance from the mean.
     pub(crate) fn variance(&self) -> Option<f64> {
         if self.count == 0 {
             return None;

@@ -1,48 +1,48 @@
-//! Precision of a generator, from the gaps between its packets at a constant rate, as somebody else saw them: squared
-//! and absolute errors against the gap asked for, pauses, bunches and a histogram. After Gallenmüller 2021, section
-//! 3.3.
+//! The precision of a generator, from the gaps between its packets at a constant rate, as an independent observer saw
+//! them. It consists of squared and absolute errors against the requested gap, pauses, bunches and a histogram. After
+//! Gallenmüller 2021, section 3.3.
 
 use serde::{Deserialize, Serialize};
 
-/// A gap this much longer than asked is a pause: the sender was away.
+/// Excess over the requested gap from which on a gap counts as a pause of the sender, ns.
 pub const PAUSE_NS: f64 = 100_000.0;
 
-/// Bins of a histogram per asked gap, and how many of these it covers; longer gaps are in a last bin.
+/// Histogram bins per requested gap, and the number of requested gaps that they cover; longer gaps are in a last bin.
 pub const BINS_PER_GAP: usize = 50;
 const COVERED_GAPS: usize = 3;
 
-/// The share of gaps, those with the greatest errors, that the trimmed mean squared error leaves out.
+/// Fraction of gaps, those with the greatest errors, that the trimmed mean squared error excludes.
 pub const TRIMMED_SHARE: f64 = 0.001;
 
-/// Precision of some gaps.
+/// The precision of a series of gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Precision {
     /// Number of gaps.
     pub count: u64,
-    /// The gap asked for, ns.
+    /// Requested gap, ns.
     pub asked_ns: f64,
     /// Mean gap, ns.
     pub mean_ns: f64,
-    /// Mean squared error against the asked gap, ns².
+    /// Mean squared error against the requested gap, ns².
     pub mean_squared_error_ns2: f64,
     /// Mean squared error without the thousandth of the gaps with the greatest errors, ns².
     pub trimmed_squared_error_ns2: f64,
-    /// Half the gaps are at most this far from the asked one, ns.
+    /// Median absolute error against the requested gap, ns.
     pub median_absolute_error_ns: f64,
-    /// 99 % of the gaps are.
+    /// 99th percentile of the absolute error, ns.
     pub p99_absolute_error_ns: f64,
-    /// The greatest error, ns.
+    /// Greatest absolute error, ns.
     pub max_absolute_error_ns: f64,
-    /// Gaps more than [`PAUSE_NS`] longer than asked.
+    /// Number of gaps more than [`PAUSE_NS`] longer than requested.
     pub pauses: u64,
-    /// Share of the gaps that are shorter than half the asked one: packets in bunches.
+    /// Fraction of the gaps that are shorter than half the requested one: packets in bunches.
     pub bunched_share: f64,
-    /// Gaps in bins of a fiftieth of the asked gap; the last one holds all from three asked gaps on.
+    /// Gaps in bins of a fiftieth of the requested gap; the last bin counts all from three requested gaps on.
     pub bins: Vec<u64>,
 }
 
 impl Precision {
-    /// Computes the precision from `gaps_ns`, which it sorts by their error; `None` without any.
+    /// Computes the precision from `gaps_ns`, which it sorts by their error; returns `None` without any.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pause_dominates_the_mean_square_but_not_the_trimmed_one() {
+    fn an_outlier_dominates_the_plain_but_not_the_trimmed_error() {
         let mut gaps = vec![1_010.0; 1_999];
         gaps.push(1_001_000.0);
         let found = Precision::of(&mut gaps, 1_000.0).unwrap();

@@ -1,8 +1,8 @@
-//! Numbers as people read them: times, rates and shares with a unit that fits their size.
+//! Formats numbers for users: times, rates and fractions with a unit that fits their size.
 
 use crate::Summary;
 
-/// What a number on an axis, in a table or in a tooltip stands for.
+/// The meaning of a number on an axis, in a table or in a tooltip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// A duration in nanoseconds.
@@ -11,9 +11,9 @@ pub enum Quantity {
     Seconds,
     /// Packets per second.
     RatePps,
-    /// A share of one, read in percent.
+    /// A fraction of one, shown in percent.
     Share,
-    /// A quantile of one (0.999), read as a percentile (99.9 %).
+    /// A quantile of one (0.999), shown as a percentile (99.9 %).
     Quantile,
     /// Cycles of the time-stamp counter.
     Cycles,
@@ -23,12 +23,12 @@ pub enum Quantity {
     Bytes,
     /// A squared duration in nanoseconds squared.
     SquaredNs,
-    /// Any other number; its unit stands in the title of the axis.
+    /// Any other number; its unit is in the title of the axis.
     Number,
 }
 
 impl Quantity {
-    /// The name by which the report's script knows the quantity.
+    /// Returns the name by which the report's script knows the quantity.
     pub fn name(self) -> &'static str {
         match self {
             Quantity::TimeNs => "time",
@@ -44,7 +44,7 @@ impl Quantity {
         }
     }
 
-    /// A short label for an axis tick: no more digits than the value has.
+    /// Returns a short label for an axis tick: no more digits than the value has.
     pub fn tick(self, value: f64) -> String {
         match self {
             Quantity::TimeNs => {
@@ -69,7 +69,7 @@ impl Quantity {
         }
     }
 
-    /// The value in words, with its unit and three significant digits.
+    /// Returns the value with its unit and three significant digits.
     pub fn text(self, value: f64) -> String {
         match self {
             Quantity::TimeNs => time(value),
@@ -86,13 +86,13 @@ impl Quantity {
     }
 }
 
-/// A time in nanoseconds with three significant digits: `812 ns`, `5.70 µs`, `1.23 ms`.
+/// Returns a time in nanoseconds with three significant digits: `812 ns`, `5.70 µs`, `1.23 ms`.
 pub fn time(ns: f64) -> String {
     let (scaled, unit) = time_unit(ns);
     format!("{} {unit}", three_digits(scaled))
 }
 
-/// The usual percentiles of times on one line.
+/// Returns the usual percentiles of times on one line.
 pub fn summary(of: &Summary) -> String {
     let percentile = |ns: Option<u64>| ns.map_or("n/a".to_owned(), |ns| time(ns as f64));
     format!(
@@ -109,13 +109,13 @@ pub fn summary(of: &Summary) -> String {
     )
 }
 
-/// A rate with three significant digits: `100 kpkt/s`, `14.9 Mpkt/s`.
+/// Returns a rate with three significant digits: `100 kpkt/s`, `14.9 Mpkt/s`.
 pub fn rate(pps: f64) -> String {
     let (scaled, unit) = rate_unit(pps);
     format!("{} {unit}pkt/s", three_digits(scaled))
 }
 
-/// A share of one as a percentage; small shares keep two significant digits, zero is `0 %`.
+/// Returns a fraction of one as a percentage; small ones keep two significant digits, zero is `0 %`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -133,7 +133,7 @@ pub fn share(share: f64) -> String {
     }
 }
 
-/// A number over many powers of ten: `250`, `2.9e4`.
+/// Returns a number over many powers of ten: `250`, `2.9e4`.
 pub fn power(value: f64) -> String {
     if value.abs() < 1e4 {
         three_digits(value)
@@ -143,7 +143,7 @@ pub fn power(value: f64) -> String {
     }
 }
 
-/// A size of memory, in powers of 1024 as caches are made: `32 kB`, `1.5 MB`.
+/// Returns a size of memory, in powers of 1024 as usual for caches: `32 kB`, `1.5 MB`.
 pub fn bytes(bytes: f64) -> String {
     let (scaled, unit) = match bytes {
         b if b >= 1_073_741_824.0 => (b / 1_073_741_824.0, "GB"),
@@ -154,8 +154,8 @@ pub fn bytes(bytes: f64) -> String {
     format!("{} {unit}", shortest(scaled))
 }
 
-/// A number without a unit, as a person writes it: three significant digits, no zeros behind them, no exponent unless
-/// there would be more than six zeros: `0.0505`, `2.5`, `12.3k`, `1.2e-8`.
+/// Returns a number without a unit: three significant digits, no trailing zeros, no exponent unless there would be more
+/// than six zeros: `0.0505`, `2.5`, `12.3k`, `1.2e-8`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -169,7 +169,7 @@ pub fn plain(value: f64) -> String {
     if scaled == 0.0 {
         return "0".to_owned();
     }
-    // Rounded first: 9.996 is 10.0, with a digit less behind the point.
+    // Rounding comes first: 9.996 is 10.0, with one digit fewer after the point.
     let rounded: f64 = format!("{scaled:.2e}").parse().unwrap_or(scaled);
     if rounded.abs() < 1e-7 {
         return format!("{rounded:e}");
@@ -183,12 +183,12 @@ pub fn plain(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// A ratio: `9.8x`, `1.02x`.
+/// Returns a ratio: `9.8x`, `1.02x`.
 pub fn ratio(value: f64) -> String {
     format!("{}×", three_digits(value))
 }
 
-/// A whole number with thin spaces between groups of three digits.
+/// Returns an integer with thin spaces between groups of three digits.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
@@ -201,7 +201,7 @@ pub fn count(value: u64) -> String {
     out
 }
 
-/// Three significant digits without an exponent; four or more whole digits are kept.
+/// Returns three significant digits without an exponent; four or more integer digits are kept.
 pub fn three_digits(value: f64) -> String {
     if !value.is_finite() {
         return "n/a".to_owned();
@@ -220,7 +220,7 @@ pub fn three_digits(value: f64) -> String {
     }
 }
 
-/// Writes 0.5 as `50`, 0.99999 as `99.999`, without binary noise.
+/// A formatter that writes 0.5 as `50`, 0.99999 as `99.999`, without binary noise.
 struct Percentile(f64);
 
 impl std::fmt::Display for Percentile {
@@ -241,7 +241,7 @@ impl std::fmt::Display for Percentile {
 }
 
 fn time_unit(ns: f64) -> (f64, &'static str) {
-    // The bounds sit where three digits would round up to the next unit.
+    // The bounds are where three digits would round up to the next unit.
     match ns.abs() {
         size if size >= 999.5e6 => (ns / 1e9, "s"),
         size if size >= 999.5e3 => (ns / 1e6, "ms"),
@@ -259,7 +259,7 @@ fn rate_unit(pps: f64) -> (f64, &'static str) {
     }
 }
 
-/// At most six significant digits, trailing zeros dropped.
+/// Returns at most six significant digits, without trailing zeros.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,8 +1,8 @@
-//! The nearest-rank rule that every quantile in this crate shares, and the median of a few values.
-//! Hyndman and Fan 1996, definition 1: the smallest value with at least a share `q` at or below it.
+//! The nearest-rank rule that every quantile in this crate shares, and the median of a few values. Hyndman and Fan
+//! 1996, definition 1: the smallest value with at least a fraction `q` at or below it.
 
-/// The 0-based position of quantile `q` in `count` sorted values, or `None` without values or
-/// with `q` outside 0..=1.
+/// Returns the 0-based position of quantile `q` in `count` sorted values, or `None` without values or with `q` outside
+/// 0..=1.
 ///
 /// ```
 /// assert_eq!(taut_measure::rank::nearest_rank(100, 0.99), Some(98));
@@ -27,7 +27,7 @@ pub fn nearest_rank(count: u64, q: f64) -> Option<u64> {
     Some(rank.clamp(1, count) - 1)
 }
 
-/// The median of values in any order; between two it is their middle. `None` without values.
+/// Returns the median of values in any order; between two values it is their middle. Returns `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     median_of(&mut values.to_vec())
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_of_a_value_rounds_up_to_the_next_value() {
+    fn a_fractional_rank_rounds_up_to_the_next_value() {
         assert_eq!(nearest_rank(10, 0.91), Some(9));
         assert_eq!(nearest_rank(3, 0.5), Some(1));
     }

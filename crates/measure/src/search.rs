@@ -1,71 +1,70 @@
-//! The search for the highest loss-free rate, which draws the latency-over-rate curve on its way.
+//! The search for the highest loss-free rate, which also produces the latency-over-rate curve.
 //!
-//! RFC 2544 section 26.1 defines the figure. Loss verification after ETSI GS NFV-TST 009 clause
-//! 12.3.3: a trial that fails is repeated, and a rate fails by two trials that say the same, so that one
-//! hiccup of a virtual machine does not halve the result.
+//! RFC 2544 section 26.1 defines the figure. Loss verification follows ETSI GS NFV-TST 009 clause 12.3.3: a trial that
+//! fails is repeated, and a rate fails after two trials with the same verdict. A single hiccup of a virtual machine
+//! thus does not halve the result.
 
 use serde::{Deserialize, Serialize};
 
-/// The smallest step from rung to rung: a finer ladder would take thousands of trials.
+/// Smallest step of the ladder: a finer ladder would take thousands of trials.
 const SMALLEST_FACTOR: f64 = 1.01;
 
 /// Settings of a rate search. Rates are packets per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchSettings {
-    /// The lowest rung of the ladder.
+    /// Lowest rung of the ladder.
     pub start_pps: f64,
-    /// Each rung is this many times the one below; at least 1.01.
+    /// Ratio of each rung to the one below; at least 1.01.
     pub factor: f64,
-    /// The highest rung; never exceeded.
+    /// Highest rung; never exceeded.
     pub max_pps: f64,
-    /// Rungs to climb after the first lossy one, so that the curve shows the overload.
+    /// Number of rungs to climb after the first lossy one, so that the curve shows the overload.
     pub lossy_trials_after_first: u32,
-    /// Halvings (on a logarithmic scale) between the highest loss-free and the lowest failing rate.
+    /// Number of halvings (on a logarithmic scale) between the highest loss-free and the lowest failing rate.
     pub bisections: u32,
 }
 
-/// Fault of [`SearchSettings`].
+/// A fault of [`SearchSettings`].
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum SearchSettingsError {
-    /// The start is not a rate.
+    /// The start is no valid rate.
     #[error("start_pps is {0}: it must be a finite rate above 0")]
     Start(f64),
-    /// The ladder would not climb, or hardly.
+    /// The factor is too small for the ladder to climb.
     #[error("factor is {0}: it must be finite and at least 1.01")]
     Factor(f64),
     /// The ladder has no rung.
     #[error("max_pps is {max_pps}: it must be finite and at least start_pps, {start_pps}")]
     Maximum {
-        /// The highest rate asked for.
+        /// Configured highest rate.
         max_pps: f64,
-        /// The lowest rate asked for.
+        /// Configured lowest rate.
         start_pps: f64,
     },
 }
 
-/// Result of one trial at one rate. Counts are packets.
+/// The result of one trial at one rate. Counts are packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialOutcome {
-    /// The rate at which packets were offered, packets per second: the rate of the trial, or less where the generator
-    /// came to its last packets late.
+    /// Offered rate, packets per second: the rate of the trial, or less if the generator sent its last packets late.
     pub offered_pps: f64,
-    /// Packets the generator handed over.
+    /// Packets that the generator sent.
     pub sent: u64,
-    /// Different packets that came back.
+    /// Different packets that were received back.
     pub received: u64,
-    /// Packets the device's port did not take from the generator: lost before they were sent.
+    /// Packets that the device's port did not accept from the generator: lost before they were sent.
     pub refused: u64,
-    /// The generator itself missed its schedule.
+    /// Whether the generator itself missed its schedule.
     pub generator_behind: bool,
 }
 
-/// What a trial says about its rate.
+/// The verdict of a trial on its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All packets sent came back, on schedule.
+    /// All sent packets were received, on schedule.
     LossFree,
     /// The device lost or refused packets.
     Lossy,
@@ -74,8 +73,8 @@ pub enum Verdict {
 }
 
 impl TrialOutcome {
-    /// Loss weighs more than a late generator: the device failed at even less than the rate. A trial
-    /// that sent nothing says only that the generator failed.
+    /// Returns the verdict. Loss has precedence over a late generator: the device failed at even less than the rate. A
+    /// trial that sent nothing shows only that the generator failed.
     pub fn verdict(&self) -> Verdict {
         if self.refused > 0 || self.received < self.sent {
             Verdict::Lossy
@@ -86,7 +85,7 @@ impl TrialOutcome {
         }
     }
 
-    /// Share of the packets offered that did not come back, 0..=1.
+    /// Returns the fraction of the offered packets that were not received, 0..=1.
     pub fn loss_ratio(&self) -> f64 {
         let offered = self.sent as f64 + self.refused as f64;
         let missing = self.sent.saturating_sub(self.received) as f64 + self.refused as f64;
@@ -98,22 +97,22 @@ impl TrialOutcome {
     }
 }
 
-/// A trial as the search saw it.
+/// A trial of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {
     /// Result of the trial.
     pub outcome: TrialOutcome,
-    /// What the result says about the rate.
+    /// Verdict on the rate.
     pub verdict: Verdict,
     /// Whether the trial repeats the failed one before it.
     pub repeat: bool,
-    /// The rate of the trial, packets per second; none in results that do not tell it from the rate offered.
+    /// Rate of the trial, packets per second; none in results that contain only the offered rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_pps: Option<f64>,
 }
 
-/// Reason why the search found no higher loss-free rate.
+/// The reason why the search found no higher loss-free rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -125,11 +124,11 @@ pub enum Limit {
     Range,
 }
 
-/// Result of the search, complete or so far.
+/// The result of the search, complete or so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchResult {
-    /// The highest rate without loss, as it was offered, packets per second; `None` when every rate failed.
+    /// Highest offered rate without loss, packets per second; `None` if every rate failed.
     pub loss_free_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
@@ -138,9 +137,9 @@ pub struct SearchResult {
     /// Whether no rate below the highest loss-free one lost packets twice. If false, the device
     /// fails in the middle of its range and a single figure does not describe it.
     pub monotonic: bool,
-    /// Whether the search went to its end.
+    /// Whether the search is complete.
     pub complete: bool,
-    /// All trials in the order they ran: the points of the curve.
+    /// All trials in the order in which they ran: the points of the curve.
     pub trials: Vec<Trial>,
 }
 
@@ -151,12 +150,12 @@ enum SearchStep {
     Done,
 }
 
-/// A ladder of trials: up in geometric steps until the device or the generator fails, then closer
-/// and closer to the highest loss-free rate.
+/// A ladder of trials: up in geometric steps until the device or the generator fails, then closer and closer to the
+/// highest loss-free rate.
 ///
-/// It does no trials itself: ask [`LadderSearch::next_rate_pps`], run a trial at that rate,
-/// [`LadderSearch::report`] it, until no rate is left. When even the lowest rung fails, the
-/// bisections first go down from it by `factor`.
+/// It runs no trials itself. The caller gets a rate from [`LadderSearch::next_rate_pps`], runs a trial at it, and
+/// passes the outcome to [`LadderSearch::report`], until no rate is left. If even the lowest rung fails, the bisections
+/// first go down from it by `factor`.
 ///
 /// ```
 /// use taut_measure::{LadderSearch, SearchSettings, TrialOutcome};
@@ -176,15 +175,15 @@ enum SearchStep {
 pub struct LadderSearch {
     settings: SearchSettings,
     stage: SearchStep,
-    /// What the trials at this rate said so far that failed.
+    /// Verdicts of the failed trials at this rate so far.
     failures: Vec<Verdict>,
-    /// Rates on which a decision fell.
+    /// Rates with a decision.
     decided: Vec<(f64, Verdict)>,
     trials: Vec<Trial>,
 }
 
 impl LadderSearch {
-    /// A search ready for its first trial.
+    /// Creates a search before its first trial.
     pub fn new(settings: SearchSettings) -> Result<Self, SearchSettingsError> {
         let SearchSettings {
             start_pps,
@@ -213,7 +212,7 @@ impl LadderSearch {
         })
     }
 
-    /// The rate of the next trial, packets per second; `None` when the search is complete.
+    /// Returns the rate of the next trial, packets per second; `None` if the search is complete.
     pub fn next_rate_pps(&self) -> Option<f64> {
         match self.stage {
             SearchStep::Climbing { rung_pps, .. } => Some(rung_pps),
@@ -222,7 +221,7 @@ impl LadderSearch {
         }
     }
 
-    /// Upper bound of the trials that a search takes: every rung and bisection, each repeated twice.
+    /// Returns an upper bound of the number of trials: every rung and bisection, each repeated twice.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -236,12 +235,12 @@ impl LadderSearch {
             bisections,
             ..
         } = self.settings;
-        // One rung more than the logarithm says, should it round down.
+        // One rung more than the logarithm gives, in case it rounds down.
         let steps = ((max_pps.ln() - start_pps.ln()) / factor.ln()).ceil() as u64 + 1;
         3 * (steps + 1 + u64::from(bisections))
     }
 
-    /// Takes the outcome of the trial at [`Self::next_rate_pps`]. After the end it is ignored.
+    /// Reports the outcome of the trial at [`Self::next_rate_pps`]. After the end it is ignored.
     pub fn report(&mut self, outcome: TrialOutcome) {
         let Some(rate_pps) = self.next_rate_pps() else {
             return;
@@ -253,7 +252,7 @@ impl LadderSearch {
             repeat: !self.failures.is_empty(),
             asked_pps: Some(rate_pps),
         });
-        // A rate fails by two trials that say the same: a late generator is no witness of a loss.
+        // A rate fails after two trials with the same verdict: a late generator does not confirm a loss.
         if verdict != Verdict::LossFree {
             let said_before = self.failures.contains(&verdict);
             self.failures.push(verdict);
@@ -294,7 +293,7 @@ impl LadderSearch {
             return SearchStep::Done;
         };
         let rate_pps = match self.loss_free_pps() {
-            // Roots apart: the product of two large rates may overflow.
+            // The roots are separate, as the product of two large rates may overflow.
             Some(loss_free_pps) => loss_free_pps.sqrt() * failing_pps.sqrt(),
             None => failing_pps / self.settings.factor,
         };
@@ -322,7 +321,7 @@ impl LadderSearch {
         above.copied().min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// Returns what was found, at any time: a search cut short gives what it has.
+    /// Returns the result at any time: a stopped search gives the result so far.
     pub fn result(&self) -> SearchResult {
         let loss_free_pps = self.loss_free_pps();
         let floor_pps = loss_free_pps.unwrap_or(0.0);
@@ -385,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Runs a search against a device that answers each rate with a verdict.
+    /// Runs a search against a device that responds to each rate with a verdict.
     fn search(settings: SearchSettings, mut device: impl FnMut(f64) -> Verdict) -> SearchResult {
         let mut search = LadderSearch::new(settings).unwrap();
         while let Some(rate_pps) = search.next_rate_pps() {
@@ -455,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_generator_is_named_as_the_limit_and_its_own_limit_found() {
+    fn a_slow_generator_is_reported_with_the_rate_it_reaches() {
         let result = search(settings(), |rate_pps| match rate_pps <= 3e6 {
             true => Verdict::LossFree,
             false => Verdict::GeneratorBehind,
@@ -548,7 +547,7 @@ mod tests {
     fn the_rate_found_is_the_one_offered() {
         let mut search = LadderSearch::new(settings()).unwrap();
         while let Some(asked_pps) = search.next_rate_pps() {
-            // A generator that comes to 1 Mpkt/s, and sends its last packets within the grace.
+            // A generator that reaches 1 Mpkt/s, and sends its last packets within the grace time.
             let behind = asked_pps > 1.01e6;
             let offered_pps = asked_pps.min(1e6);
             let verdict = match behind {

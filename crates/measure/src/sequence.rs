@@ -1,22 +1,22 @@
-//! Account of numbered packets: lost, duplicated, reordered, or too late to tell. RFC 4737 section 3.3
+//! Counts of numbered packets: lost, duplicated, reordered, or too late to tell. RFC 4737 section 3.3
 //! (type-P-reordered: a number below the next expected one).
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of one received sequence number.
+/// The kind of a received sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// The next expected number or a higher one.
     InOrder,
-    /// A number not seen before that a higher one has overtaken.
+    /// A new number below one that was received before.
     Reordered,
-    /// A number seen before.
+    /// A number that was received before.
     Duplicate,
-    /// The number is so far below the highest one that the window has forgotten whether it was seen.
+    /// A number so far below the highest one that the window does not show whether it was received.
     Late,
 }
 
-/// Follows the sequence numbers of one flow in a fixed bitmap of the most recent ones.
+/// A tracker of the sequence numbers of one flow, in a fixed bitmap of the most recent ones.
 ///
 /// The flow counts up from 0. Memory is one bit per number of the window, allocated once.
 ///
@@ -31,9 +31,9 @@ pub enum Arrival {
 /// ```
 #[derive(Debug, Clone)]
 pub struct SequenceTracker {
-    /// One bit per number in `next_expected - window..next_expected`, at number modulo window.
+    /// Bit for each number in `next_expected - window..next_expected`, at number modulo window.
     seen: Box<[u64]>,
-    /// Highest number seen plus one.
+    /// Highest received number plus one.
     next_expected: u64,
     received_unique: u64,
     duplicate: u64,
@@ -42,28 +42,27 @@ pub struct SequenceTracker {
     outside_window: u64,
 }
 
-/// The account of one flow after its end. Packets in all fields but `max_reorder_extent`.
+/// The counts of one flow after its end. All fields but `max_reorder_extent` are packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceReport {
-    /// Packets sent, as the sender says.
+    /// Packets sent, as reported by the sender.
     pub sent: u64,
     /// Different numbers received, without those outside the window.
     pub received_unique: u64,
-    /// `sent - received_unique`. When not `exact`, an upper bound: up to `outside_window` of these
-    /// did arrive.
+    /// `sent - received_unique`. If not `exact`, an upper bound: up to `outside_window` of these did arrive.
     pub lost: u64,
     /// Copies of numbers received before.
     pub duplicate: u64,
-    /// Packets overtaken by a higher number (RFC 4737), not counting copies.
+    /// Packets received after a higher number (RFC 4737), without copies.
     pub reordered: u64,
-    /// Largest distance, in sequence numbers, from a reordered packet to the highest number
-    /// received before it. RFC 4737 section 4.2 counts it in arrivals, which needs the history of
-    /// all arrivals; without loss both agree for a single displaced packet.
+    /// Largest distance, in sequence numbers, from a reordered packet to the highest number received before it. RFC
+    /// 4737 section 4.2 counts it in arrivals, which needs the history of all arrivals; without loss both agree for a
+    /// single displaced packet.
     pub max_reorder_extent: u64,
-    /// Packets too late for the window to tell whether they are copies.
+    /// Packets that are too late for the window to tell whether they are copies.
     pub outside_window: u64,
-    /// True when no packet fell outside the window and none has a number that was never sent.
+    /// Whether no packet was outside the window, and none has a number that was never sent.
     pub exact: bool,
 }
 
@@ -74,17 +73,17 @@ impl Default for SequenceTracker {
 }
 
 impl SequenceTracker {
-    /// Numbers in the default window: 2^20 (128 KiB), 50 ms at 20 million packets per second.
+    /// Default window in sequence numbers: 2^20 (128 KiB), 50 ms at 20 million packets per second.
     pub const DEFAULT_WINDOW: usize = 1 << 20;
 
-    /// A tracker with the default window.
+    /// Creates a tracker with the default window.
     pub fn new() -> Self {
         Self::with_window(Self::DEFAULT_WINDOW)
     }
 
-    /// A tracker that remembers `window` numbers, rounded up to a power of two of 64 to 2^30.
+    /// Creates a tracker that remembers `window` numbers, rounded up to a power of two from 64 to 2^30.
     pub fn with_window(window: usize) -> Self {
-        // Capped at 128 MiB: a senseless number must not ask for all memory.
+        // Capped at 128 MiB: an absurd number must not allocate all memory.
         let bits = window.clamp(64, 1 << 30).next_power_of_two();
         SequenceTracker {
             seen: vec![0; bits / 64].into_boxed_slice(),
@@ -97,7 +96,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Takes the next received number. Never allocates, never fails.
+    /// Records the next received number. Never allocates, never fails.
     #[inline]
     pub fn record(&mut self, sequence: u64) -> Arrival {
         if sequence != self.next_expected {
@@ -109,7 +108,7 @@ impl SequenceTracker {
     #[inline]
     fn accept_highest(&mut self, sequence: u64) -> Arrival {
         let (word, bit) = self.position(sequence);
-        // A bit left over from one window ago may be set here: setting it again is all it takes.
+        // A bit left over from one window ago may be set here: setting it again is enough.
         self.seen[word] |= bit;
         self.next_expected = sequence.saturating_add(1);
         self.received_unique += 1;
@@ -168,17 +167,17 @@ impl SequenceTracker {
         self.seen.len() as u64 * 64
     }
 
-    /// Different packets seen so far.
+    /// Returns the number of different packets received so far.
     pub fn received_unique(&self) -> u64 {
         self.received_unique
     }
 
-    /// Numbers below the highest received that have not been received (so far).
+    /// Returns the number of numbers below the highest received one that have not been received so far.
     pub fn missing_below_highest(&self) -> u64 {
         self.next_expected.saturating_sub(self.received_unique)
     }
 
-    /// The account of a flow of which numbers `0..sent` were sent. The tracker may go on after it.
+    /// Returns the counts of a flow of which numbers `0..sent` were sent. The tracker can continue after it.
     pub fn finish(&self, sent: u64) -> SequenceReport {
         SequenceReport {
             sent,
@@ -207,7 +206,7 @@ mod tests {
         tracker
     }
 
-    /// Keeps the same account with unbounded memory.
+    /// Computes the same counts with unbounded memory.
     fn naive(arrivals: &[u64], sent: u64) -> SequenceReport {
         let mut seen = HashSet::new();
         let mut report = SequenceReport {
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_on_the_window_edge_is_told_and_one_below_is_not() {
+    fn packets_below_the_window_edge_are_late_not_reordered() {
         let mut tracker = SequenceTracker::with_window(64);
         tracker.record(64);
         assert_eq!(tracker.record(1), Arrival::Reordered);
@@ -307,7 +306,7 @@ mod tests {
         assert!(!tracker.finish(5).exact);
     }
 
-    /// Arrivals of a flow with random loss, duplication and displacement up to `reach` places.
+    /// Returns the arrivals of a flow with random loss, duplication and displacement up to `reach` positions.
     fn disturbed(seed: u64, sent: u64, loss: f64, copies: f64, reach: f64) -> Vec<u64> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut placed = Vec::new();

@@ -1,39 +1,39 @@
-//! Rule of when to stop repeating: once the median over the runs is known closely enough.
+//! The rule of when to stop repeating: once the median over the runs is known precisely enough.
 
 use crate::interval::{Interval, median_interval};
 use serde::{Deserialize, Serialize};
 
-/// Stop when both ends of the interval of the median lie within a share of it.
+/// A rule to stop when both ends of the interval of the median are within a fraction of it.
 ///
-/// Asking after every run stops a little early at times, as luck is asked often: at 95 % the last interval
-/// covers the truth in about nine of ten experiments. More `min_runs` bring it closer.
+/// A check after every run sometimes stops a little early, as there are many chances. At 95 % the last interval covers
+/// the true value in about nine of ten experiments. A higher `min_runs` brings it closer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopRule {
-    /// How far the ends may lie from the median, as a share of it: 0.05 for 5 %.
+    /// Maximum distance of the ends from the median, as a fraction of it: 0.05 for 5 %.
     pub within: f64,
-    /// How often such an interval covers the truth, for example 0.95.
+    /// Confidence of the interval, for example 0.95.
     pub confidence: f64,
-    /// Runs at least. At 95 % there is no interval with fewer than six in any case.
+    /// Minimum number of runs. At 95 % there is no interval with fewer than six in any case.
     pub min_runs: u64,
-    /// Runs at most.
+    /// Maximum number of runs.
     pub max_runs: u64,
 }
 
-/// Whether another run is needed.
+/// The progress towards the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// Known closely enough.
+    /// The median is known precisely enough.
     Reached(Interval),
     /// Another run is needed; the interval so far, once there is one.
     GoOn(Option<Interval>),
-    /// As many runs as allowed have been made, and the median is not known closely enough.
+    /// The maximum number of runs is reached, and the median is not known precisely enough.
     GivenUp(Option<Interval>),
 }
 
 impl StopRule {
-    /// Judges the values so far, one per run in any order. Values that are no numbers never let it stop before
+    /// Checks the values so far, one per run in any order. With NaN or infinite values it never stops before
     /// `max_runs`.
     ///
     /// ```
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_values_go_on_and_are_given_up_in_the_end() {
+    fn scattered_values_request_more_runs_until_the_rule_gives_up() {
         let values: Vec<f64> = (0..30).map(|i| f64::from(i * 7 % 30 + 10)).collect();
         for runs in 0..30 {
             assert!(matches!(RULE.judge(&values[..runs]), Progress::GoOn(_)));

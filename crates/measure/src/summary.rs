@@ -1,4 +1,4 @@
-//! The one line that sums up a set of latencies: count, extremes, mean, deviation, percentiles.
+//! The summary of a set of latencies: count, extremes, mean, deviation, percentiles.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,14 @@ use crate::latency::LatencyHistogram;
 use crate::moments::Moments;
 use crate::rank::nearest_rank;
 
-/// Samples that must lie beyond a percentile before it is reported.
+/// Number of samples that must be beyond a percentile before it is reported.
 const SAMPLES_BEYOND: f64 = 10.0;
 
-/// Latencies summed up, in ns. A percentile that the samples cannot carry is `None`.
+/// The summary of latencies, in ns. A percentile for which there are too few samples is `None`.
 ///
-/// The rule: a percentile `p` needs at least 10 / (1 - p) samples (p50 20, p99 1,000, p99.999
-/// 1,000,000), so that about 10 samples lie beyond it. With fewer, a single outlier decides the
-/// figure; with 10 the share beyond is known to about a third (1/sqrt(10), Poisson). The maximum
-/// is always given: it is what happened, and claims nothing about what would happen again.
+/// The rule: a percentile `p` needs at least 10 / (1 - p) samples (p50 20, p99 1,000, p99.999 1,000,000), so that about
+/// 10 samples are beyond it. With fewer, a single outlier decides the figure; with 10 the fraction beyond is known to
+/// about a third (1/sqrt(10), Poisson). The maximum is always given: it has occurred, and predicts nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
@@ -41,7 +40,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up samples exactly; `None` without samples. Works on a copy, in O(n).
+    /// Computes the exact summary of samples; `None` without samples. Works on a copy, in O(n).
     ///
     /// ```
     /// let latencies_ns: Vec<u32> = (1..=1000).collect();
@@ -55,7 +54,7 @@ impl Summary {
             .iter()
             .for_each(|&value| moments.record(value.into()));
         let mut scratch = samples_ns.to_vec();
-        // Percentiles are asked for in rising order, so all below the last one is already in place.
+        // Percentiles are computed in rising order, so all values below the last one are already in position.
         let mut settled = 0;
         Summary::build(&moments, |rank| {
             let rank = usize::try_from(rank).ok()?;
@@ -67,7 +66,7 @@ impl Summary {
         })
     }
 
-    /// Sums up a histogram; `None` when it is empty. Percentiles are as precise as its buckets.
+    /// Returns the summary of a histogram; `None` if it is empty. Percentiles are as precise as its buckets.
     pub fn from_histogram(latency: &LatencyHistogram) -> Option<Summary> {
         Summary::build(latency.moments(), |rank| latency.value_at_rank(rank))
     }
@@ -94,9 +93,9 @@ impl Summary {
     }
 }
 
-/// Whether `count` samples carry percentile `p` by the rule at [`Summary`].
+/// Returns true if `count` samples are enough for percentile `p` by the rule at [`Summary`].
 fn carries(count: u64, p: f64) -> bool {
-    // Rounding undoes 10 / (1 - 0.999) = 10000.000000000009.
+    // Rounding corrects 10 / (1 - 0.999) = 10000.000000000009.
     count as f64 >= (SAMPLES_BEYOND / (1.0 - p)).round()
 }
 

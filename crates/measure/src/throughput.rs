@@ -1,5 +1,5 @@
-//! The search for the throughput of a device, by three methods: plain bisection, bisection with loss
-//! verification, and repeated trials that vote.
+//! The search for the throughput of a device, by three methods: plain bisection, bisection with loss verification, and
+//! repeated trials that vote.
 //!
 //! RFC 2544 section 26.1; ETSI GS NFV-TST 009 clause 12.3.3; draft-ietf-bmwg-mlrsearch-15, whose
 //! classification of loads (appendix A) and Conditional Throughput (appendix B) [`Method::Mlr`] follows.
@@ -7,7 +7,7 @@
 use crate::search::{Limit, TrialOutcome, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// Method of the search.
+/// The method of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
@@ -15,7 +15,7 @@ pub enum Method {
     Binary,
     /// Bisection; a trial that fails is verified by one more, which decides (TST 009 clause 12.3.3).
     Tst009,
-    /// Short trials find where to look, then full ones vote at each rate (MLRsearch).
+    /// Short trials find the range, then full ones vote at each rate (MLRsearch).
     #[default]
     Mlr,
 }
@@ -30,7 +30,7 @@ pub const METHODS: [(&str, Method); 3] = [
 ];
 
 impl Method {
-    /// Name of the method.
+    /// Returns the name of the method.
     pub fn name(self) -> &'static str {
         METHODS
             .iter()
@@ -50,7 +50,7 @@ impl std::str::FromStr for Method {
     }
 }
 
-/// Settings of a throughput search.
+/// The settings of a throughput search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputSettings {
@@ -60,30 +60,30 @@ pub struct ThroughputSettings {
     pub min_pps: f64,
     /// Highest rate that is tried, packets per second.
     pub max_pps: f64,
-    /// The search ends when the rate that holds and the rate that fails are this close, as a share of the
-    /// latter (the Goal Width of MLRsearch).
+    /// Relative distance of the passing and the failing rate at which the search ends, as a fraction of the latter (the
+    /// Goal Width of MLRsearch).
     pub precision: f64,
-    /// Share of packets that may be lost at a rate that holds; 0 is RFC 2544's throughput.
+    /// Fraction of packets that may be lost at a passing rate; 0 is RFC 2544's throughput.
     pub loss_tolerance: f64,
     /// Length of a full trial, s.
     pub trial_seconds: f64,
-    /// MLRsearch only: full trials at a rate until its vote is complete (Goal Duration Sum, in trials).
+    /// Number of full trials of a complete vote, MLRsearch only (Goal Duration Sum, in trials).
     pub votes: u32,
 }
 
-/// Fault of [`ThroughputSettings`].
+/// A fault of [`ThroughputSettings`].
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum ThroughputSettingsError {
-    /// There is no range to search.
+    /// The range of rates is empty or invalid.
     #[error("rates from {0} to {1} packets per second: want a range above 0")]
     Range(f64, f64),
-    /// A share that is none.
+    /// A fraction is invalid.
     #[error("{0} is {1}: want a share from {2} up to, and without, 1")]
     Share(&'static str, f64, f64),
-    /// There is no time to measure.
+    /// The length of a trial is invalid.
     #[error("trials of {0} s: want a time above 0")]
     Trial(f64),
-    /// There are no votes.
+    /// The number of votes is 0.
     #[error("no votes: want 1 or more")]
     Votes,
 }
@@ -97,65 +97,66 @@ pub struct Wanted {
     pub seconds: f64,
 }
 
-/// A trial as the search saw it.
+/// A trial of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimedTrial {
-    /// Length asked for, s.
+    /// Requested length, s.
     pub seconds: f64,
     /// Result of the trial.
     pub outcome: TrialOutcome,
-    /// Whether the rate held in the trial.
+    /// Verdict on the rate.
     pub verdict: Verdict,
-    /// The rate of the trial, packets per second; none in results that do not tell it from the rate offered.
+    /// Rate of the trial, packets per second; none in results that contain only the offered rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_pps: Option<f64>,
 }
 
 impl TimedTrial {
-    /// The rate of the trial, packets per second.
+    /// Returns the rate of the trial, packets per second.
     fn asked_pps(&self) -> f64 {
         self.asked_pps.unwrap_or(self.outcome.offered_pps)
     }
 }
 
-/// Result of the search, complete or so far.
+/// The result of the search, complete or so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputResult {
-    /// The highest rate that held, as it was offered, packets per second; None if none did.
+    /// Highest offered rate that passed, packets per second; `None` if none did.
     pub rate_pps: Option<f64>,
-    /// `rate_pps` less the loss that was tolerated: Conditional Throughput (MLRsearch appendix B).
+    /// `rate_pps` minus the tolerated loss: Conditional Throughput (MLRsearch appendix B).
     pub conditional_pps: Option<f64>,
-    /// The lowest rate above it that failed, packets per second.
+    /// Lowest failing rate above it, packets per second.
     pub failing_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
-    /// False if a rate below one that held failed: a single figure then does not describe the device.
+    /// False if a rate below a passing one failed: a single figure then does not describe the device.
     pub monotonic: bool,
-    /// Whether the search went to its end.
+    /// Whether the search is complete.
     pub complete: bool,
-    /// All trials in the order they ran.
+    /// All trials in the order in which they ran.
     pub trials: Vec<TimedTrial>,
 }
 
-/// Share of a vote's trials that may fail (Goal Exceed Ratio).
+/// Fraction of a vote's trials that may fail (Goal Exceed Ratio).
 const EXCEED_RATIO: f64 = 0.5;
 
-/// Trials in which the generator fell behind say nothing about the device; so many more are given to a
-/// rate before the generator counts as its limit.
+/// Number of additional trials at a rate for those in which the generator fell behind, which show nothing about the
+/// device. After these the generator counts as its limit.
 const SECOND_CHANCES: usize = 2;
 
-/// Trials that look where to look are this share of a full one.
+/// Length of a short trial as a fraction of a full one.
 const SHORT: f64 = 0.25;
 
-/// Short trials stop when they are this much coarser than the precision.
+/// Precision at which short trials stop, as a multiple of the final one.
 const COARSER: f64 = 8.0;
 
-/// Trials of a search at most: it ends incomplete instead of going on for ever on a device that answers at random.
+/// Maximum number of trials of a search: it ends incomplete instead of running for ever on a device with random
+/// results.
 const MOST_TRIALS: usize = 400;
 
-/// Result of all trials at a rate together.
+/// The combined result of all trials at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Holds,
@@ -164,8 +165,8 @@ enum Class {
     Undecided,
 }
 
-/// A search that does no trials itself: ask [`ThroughputSearch::next`] for one, run it, report it, until
-/// none is left.
+/// A search that runs no trials itself. The caller gets one from [`ThroughputSearch::next`], runs it, and reports it,
+/// until none is left.
 ///
 /// ```
 /// use taut_measure::{Method, ThroughputSearch, ThroughputSettings, TrialOutcome};
@@ -191,10 +192,10 @@ pub struct ThroughputSearch {
 }
 
 impl ThroughputSearch {
-    /// A search ready for its first trial.
+    /// Creates a search before its first trial.
     ///
     /// # Errors
-    /// Settings that cannot be.
+    /// Returns an error for invalid settings.
     pub fn new(settings: ThroughputSettings) -> Result<Self, ThroughputSettingsError> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -226,7 +227,7 @@ impl ThroughputSearch {
         })
     }
 
-    /// The next trial; None when the search is complete.
+    /// Returns the next trial; `None` if the search is complete.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&self) -> Option<Wanted> {
         if self.trials.len() >= MOST_TRIALS {
@@ -238,7 +239,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Takes the outcome of the trial `wanted`.
+    /// Reports the outcome of the trial `wanted`.
     pub fn report(&mut self, wanted: Wanted, outcome: TrialOutcome) {
         self.trials.push(TimedTrial {
             seconds: wanted.seconds,
@@ -248,7 +249,7 @@ impl ThroughputSearch {
         });
     }
 
-    /// About how many seconds of trials it takes, for a progress bar.
+    /// Returns the estimated seconds of trials, for a progress bar.
     pub fn estimate_seconds(&self) -> f64 {
         let ThroughputSettings {
             precision,
@@ -268,7 +269,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns what was found, at any time: a search cut short gives what it has.
+    /// Returns the result at any time: a stopped search gives the result so far.
     pub fn result(&self) -> ThroughputResult {
         let full = self.settings.trial_seconds;
         let classes = self.classes(full);
@@ -299,8 +300,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// The highest rate that holds and the lowest that fails as far as is known, packets per second: by full
-    /// trials, and where there are none by short ones.
+    /// Returns the highest passing rate and the lowest failing one so far, packets per second: from full trials, or
+    /// from short ones if there are none.
     pub fn bounds_so_far(&self) -> (Option<f64>, Option<f64>) {
         let full = self.settings.trial_seconds;
         let (low, high) = bounds(&self.classes(full));
@@ -311,7 +312,7 @@ impl ThroughputSearch {
         )
     }
 
-    /// Bisection between the highest rate that held and the lowest that failed, from the top.
+    /// Returns the next trial of a bisection between the highest passing rate and the lowest failing one, from the top.
     fn next_bisection(&self) -> Option<Wanted> {
         let seconds = self.settings.trial_seconds;
         let classes = self.classes(seconds);
@@ -322,13 +323,13 @@ impl ThroughputSearch {
         Some(Wanted { rate_pps, seconds })
     }
 
-    /// A rate whose trials do not decide yet.
+    /// Returns a rate whose trials do not decide yet.
     fn pending(&self, classes: &[(f64, Class)]) -> Option<f64> {
         let undecided = classes.iter().find(|(_, c)| *c == Class::Undecided);
         undecided.map(|(rate, _)| *rate)
     }
 
-    /// The middle of the bounds, or an end of the range where there is none; None when they are close.
+    /// Returns the middle of the bounds, or an end of the range if a bound is missing; `None` if they are close.
     fn between(&self, bounds: (Option<f64>, Option<(f64, Class)>), precision: f64) -> Option<f64> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -345,14 +346,14 @@ impl ThroughputSearch {
         }
     }
 
-    /// MLRsearch's way in: at the highest rate, at what came through of it, then bisection, one short
+    /// Returns the next short trial of MLRsearch: at the highest rate, at the rate received there, then bisection, one
     /// trial each.
     fn next_short(&self) -> Option<Wanted> {
         let ThroughputSettings {
             min_pps, max_pps, ..
         } = self.settings;
         let seconds = self.settings.trial_seconds * SHORT;
-        // Votes have begun: what short trials said is used, but nothing is added to it.
+        // Votes have begun: the results of short trials are used, but no more are run.
         if self.trials.iter().any(|t| t.seconds > seconds) {
             return None;
         }
@@ -361,7 +362,7 @@ impl ThroughputSearch {
         if let Some(rate) = self.pending(&classes) {
             return wanted(rate);
         }
-        // An overloaded device often carries less than it could: what came through is where to look next.
+        // An overloaded device often forwards less than it could: the received rate is a good next guess.
         if let Some(last) = self.trials.last().filter(|_| self.trials.len() <= 3) {
             let through = last.outcome.offered_pps * (1.0 - last.outcome.loss_ratio());
             let lower = through * (1.0 - self.settings.precision);
@@ -372,7 +373,7 @@ impl ThroughputSearch {
         wanted(self.between(bounds(&classes), self.settings.precision * COARSER)?)
     }
 
-    /// The vote at one rate after the other, from where the short trials ended.
+    /// Returns the next trial of the vote at one rate after the other, beginning where the short trials ended.
     fn next_vote(&self) -> Option<Wanted> {
         let ThroughputSettings {
             min_pps,
@@ -399,7 +400,7 @@ impl ThroughputSearch {
         match bounds(&by_vote) {
             (None, None) => wanted(hint_low.unwrap_or(min_pps)),
             (Some(low), None) => {
-                // Beyond what the short trials said, in steps that double.
+                // Beyond the range of the short trials, in steps that double.
                 let step = self.steps_above(low, &by_vote) * precision;
                 let next = match hint_high {
                     Some((high, _)) if high > low => high,
@@ -418,7 +419,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// 2, 4, 8 ... as more and more rates held without one that failed.
+    /// Returns 2, 4, 8 and so on, as more and more rates passed without one that failed.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -429,7 +430,7 @@ impl ThroughputSearch {
         2_f64.powi(held.min(30) as i32)
     }
 
-    /// Returns the steps downwards likewise, while all fail.
+    /// Returns the downward steps in the same way, while all rates fail.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -439,7 +440,7 @@ impl ThroughputSearch {
         2_f64.powi(by_vote.len().min(30) as i32)
     }
 
-    /// Returns each rate that was tried, by rising rate, and what its trials say if full ones take `full_seconds`.
+    /// Returns each tried rate, in rising order, with the result of its trials if full ones take `full_seconds`.
     fn classes(&self, full_seconds: f64) -> Vec<(f64, Class)> {
         let mut rates: Vec<f64> = self.trials.iter().map(|t| t.asked_pps()).collect();
         rates.sort_by(f64::total_cmp);
@@ -458,11 +459,11 @@ impl ThroughputSearch {
         let behind = at()
             .filter(|t| t.verdict == Verdict::GeneratorBehind)
             .count();
-        // Where the generator mostly fails, an odd trial in which it did not is not the rule.
+        // If the generator mostly fails, a single trial in which it did not is not representative.
         let count = |verdict| at().filter(|t| t.verdict == verdict).count();
         let (good_trials, lossy) = (count(Verdict::LossFree), count(Verdict::Lossy));
         if behind > SECOND_CHANCES && behind > good_trials {
-            // What the device lost in trials that were sent as asked is its own, however often the generator was late.
+            // Loss in trials that were sent as requested is due to the device, however often the generator was late.
             return match lossy > good_trials {
                 true => Class::Fails,
                 false => Class::GeneratorFails,
@@ -511,7 +512,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// The rate that was offered in the trials in which `rate_pps` held: the middle of them.
+    /// Returns the median of the offered rates in the trials in which `rate_pps` passed.
     fn offered(&self, rate_pps: f64) -> f64 {
         let full = self.settings.trial_seconds;
         let held = self.trials.iter().filter(|t| {
@@ -522,8 +523,8 @@ impl ThroughputSearch {
         offered.get(offered.len() / 2).copied().unwrap_or(rate_pps)
     }
 
-    /// The loss ratio that Conditional Throughput takes off a rate: the one that the better half of its
-    /// full trials stays within.
+    /// Returns the loss ratio that Conditional Throughput subtracts from a rate: the better half of its full trials
+    /// stays within it.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -554,8 +555,8 @@ impl ThroughputSearch {
     }
 }
 
-/// Loss weighs more than a late generator, and a trial that sent nothing says only that the generator
-/// failed.
+/// Returns the verdict. Loss has precedence over a late generator, and a trial that sent nothing shows only that the
+/// generator failed.
 fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
     match outcome.verdict() {
         Verdict::Lossy if outcome.loss_ratio() <= tolerance => {
@@ -569,8 +570,8 @@ fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
     }
 }
 
-/// MLRsearch appendix A: seconds of good and bad trials, full ones and short ones. A rate holds when it
-/// would even if all trials still owed failed; it fails when it would even if they all were good.
+/// Classifies a rate by the seconds of good and bad trials, full and short ones (MLRsearch appendix A). A rate passes
+/// if it would even if all remaining trials failed; it fails if it would even if they all were good.
 fn classify(goal: f64, [good, bad]: [f64; 2], [good_short, bad_short]: [f64; 2]) -> Class {
     let balance = good_short * EXCEED_RATIO / (1.0 - EXCEED_RATIO);
     let bad = bad + (bad_short - balance).max(0.0);
@@ -589,8 +590,8 @@ fn class_at(classes: &[(f64, Class)], rate: f64) -> Class {
     found.map_or(Class::Undecided, |(_, class)| *class)
 }
 
-/// The lowest rate that fails and the highest below it that holds: a rate that holds above one that fails
-/// is not relied on.
+/// Returns the lowest failing rate and the highest passing one below it: a passing rate above a failing one is not
+/// relied on.
 fn bounds(classes: &[(f64, Class)]) -> (Option<f64>, Option<(f64, Class)>) {
     let failing = |class| matches!(class, Class::Fails | Class::GeneratorFails);
     let upper = classes.iter().copied().find(|(_, class)| failing(*class));
@@ -646,7 +647,7 @@ mod tests {
         move |w| outcome(w, limit_pps / w.rate_pps)
     }
 
-    /// A trial of which `share` comes through.
+    /// Returns the outcome of a trial of which a fraction `share` is received.
     fn outcome(w: Wanted, share: f64) -> TrialOutcome {
         let sent = (w.rate_pps * w.seconds).ceil().max(1.0) as u64;
         TrialOutcome {
@@ -668,7 +669,7 @@ mod tests {
     const ALL: [Method; 3] = [Method::Binary, Method::Tst009, Method::Mlr];
 
     #[test]
-    fn a_steady_device_is_found_to_the_asked_precision_by_every_method() {
+    fn every_method_finds_a_steady_device_to_the_requested_precision() {
         for method in ALL {
             for limit_pps in [2.5e3, 1.234e5, 1e6, 7.77e6, 1.99e7] {
                 let found = search(settings(method), carrying(limit_pps));
@@ -689,7 +690,7 @@ mod tests {
     #[test]
     fn the_rate_found_is_the_one_offered() {
         for method in ALL {
-            // A generator that comes to 1 Mpkt/s; up to 1 % more it still sends within the grace.
+            // A generator that reaches 1 Mpkt/s; up to 1 % more it still sends within the grace time.
             let found = search(settings(method), |w| TrialOutcome {
                 offered_pps: w.rate_pps.min(1e6),
                 generator_behind: w.rate_pps > 1.01e6,
@@ -702,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_faster_than_the_range_is_limited_by_the_range() {
+    fn a_device_faster_than_the_range_is_limited_by_it() {
         for method in ALL {
             let found = search(settings(method), carrying(1e9));
             assert_eq!(found.rate_pps, Some(2e7), "{method:?}");
@@ -722,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_that_falls_behind_limits_the_search_and_is_named() {
+    fn a_slow_generator_limits_the_search_and_is_reported() {
         for method in ALL {
             let found = search(settings(method), |w| {
                 if w.rate_pps > 3e6 {
@@ -756,12 +757,12 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_spoilt_by_the_generator_is_not_held_against_the_device() {
+    fn trials_with_a_slow_generator_are_not_counted_as_loss() {
         for method in ALL {
             let mut trials = 0;
             let found = search(settings(method), |w| {
                 trials += 1;
-                // Every third trial is spoilt, whatever its rate.
+                // Every third trial fails, whatever its rate.
                 if trials % 3 == 0 {
                     behind(w)
                 } else {
@@ -774,7 +775,7 @@ mod tests {
         }
     }
 
-    /// The median of what many searches find where each trial fails by accident one time in `one_in`.
+    /// Returns the median of the results of many searches in which each trial fails by accident one time in `one_in`.
     fn typical(method: Method, one_in: u32) -> f64 {
         let mut rates: Vec<f64> = (0..101)
             .map(|seed| {
@@ -788,7 +789,7 @@ mod tests {
             })
             .collect();
         rates.sort_by(f64::total_cmp);
-        // One in ten searches does worse than this.
+        // One in ten searches gives a lower result than this.
         rates[10]
     }
 
@@ -803,8 +804,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_below_the_limit_is_not_jumped_over_once_it_was_seen() {
-        // Loses between 4 and 5 Mpkt/s, holds again up to 8, the way shallow queues alias with bursts.
+    fn the_rate_stays_below_the_lowest_lossy_trial() {
+        // The device loses packets between 4 and 5 Mpkt/s and passes again up to 8, as shallow queues alias with
+        // bursts.
         let device = |w: Wanted| {
             let lossy = (4e6..5e6).contains(&w.rate_pps) || w.rate_pps > 8e6;
             outcome(w, if lossy { 0.9 } else { 1.0 })
@@ -821,7 +823,7 @@ mod tests {
                 "{method:?}: {rate} above {lowest}, which failed"
             );
         }
-        // One that met the hole from above says so.
+        // A search that met the lossy range from above reports it.
         let mut search = ThroughputSearch::new(settings(Method::Binary)).unwrap();
         for (rate_pps, share) in [(6e6, 1.0), (4.5e6, 0.9), (2e6, 1.0)] {
             let wanted = Wanted {
@@ -835,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerated_loss_raises_the_rate_and_is_taken_off_the_conditional_throughput() {
+    fn tolerated_loss_raises_the_rate_but_not_the_conditional_throughput() {
         for method in ALL {
             let with = ThroughputSettings {
                 loss_tolerance: 0.1,
@@ -855,7 +857,7 @@ mod tests {
 
     #[test]
     fn loads_are_classified_as_the_draft_says() {
-        // Goal of 5 s, of which half may be bad: three good or three bad seconds settle it.
+        // With a goal of 5 s, half of which may be bad, three good or three bad seconds decide.
         assert_eq!(classify(5.0, [2.0, 2.0], [0.0, 0.0]), Class::Undecided);
         assert_eq!(classify(5.0, [3.0, 2.0], [0.0, 0.0]), Class::Holds);
         assert_eq!(classify(5.0, [2.0, 3.0], [0.0, 0.0]), Class::Fails);
@@ -866,7 +868,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_by_a_full_ring_is_lost() {
+    fn packets_refused_by_a_full_ring_count_as_loss() {
         let mut search = ThroughputSearch::new(settings(Method::Binary)).unwrap();
         let wanted = search.next().unwrap();
         let refused = TrialOutcome {

@@ -1,5 +1,5 @@
-//! Simulations that check whether every interval covers the truth as often as it claims: for distributions that are
-//! kind and for those that are not, at the numbers of repetitions that are in use.
+//! Simulations that check whether every interval covers the true value as often as it claims, for benign and for
+//! difficult distributions, at the numbers of repetitions in use.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use taut_measure::{Interval, compare, mean_beside_median, median_interval, ratio
 const CASES: u32 = 2_000;
 const REPETITIONS: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 10, 20, 30];
 
-/// Distributions that repetitions may have, and their median.
+/// The distributions that repetitions may have, with their median.
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Normal,
@@ -17,7 +17,7 @@ enum Law {
     Lognormal,
     /// Infinite variance on one side.
     Pareto,
-    /// Infinite variance on both.
+    /// Infinite variance on both sides.
     Student2,
     /// One pause of the machine in ten repetitions.
     Pauses,
@@ -68,7 +68,7 @@ impl Law {
     }
 }
 
-/// Simulates and says how often intervals covered the truth, and what they claimed.
+/// Simulates, and returns how often intervals covered the true value, and their claimed confidence.
 fn covered(truth: f64, case: impl FnMut(&mut Rng) -> Interval) -> (f64, f64) {
     covered_of(CASES, truth, case)
 }
@@ -84,8 +84,8 @@ fn covered_of(cases: u32, truth: f64, mut case: impl FnMut(&mut Rng) -> Interval
     (f64::from(covers) / f64::from(cases), claimed)
 }
 
-/// Fails where the coverage lies below the claim by more than chance explains: 3.5 standard errors, about one in
-/// 4,000 of the checks here.
+/// Fails if the coverage is below the claim by more than chance explains: 3.5 standard errors, about one in 4,000 of
+/// the checks here.
 fn holds(what: &str, (covered, claimed): (f64, f64)) {
     let error = (claimed * (1.0 - claimed) / f64::from(CASES)).sqrt();
     assert!(
@@ -102,7 +102,7 @@ fn medians_and_what_stands_beside_means_cover_what_they_claim() {
                 median_interval(&law.values(random, count), 0.95).unwrap()
             });
             holds(&format!("median, {law:?}, n = {count}"), median);
-            // No more than is due either: the claim is what such an interval covers.
+            // The claim is not too low either: it is the coverage of such an interval.
             let error = (median.1 * (1.0 - median.1) / f64::from(CASES)).sqrt();
             assert!(
                 median.0 <= median.1 + 3.5 * error + 1e-9,
@@ -126,8 +126,8 @@ fn ninety_five_percent_are_claimed_from_six_repetitions_on() {
 }
 
 #[test]
-fn losses_that_are_mostly_none_are_covered_at_least_as_often() {
-    // Of 1,000 packets one is lost in 2,000, and now and then many: the median repetition loses none.
+fn loss_intervals_cover_a_median_of_zero_often_enough() {
+    // Most repetitions lose no packet, some lose one, and a few lose many: the median repetition loses none.
     for count in REPETITIONS {
         let found = covered(0.0, |random| {
             let losses: Vec<f64> = (0..count)
@@ -144,9 +144,9 @@ fn losses_that_are_mostly_none_are_covered_at_least_as_often() {
 }
 
 #[test]
-fn ratios_of_pairs_cover_what_they_claim_through_disturbance_that_lasts() {
-    // The machine's mood is an AR(1) process and hits both of a pair; what is left of either is lognormal, and now
-    // and then one of a pair meets a pause.
+fn ratio_intervals_cover_the_true_ratio_under_autocorrelated_load() {
+    // The common disturbance is an AR(1) process that affects both of a pair. The rest of either is lognormal, and
+    // sometimes one of a pair is paused.
     for count in REPETITIONS {
         let found = covered(2.0, |random| {
             let (mut mood, mut a, mut b) = (normal(random), Vec::new(), Vec::new());
@@ -167,8 +167,8 @@ fn ratios_of_pairs_cover_what_they_claim_through_disturbance_that_lasts() {
     }
 }
 
-/// The latency of one repetition: exponential, with a mood of the repetition and one of each of its slices, neighbours
-/// of which are alike.
+/// Returns the latency of one repetition: exponential, with a disturbance of the repetition and one of each of its
+/// slices, which is correlated between neighbours.
 fn tail_of_repetition(law: Law, random: &mut Rng) -> f64 {
     let of_repetition = 0.3 * law.draw(random);
     let mut of_slice = 0.0;
@@ -185,9 +185,9 @@ fn tail_of_repetition(law: Law, random: &mut Rng) -> f64 {
 }
 
 #[test]
-fn tail_percentiles_cover_the_median_repetitions_however_repetitions_and_slices_depend() {
+fn percentile_intervals_cover_the_median_despite_dependent_slices() {
     for law in [Law::Normal, Law::Pareto, Law::Student2] {
-        // The truth by its definition: the median over many repetitions.
+        // The true value is the median over many repetitions, by definition.
         let mut random = Rng::with_seed(7);
         let many: Vec<f64> = (0..20_001)
             .map(|_| tail_of_repetition(law, &mut random))
@@ -205,11 +205,11 @@ fn tail_percentiles_cover_the_median_repetitions_however_repetitions_and_slices_
 }
 
 #[test]
-fn differences_of_groups_cover_what_they_claim_also_where_one_is_scattered_more() {
+fn difference_intervals_cover_the_truth_at_unequal_variances() {
     for law in LAWS {
         for scatter in [0.0, 0.3, 1.0] {
             for (runs_a, runs_b) in [(4, 4), (6, 6), (12, 9), (6, 20)] {
-                // Shapes that differ have no common shift: of those, only what is symmetric has a known truth.
+                // Different shapes have no common shift: among those, only symmetric ones have a known true value.
                 let symmetric = matches!(law, Law::Normal | Law::Student2);
                 if !symmetric && scatter != 0.0 && scatter != 1.0 {
                     continue;
@@ -248,8 +248,8 @@ fn ratios_of_groups_cover_what_they_claim() {
     }
 }
 
-/// What is not covered: intervals take repetitions as independent. Where neighbours are alike, those of one device
-/// alone claim too much, by as much as docs/explanation/what-a-difference-is.md says.
+/// A limit of the intervals: they assume independent repetitions. If neighbours are correlated, the intervals of one
+/// device alone claim too much, as docs/explanation/what-a-difference-is.md states.
 #[test]
 fn repetitions_that_are_like_their_neighbours_are_covered_less() {
     for (count, documented) in [(6, 0.84), (10, 0.87), (30, 0.81)] {

@@ -1,7 +1,6 @@
-//! How many packets a second the simulation of a queue goes through on one core, in the simplest case and with all
-//! that it knows. Prints the median of seven runs, by processor time where the kernel tells it, else by the clock:
-//! `cargo bench -p taut-model
-//! --bench queueing`.
+//! Packets per second that the queueing simulation processes on one core, in the simplest case and with all its
+//! features. It prints the median of seven runs, by processor time where the kernel reports it, else by the clock:
+//! `cargo bench -p taut-model --bench queueing`.
 
 use std::fs::read_to_string;
 use std::hint::black_box;
@@ -73,7 +72,7 @@ fn histogram() -> Result<ServiceTime, QueueingError> {
     ServiceTime::from_bins(&bins)
 }
 
-/// Returns the processor time of this thread so far, ns, which others on the same core do not count towards.
+/// Returns the processor time of this thread so far, ns, which excludes other threads on the same core.
 fn processor_ns() -> Option<u64> {
     read_to_string("/proc/thread-self/schedstat")
         .ok()?

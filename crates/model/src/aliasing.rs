@@ -1,9 +1,11 @@
-//! Model of what periodic interrupts do to periodic traffic: packets sample them, mostly too seldom, so that the worst
-//! latencies over time draw straight lines that are in neither clock (Gallenmüller, "Data-Driven Analysis and Modeling
-//! of Packet Processing Systems", dissertation, TU München 2021, section 5.4, figure 5.13).
+//! Model of the aliasing between periodic interrupts and periodic traffic. Packets sample the interrupts, mostly too
+//! seldom, so the worst latencies over time form straight lines whose period is in neither clock. (Gallenmüller,
+//! "Data-Driven Analysis and Modeling of Packet Processing Systems", dissertation, TU München 2021, section 5.4, figure
+//! 5.13.)
 //!
-//! One core serves packets that come at a constant rate. Interrupts take it away at a constant rate for a constant time
-//! each; those that meet wait for each other. A packet that comes meanwhile waits; one that is being served is put off.
+//! One core serves packets that arrive at a constant rate. Interrupts occupy it at a constant rate for a constant time
+//! each; those that overlap wait for each other. A packet that arrives during an interrupt waits; one in service is
+//! interrupted.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +14,9 @@ use serde::{Deserialize, Serialize};
 pub struct Interrupt {
     /// Interrupts per second, by the clock of the packets.
     pub per_second: f64,
-    /// How long each takes, ns.
+    /// Duration of each interrupt, ns.
     pub cost_ns: f64,
-    /// The first, ns after the first packet.
+    /// Time of the first interrupt, ns after the first packet.
     pub phase_ns: f64,
 }
 
@@ -23,7 +25,7 @@ pub struct Interrupt {
 pub struct Scene {
     /// Packets per second.
     pub rate_pps: f64,
-    /// Latency of a packet that nothing holds up, ns.
+    /// Latency of an undisturbed packet, ns.
     pub undisturbed_ns: f64,
     /// Length of the measurement, s.
     pub seconds: f64,
@@ -31,7 +33,7 @@ pub struct Scene {
     pub interrupts: Vec<Interrupt>,
 }
 
-/// A packet that was held up.
+/// A delayed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Hit {
     /// Time of sending, s.
@@ -40,19 +42,19 @@ pub struct Hit {
     pub latency_ns: f64,
 }
 
-/// The lines that one interrupt draws.
+/// The lines that one interrupt forms in the latencies over time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
     /// Drift of the packets' phase from one interrupt to the next, ns; positive: packets come later.
     pub drift_ns: f64,
-    /// How long a line is, from the full cost to nothing or back, s; none where the phase does not move.
+    /// Length of a line in s, from the full cost to zero or back; `None` where the phase does not move.
     pub line_s: Option<f64>,
     /// Time until the next line begins, s.
     pub recurs_s: Option<f64>,
 }
 
 impl Scene {
-    /// The packets that are held up, in the order of sending.
+    /// Returns the delayed packets in the order of sending.
     pub fn hits(&self) -> Vec<Hit> {
         let gap_ns = 1e9 / self.rate_pps;
         let packets = (self.rate_pps * self.seconds).floor() as i64;
@@ -60,7 +62,8 @@ impl Scene {
         let mut hits = Vec::new();
         let mut next = 0;
         for (index, (start, end)) in away.iter().enumerate() {
-            // The first that is still served then or comes with it, and the last that comes before its end.
+            // The first packet still in service at the start or arriving with it, and the last that arrives before the
+            // end.
             let served = ((start - self.undisturbed_ns) / gap_ns).floor() as i64 + 1;
             let first = served.min((start / gap_ns).ceil() as i64);
             let last = ((end / gap_ns).ceil() as i64 - 1).min(packets - 1);
@@ -77,8 +80,8 @@ impl Scene {
         hits
     }
 
-    /// The highest latency expected in each of `bins` equal parts of the time, ns; that of an undisturbed packet where
-    /// none is held up.
+    /// Returns the highest latency expected in each of `bins` equal parts of the time, ns; the latency of an
+    /// undisturbed packet where none is delayed.
     pub fn worst_ns(&self, bins: usize) -> Vec<f64> {
         let mut worst = vec![self.undisturbed_ns; bins];
         for hit in self.hits() {
@@ -90,13 +93,13 @@ impl Scene {
         worst
     }
 
-    /// The lines that `interrupt` draws.
+    /// Returns the lines that `interrupt` forms.
     pub fn beat(&self, interrupt: &Interrupt) -> Beat {
         let gap_ns = 1e9 / self.rate_pps;
         let period_ns = 1e9 / interrupt.per_second;
         let gaps = period_ns / gap_ns;
         let drift_ns = (gaps.round() - gaps) * gap_ns;
-        // Less than a packet's phase moves in a year is rounding.
+        // A drift below a packet's phase in a year is rounding.
         let moves = drift_ns.abs() > 1e-6;
         let until = |ns: f64| moves.then(|| ns / drift_ns.abs() * period_ns / 1e9);
         Beat {
@@ -106,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// Returns the times in which the core is away, from and to in ns: one after the other, in order.
+    /// Returns the times in which the core is away, as start and end in ns, in order and without overlap.
     fn away(&self) -> Vec<(f64, f64)> {
         let mut away: Vec<(f64, f64)> = Vec::new();
         for interrupt in &self.interrupts {
@@ -130,11 +133,12 @@ impl Scene {
     }
 }
 
-/// Returns what a packet sent at `sent` loses to the interrupts from the first one on that concerns it.
+/// Returns the time that a packet sent at `sent` loses to interrupts; `away` begins with the first one that concerns
+/// it.
 fn delay_ns(away: &[(f64, f64)], sent: f64, undisturbed_ns: f64) -> f64 {
     let mut done = sent + undisturbed_ns;
     for (start, end) in away {
-        // A packet that takes no time waits only if it comes while the core is away.
+        // A packet with a service time of zero waits only if it arrives while the core is away.
         if *start >= done && *start > sent {
             break;
         }
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn clocks_in_step_hit_every_time_or_never() {
-        // 10 kpkt/s, 250 interrupts a second: each 40th packet, always at the same place.
+        // 10 kpkt/s, 250 interrupts a second: each 40th packet, always at the same phase.
         let mut scene = scene(10_000.0, &[(250.0, 6_000.0)]);
         let waits =
             |scene: &Scene| -> Vec<f64> { scene.hits().iter().map(|hit| hit.latency_ns).collect() };
@@ -183,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_common_beat_the_share_held_up_is_the_share_of_time_taken() {
-        // The golden ratio: as far from any beat as numbers are.
+    fn without_aliasing_the_delayed_fraction_equals_the_interrupted_time() {
+        // The golden ratio is as far from any beat as a number can be.
         let scene = scene(10_000.0, &[(161.803_398_875, 40_000.0)]);
         let share = scene.hits().len() as f64 / 100_000.0;
         let taken = 161.803_398_875 * 40e-6;
         assert!((share / taken - 1.0).abs() < 0.02, "{share} {taken}");
-        // Waits are uniform from nothing to the whole cost.
+        // Waits are uniform from zero to the full cost.
         let hits = scene.hits();
         let mean = hits.iter().map(|hit| hit.latency_ns).sum::<f64>() / hits.len() as f64;
         assert!((mean / 20_000.0 - 1.0).abs() < 0.02, "{mean}");
@@ -197,19 +201,19 @@ mod tests {
 
     #[test]
     fn two_timers_draw_two_families_of_straight_lines() {
-        // Costs as in Figure 5.13; the interrupts' clock is a little slow against the packets'.
+        // Costs as in Figure 5.13; the interrupts' clock is slightly slower than the packets' clock.
         let hz = 250.0 * (1.0 - 10e-6);
         let mut scene = scene(10_000.0, &[(hz, 8_200.0), (hz, 5_500.0)]);
         scene.interrupts[1].phase_ns = 2e6;
         let beat = scene.beat(&scene.interrupts[0]);
         assert!((beat.drift_ns + 40.0).abs() < 0.1, "{beat:?}");
-        // 205 interrupts from the whole cost to nothing; 2500 until the phase comes round.
+        // 205 interrupts from the full cost to zero; 2500 until the phase recurs.
         assert!((beat.line_s.unwrap() - 0.82).abs() < 0.001);
         assert!((beat.recurs_s.unwrap() - 10.0).abs() < 0.01);
         scene.seconds = 30.0;
         let hits = scene.hits();
         for (of, cost_ns) in [(0, 8_200.0), (1, 5_500.0)] {
-            // Every second interrupt is this one's; their packets are 20 apart.
+            // Every second interrupt belongs to this source; their packets are 20 apart.
             let line: Vec<&Hit> = hits
                 .iter()
                 .filter(|hit| ((hit.at_s * 10_000.0).round() as u64 / 20) % 2 == of)
@@ -232,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_being_served_is_put_off_by_all_of_it() {
+    fn an_interrupt_during_service_delays_the_packet_by_its_cost() {
         let mut scene = scene(1_000.0, &[(1_000.0, 5_000.0)]);
         scene.undisturbed_ns = 3_000.0;
         scene.interrupts[0].phase_ns = 1_000.0;
         assert!(scene.hits().iter().all(|hit| hit.latency_ns == 8_000.0));
         assert_eq!(scene.hits().len(), 10_000);
-        // Two that meet are served one after the other.
+        // Two overlapping interrupts are served one after the other.
         scene.interrupts.push(scene.interrupts[0]);
         assert!(
             scene

@@ -1,33 +1,33 @@
-//! Attribution of late packets to the interruption of a core that made them late: packets and interruptions are known
-//! with their times, from one clock.
+//! Attribution of late packets to the interruption of a core that delayed them, from the times of packets and
+//! interruptions on one clock.
 //!
-//! A packet is explained by the interruptions of its way if these took half or more of what it took longer than usual.
-//! Matching is in time only, so it says what happened together; on one clock and with gaps of some µs among packets
-//! that are under way for some µs, little else can have happened together by chance.
+//! Interruptions on a packet's path explain its lateness if they last at least half of its excess over the usual
+//! latency. Matching is in time only, so it shows coincidence. On one clock, with gaps and transit times of some µs,
+//! little else can coincide by chance.
 
 use serde::{Deserialize, Serialize};
 
-/// Share of a packet's excess that interruptions have to cover to be its cause.
+/// Share of a packet's excess latency that interruptions must cover to be its cause.
 const SHARE: f64 = 0.5;
 
-/// Core that was taken away.
+/// The core that was taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
-    /// The generator's, which also receives.
+    /// The generator's core, which also receives.
     Generator,
-    /// Core of the device.
+    /// The device's core.
     Device,
 }
 
-/// A time in which a core was taken away.
+/// A period in which a core was taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
     /// Start, ns.
     pub start_ns: f64,
     /// Length, ns.
     pub length_ns: f64,
-    /// The gap is one of a periodic timer's ([`crate::find_ticks`]).
+    /// True if the gap is a tick of a periodic timer ([`crate::find_ticks`]).
     pub tick: bool,
 }
 
@@ -49,7 +49,7 @@ pub enum Cause {
     GeneratorTick,
     /// Another interruption of the generator's core.
     GeneratorOther,
-    /// The packet was sent while a packet that one of these held up was still under way.
+    /// A packet delayed by one of these causes was still under way when this one was sent.
     Behind,
     /// No known cause.
     Unexplained,
@@ -66,7 +66,7 @@ impl Cause {
         Self::Unexplained,
     ];
 
-    /// Name of the cause in a table.
+    /// Returns the name of the cause in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::DeviceTick => "device's core: timer tick",
@@ -94,11 +94,11 @@ pub struct Attribution {
     generator: Lost,
     device: Lost,
     usual_ns: f64,
-    /// Packets sent before this are behind one that was held up.
+    /// Packets sent before this time queue behind a delayed one.
     behind_until_ns: f64,
 }
 
-/// The gaps of one core, and how far packets have come.
+/// The gaps of one core, and the position that packets have reached in them.
 #[derive(Debug)]
 struct Lost {
     gaps: Vec<Gap>,
@@ -111,7 +111,7 @@ impl Lost {
         Self { gaps, next: 0 }
     }
 
-    /// Returns how long the core was away in the time between, and whether most of that was ticks.
+    /// Returns how long the core was away in the given period, and whether most of that was ticks.
     fn between(&mut self, from_ns: f64, to_ns: f64) -> (f64, bool) {
         while self
             .gaps
@@ -137,8 +137,8 @@ impl Lost {
 }
 
 impl Attribution {
-    /// Makes an attribution from the gaps of both cores (none of a device that does not tell) and the latency of an
-    /// undisturbed packet, such as the median.
+    /// Makes an attribution from the gaps of both cores and the latency of an undisturbed packet, such as the median.
+    /// `device` is empty for a device that does not report its gaps.
     pub fn new(generator: Vec<Gap>, device: Vec<Gap>, usual_ns: f64) -> Self {
         Self {
             generator: Lost::new(generator),
@@ -148,8 +148,8 @@ impl Attribution {
         }
     }
 
-    /// The cause of the next packet's latency; packets come in the order of sending. None for one that took no longer
-    /// than usual.
+    /// Returns the cause of the next packet's latency; packets come in the order of sending. Returns `None` for one
+    /// that took no longer than usual.
     pub fn cause(&mut self, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
         let received_ns = sent_ns + latency_ns;
         let excess_ns = latency_ns - self.usual_ns;
@@ -160,7 +160,7 @@ impl Attribution {
         let (generator_ns, generator_tick) = self.generator.between(sent_ns, received_ns);
         if device_ns.max(generator_ns) > 0.0 && device_ns + generator_ns >= SHARE * excess_ns {
             self.behind_until_ns = self.behind_until_ns.max(received_ns);
-            // Where both were away at once, nothing is known of the device.
+            // If both were away at the same time, nothing is known about the device, so a tie counts as the generator's.
             return Some(if device_ns > generator_ns {
                 Cause::of(Core::Device, device_tick)
             } else {
@@ -192,22 +192,22 @@ mod tests {
         let generator = vec![gap(50_000.0, 9_000.0, false)];
         let device = vec![gap(10_000.0, 8_000.0, true), gap(90_000.0, 5_000.0, false)];
         let mut found = Attribution::new(generator, device, 2_000.0);
-        // Usual, then sent into a tick, then a gap that began while it was under way.
+        // A usual packet, one sent into a tick, and one with a gap while it was under way.
         assert_eq!(found.cause(1_000.0, 1_900.0), None);
         assert_eq!(found.cause(12_000.0, 8_000.0), Some(Cause::DeviceTick));
         assert_eq!(found.cause(49_000.0, 11_000.0), Some(Cause::GeneratorOther));
         assert_eq!(found.cause(89_000.0, 7_000.0), Some(Cause::DeviceOther));
-        // Nothing was away, or far too short for such a spike.
+        // No gap, or one far too short for such a spike.
         assert_eq!(found.cause(200_000.0, 9_000.0), Some(Cause::Unexplained));
         let mut short = Attribution::new(Vec::new(), vec![gap(1_000.0, 1_000.0, false)], 2_000.0);
         assert_eq!(short.cause(500.0, 30_000.0), Some(Cause::Unexplained));
     }
 
     #[test]
-    fn what_follows_a_held_up_packet_closely_is_behind_it() {
+    fn packets_shortly_after_a_delayed_packet_are_attributed_to_it() {
         let mut found = Attribution::new(Vec::new(), vec![gap(0.0, 10_000.0, false)], 1_000.0);
         assert_eq!(found.cause(1_000.0, 12_000.0), Some(Cause::DeviceOther));
-        // Sent after the gap, while the first was under way, and so on.
+        // Packets sent after the gap, while the first was under way, and so on.
         assert_eq!(found.cause(11_000.0, 5_000.0), Some(Cause::Behind));
         assert_eq!(found.cause(15_000.0, 4_000.0), Some(Cause::Behind));
         assert_eq!(found.cause(40_000.0, 4_000.0), Some(Cause::Unexplained));

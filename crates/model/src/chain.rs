@@ -1,8 +1,8 @@
 //! The chain model: cycles of a packet through a chain of functions, and the rate that follows.
 //! (Gallenmüller 2021, section 5.2, eqs. 5.6 and 5.7, Fig. 5.6; eq. 5.8 is a chain of one function, a router.)
 //!
-//! `c_chain = (e - 1) c_hand-over` for `e` functions, and `f = n (c_IO + c_chain + c_calculation + c_access +
-//! c_busy)`. Accesses cost what [`crate::access`] says; functions on one core share its caches.
+//! `c_chain = (e - 1) c_hand-over` for `e` functions, and `f = n (c_IO + c_chain + c_calculation + c_access + c_busy)`.
+//! [`crate::access`] gives the cost of accesses; functions on one core share its caches.
 
 use crate::access::{Hierarchy, Structure};
 use crate::estimate::{Estimate, WrongValue};
@@ -10,7 +10,7 @@ use crate::model_file::{Factor, Shape};
 use crate::resource::Costs;
 use serde::Serialize;
 
-/// Variables of a run that the costs of a chain depend on, and their units.
+/// Variables of a run that a chain's costs depend on, and their units.
 pub const VARIABLES: [(&str, &str); 5] = [
     ("load_cycles", "cycles"),
     ("hand_overs", "functions less one"),
@@ -19,14 +19,14 @@ pub const VARIABLES: [(&str, &str); 5] = [
     ("line_cycles", "cycles"),
 ];
 
-/// What a function does to each packet.
+/// The work of one function on each packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function {
     /// Its name.
     pub name: String,
     /// Cycles per packet apart from accesses: c_task-calc.
     pub calculation_cycles: Estimate,
-    /// Structure that it makes random accesses to. None if it makes none beyond what is always near.
+    /// The structure that it accesses at random; `None` if it makes no accesses beyond data that is always cached.
     pub structure: Option<Structure>,
 }
 
@@ -41,36 +41,36 @@ pub struct Chain {
     pub functions: Vec<Function>,
 }
 
-/// Cycles of one function per packet.
+/// The cycles of one function per packet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FunctionCycles {
     /// Its name.
     pub name: String,
-    /// c_task-calc.
+    /// Cycles of its calculation: c_task-calc.
     pub calculation: Estimate,
-    /// c_task-access.
+    /// Cycles of its accesses: c_task-access.
     pub access: f64,
 }
 
-/// Cycles of a packet, by what they are for.
+/// The cycles of a packet by purpose.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChainCycles {
-    /// c_IO.
+    /// Cycles of receiving and sending: c_IO.
     pub io: Estimate,
-    /// c_chain, all hand-overs together.
+    /// Cycles of all hand-overs together: c_chain.
     pub chain: Estimate,
-    /// Of each function.
+    /// Cycles of each function.
     pub functions: Vec<FunctionCycles>,
-    /// All together.
+    /// The sum of all cycles.
     pub total: Estimate,
 }
 
 impl Chain {
-    /// Returns the cycles of a packet through the chain. `memory` may be none where no function has a structure: where accesses are
-    /// part of what was measured of it.
+    /// Returns the cycles of a packet through the chain. `memory` may be `None` if no function has a structure, that is
+    /// if the measured calculation costs include the accesses.
     ///
     /// # Errors
-    /// [`WrongValue`] for structures that cannot be, and for any without a memory.
+    /// [`WrongValue`] for invalid structures, and for any structure without `memory`.
     pub fn cycles(&self, memory: Option<&Hierarchy>) -> Result<ChainCycles, WrongValue> {
         let structures: Vec<Structure> =
             self.functions.iter().filter_map(|f| f.structure).collect();
@@ -115,7 +115,7 @@ impl Chain {
 }
 
 impl ChainCycles {
-    /// Returns them as costs that a machine's highest rate follows from: [`crate::resource::Machine::carried`].
+    /// Returns the cycles as costs, from which a machine's highest rate follows: [`crate::resource::Machine::carried`].
     ///
     /// # Errors
     /// [`WrongValue`] if their sum is no number.
@@ -134,11 +134,11 @@ impl ChainCycles {
 /// [`crate::resource::shapes`], each without and with
 ///
 /// - hand-overs from function to function (`hand_overs`: functions less one), by the packet or by the batch;
-/// - cache lines that come from the core which packets are from (`line_cycles`: what a line takes there and back), by the batch
-///   (indices of a ring), by the packet (its descriptor), by the byte (its frame), and several of these.
+/// - cache lines transferred from the sender's core (`line_cycles`: the round trip of a line). They count by the batch
+///   (indices of a ring), by the packet (its descriptor), by the byte (its frame), and in combinations.
 ///
-/// With a hierarchy whose shares are known, all sets have accesses to each level (`accesses` per packet, to a structure of
-/// `structure_bytes`).
+/// If `memory` is given, with known shares, all sets have accesses to each level (`accesses` per packet, to a structure
+/// of `structure_bytes`).
 pub fn shapes(memory: Option<&Hierarchy>) -> Vec<Vec<Shape>> {
     let term = |name: &str, unit: &str, factors: &[(&str, f64)]| {
         let factors = factors.iter().map(|(of, power)| Factor::power(of, *power));
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn published_costs_give_the_same_rates_as_before() {
-        // Results of this model with the costs of section 5.2.2, at 3.2 GHz; none of these rates is printed there.
+        // Results of this model with the costs of section 5.2.2, at 3.2 GHz; the section prints none of these rates.
         const CLOCK_MHZ: f64 = 3.2e3;
         let memory = published_memory();
         let mpps = |functions: Vec<Function>| {
@@ -244,7 +244,7 @@ mod tests {
             let bytes = 8.0 * 1024f64.powi(3);
             mpps(vec![function(0.0, Some(Structure { bytes, accesses }))])
         };
-        // One level answers all of 100 accesses.
+        // One level answers all 100 accesses.
         let near = |level| CLOCK_MHZ / (100.0 + 100.0 * memory.level_cycles(level));
         for (rate, expected) in [
             (mpps(vec![function(0.0, None); 5]), 13.333),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_without_structures_needs_no_memory_and_one_with_them_does() {
+    fn a_chain_needs_a_memory_hierarchy_only_for_structures() {
         let plain = chain(vec![function(500.0, None); 2]);
         assert_eq!(plain.cycles(None).unwrap().total.value, 1135.0);
         let structure = Structure {
@@ -306,7 +306,8 @@ mod tests {
         assert!(of(&both) > 1.5 * of(&alone));
     }
 
-    /// Runs of chains of one to ten functions, the first of which burns and makes accesses, 2 % off at most.
+    /// Returns runs of chains of one to ten functions, the first of which burns cycles and makes accesses, with an
+    /// error of at most 2 %.
     fn runs() -> Vec<Run> {
         let mut random = fastrand::Rng::with_seed(11);
         let mut runs = Vec::new();
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_s_costs_are_found_again_by_fitting_half_of_its_runs() {
+    fn fitting_half_of_the_runs_recovers_all_chain_costs() {
         let variable = |name: &str| Variable {
             name: name.to_owned(),
             unit: String::new(),

@@ -1,19 +1,20 @@
-//! What a model gives instead of a bare number: a value with its interval, the error that the model is known to make,
-//! and whether it was asked outside what it was fitted on.
+//! Values that models return: a value with its interval, the model's known errors, and the variables that were outside
+//! the range of the fit.
 //!
-//! (Gallenmüller 2021, section 4, asks of models that they be measurable; it states no intervals. These are ours.)
+//! Gallenmüller 2021, section 4, requires that models be measurable, but states no intervals. The intervals here are
+//! this project's.
 
 use serde::{Deserialize, Serialize};
 
-/// A value that is not a number, or that no such quantity can have.
+/// A value that is not a number, or invalid for its quantity.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what} is {found}: it needs {needs}")]
 pub struct WrongValue {
     /// The quantity, with its unit.
     pub what: String,
-    /// What was given.
+    /// The value given.
     pub found: f64,
-    /// What it may be.
+    /// The values allowed.
     pub needs: &'static str,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn positive(what: &str, value: f64) -> Result<f64, WrongValue> {
     check(what, value, value > 0.0, "a finite number above 0")
 }
 
-/// Returns a probability that is neither 0 nor 1.
+/// Returns a probability strictly between 0 and 1.
 ///
 /// # Errors
 /// [`WrongValue`] for all others.
@@ -69,12 +70,12 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that such an interval covers the truth; 1 of a number that somebody gave as exact, 0 of a single run, from
-    /// which nobody knows how far others are.
+    /// Probability that such an interval covers the true value. It is 1 for a number given as exact, and 0 for a single
+    /// run, which says nothing about the spread of others.
     pub confidence: f64,
 }
 
-/// An estimate as it stands in a file.
+/// An estimate as read from a file, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unchecked {
@@ -93,7 +94,7 @@ impl TryFrom<Unchecked> for Estimate {
 }
 
 impl Estimate {
-    /// Returns a number that is taken as exact: its interval is itself.
+    /// Returns a number taken as exact: its interval has length zero.
     ///
     /// # Errors
     /// [`WrongValue`] for NaN, infinite and negative numbers.
@@ -130,7 +131,7 @@ impl Estimate {
         })
     }
 
-    /// Zero, as exact.
+    /// Zero, as an exact number.
     pub const ZERO: Self = Self {
         value: 0.0,
         low: 0.0,
@@ -138,8 +139,8 @@ impl Estimate {
         confidence: 1.0,
     };
 
-    /// Returns the sum of two estimates. Its ends are the sums of their ends, which holds however they depend on each
-    /// other; if both are uncertain, it claims what both intervals claim together (Bonferroni).
+    /// Returns the sum of two estimates. Its ends are the sums of their ends, which holds for any dependence between
+    /// them. If both are uncertain, its confidence is that of both intervals together (Bonferroni).
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let missing = (1.0 - self.confidence) + (1.0 - other.confidence);
@@ -151,13 +152,13 @@ impl Estimate {
         }
     }
 
-    /// Returns the estimate multiplied by a number of at least 0.
+    /// Returns the estimate multiplied by a non-negative number.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         self.map(|value| value * factor)
     }
 
-    /// Returns what a monotone function makes of value and ends.
+    /// Returns the estimate whose value and ends are mapped by a monotone function.
     #[must_use]
     pub fn map(self, function: impl Fn(f64) -> f64) -> Self {
         let (a, b) = (function(self.low), function(self.high));
@@ -174,13 +175,13 @@ impl Estimate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorBasis {
-    /// On runs that the fit never saw.
+    /// The errors on runs that the fit never saw.
     HeldOut,
-    /// Each run predicted by a fit to all others.
+    /// The errors of each run as predicted by a fit to all others.
     LeaveOneOut,
-    /// On the runs that it was fitted to: too small.
+    /// The errors on the runs of the fit itself, which are too small.
     InSample,
-    /// Stated by the source that the model is from, on another machine.
+    /// The errors that the model's source states, on another machine.
     Published,
 }
 
@@ -194,15 +195,15 @@ pub struct Errors {
     pub count: u64,
     /// Median of the relative errors (nearest rank).
     pub median: f64,
-    /// 95th percentile of the relative errors (nearest rank): the largest of fewer than 20.
+    /// 95th percentile of the relative errors (nearest rank); with fewer than 20 it is the largest.
     pub p95: f64,
     /// Largest of the relative errors.
     pub max: f64,
 }
 
 impl Errors {
-    /// Returns the errors of pairs of a prediction and what was measured. None without pairs, for numbers that are not
-    /// finite, and for a measured 0, which has no relative error.
+    /// Returns the errors of pairs of predicted and measured values. Returns `None` without pairs, for numbers that are
+    /// not finite, and for a measured 0, which has no relative error.
     pub fn of(basis: ErrorBasis, pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let relative = pairs.into_iter().map(|(predicted, measured): (f64, f64)| {
             let error = ((predicted - measured) / measured).abs();
@@ -224,31 +225,32 @@ impl Errors {
     }
 }
 
-/// A variable that a model was asked at outside the range that it was fitted on.
+/// A variable whose value is outside the range of the fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outside {
     /// Name of the variable.
     pub variable: String,
-    /// What it was asked at.
+    /// The value requested.
     pub asked: f64,
-    /// Smallest value that it was fitted on.
+    /// Smallest value in the fit.
     pub min: f64,
-    /// Largest value that it was fitted on.
+    /// Largest value in the fit.
     pub max: f64,
 }
 
-/// What a model answers.
+/// The result of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
-    /// Value and interval.
+    /// The value and its interval.
     pub estimate: Estimate,
-    /// Unit of value and interval.
+    /// The unit of value and interval.
     pub unit: String,
-    /// Errors that the model is known to make; none if it was never checked, which a reader has to be told.
+    /// The model's known errors; `None` if it was never checked, which a report has to mention.
     pub errors: Option<Errors>,
-    /// Variables outside the range that the model was fitted on: where any is, interval and errors claim too much.
+    /// Variables outside the range of the fit; if there are any, the real uncertainty is larger than interval and
+    /// errors.
     pub outside: Vec<Outside>,
 }
 

@@ -1,29 +1,29 @@
-//! What a pass through a switch takes: latency over how often packets go through it, by least squares. (FLOWer; Gallenmüller 2021,
-//! section 3.4: the slope of the latency over loops is the latency per pair of ports.)
+//! The latency of one pass through a switch: latency over the number of passes, by least squares. (FLOWer; Gallenmüller
+//! 2021, section 3.4: the slope of the latency over loops is the latency per pair of ports.)
 
 use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares};
 
-/// Probability with which the intervals cover the truth, if errors are normal and independent.
+/// Probability that an interval covers the true value, if errors are normal and independent.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// A line through latencies over loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hops {
-    /// Latency of the way without loops.
+    /// Latency of the path without loops.
     pub without: Coefficient,
     /// Latency that each loop adds.
     pub per_loop: Coefficient,
     /// Share of the variance that the line explains.
     pub r_squared: f64,
-    /// How far measured values lie above the line on average, with even and with odd numbers of loops; None where there are none.
-    /// A switch whose ports differ in pairs shows here.
+    /// Mean residual of even and of odd numbers of loops; `None` where there are none. It shows a switch whose ports
+    /// differ in pairs.
     pub residual_by_parity: [Option<f64>; 2],
     /// The fit itself.
     pub fit: LinearFit,
 }
 
 impl Hops {
-    /// Fits the line to loops and latencies, several of a number of loops included.
+    /// Fits the line to pairs of loops and latency; several pairs may have the same number of loops.
     ///
     /// # Errors
     /// [`FitError`] for fewer than three points, and for points that all have the same number of loops.
@@ -74,7 +74,7 @@ mod tests {
         is(&hops.per_loop, 713.8, [712.257, 715.343], 0.01);
         is(&hops.without, 941.7, [920.985, 962.407], 0.05);
         assert!((hops.r_squared - 0.999_976).abs() < 1e-6, "{hops:?}");
-        // Every other loop takes a little longer.
+        // Every other loop takes slightly longer.
         let [even, odd] = hops.residual_by_parity.map(Option::unwrap);
         assert!(
             (even + 15.9).abs() < 0.01 && (odd - 15.9).abs() < 0.01,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_again_and_a_saw_on_it_shows_in_the_residuals() {
+    fn a_fitted_line_leaves_a_sawtooth_in_the_residuals() {
         let points: Vec<(f64, f64)> = (0..20)
             .map(|loops| {
                 let saw = if loops % 2 == 0 { -4.0 } else { 4.0 };

@@ -1,5 +1,5 @@
-//! What receiving and sending a packet costs on a machine, by port, as `taut bench io` measured it: c_IO, with when and where it was
-//! measured, so that a prediction can say how old its figures are. (Gallenmüller 2021, section 5.1.5.)
+//! The cost of receiving and sending a packet on a machine, by port, as measured by `taut bench io`: c_IO. Date and
+//! machine are included, so that a prediction can state the age of its figures. (Gallenmüller 2021, section 5.1.5.)
 
 use crate::estimate::{Estimate, WrongValue, not_negative, positive, share};
 use serde::{Deserialize, Serialize};
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 pub struct IoCosts {
     /// When they were measured, RFC 3339.
     pub measured: String,
-    /// Processor that they were measured on. None if it does not say what it is.
+    /// Processor of the measurement. `None` if it has no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Share of a core that others took meanwhile, 0 to 1. None if nobody looked.
+    /// Fraction of a core that others took during the measurement, 0 to 1. `None` if it was not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<f64>,
-    /// Frames that they were measured with, check sequence included, bytes.
+    /// Frame length in the measurement, check sequence included, bytes.
     pub frame_bytes: u32,
     /// Costs by port.
     #[serde(default, rename = "port")]
@@ -27,11 +27,11 @@ pub struct IoCosts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortCosts {
-    /// What the specs of such ports begin with: `memif`, or `dpdk:net_memif`.
+    /// Prefix of the specs of such ports: `memif`, or `dpdk:net_memif`.
     pub port: String,
-    /// Receiving on the one and sending on the other, in full batches.
+    /// Cost of receiving on one port and sending on another, in full batches.
     pub batch: Cycles,
-    /// The same of packets that come one by one. None if it was not measured.
+    /// The same cost for packets that arrive one by one. `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Cycles>,
 }
@@ -48,15 +48,15 @@ pub struct Cycles {
     pub high: f64,
     /// Probability that such an interval covers the median, 0 to 1.
     pub coverage: f64,
-    /// Repetitions.
+    /// Number of repetitions.
     pub count: u64,
 }
 
 impl Cycles {
-    /// Returns them as the models reckon with them.
+    /// Returns the cycles as an estimate for the models.
     ///
     /// # Errors
-    /// [`WrongValue`] for numbers that cannot be.
+    /// [`WrongValue`] for invalid numbers.
     pub fn estimate(&self) -> Result<Estimate, WrongValue> {
         positive("cycles of input and output", self.cycles)?;
         not_negative("cycles of input and output", self.low)?;
@@ -68,7 +68,8 @@ impl Cycles {
 }
 
 impl IoCosts {
-    /// Returns the costs of a port with this spec. Of several that it begins with, the longest. None if it was not measured.
+    /// Returns the costs of the port with this spec: the entry with the longest matching prefix, or `None` if no entry
+    /// matches.
     pub fn of(&self, spec: &str) -> Option<&PortCosts> {
         let begins = |costs: &&PortCosts| {
             spec.strip_prefix(costs.port.as_str())
@@ -81,7 +82,7 @@ impl IoCosts {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// [`WrongValue`] for the first that cannot be.
+    /// [`WrongValue`] for the first invalid number.
     pub fn check(&self) -> Result<(), WrongValue> {
         if let Some(taken) = self.taken {
             share("share of a core that others took", taken)?;

@@ -1,35 +1,34 @@
-//! Models of what disturbs a measurement: which interruption a spike is due to, which interruptions are a timer's
-//! ticks, and what periodic interrupts do to periodic traffic. Pure functions, no I/O. Times in ns after a common
+//! Models of disturbances of a measurement: the interruption that caused a spike, the interruptions that are a timer's
+//! ticks, and the effect of periodic interrupts on periodic traffic. Pure functions, no I/O. Times in ns after a common
 //! start.
 //!
 //! The types to know:
 //!
-//! - [`Gap`]: a time in which a core was taken away.
-//! - [`Attribution`]: tells for packets, in order of sending, which gap of which [`Core`] made each late, as a
-//!   [`Cause`].
+//! - [`Gap`]: a period in which a core was taken away.
+//! - [`Attribution`]: finds the [`Cause`] of each late packet: a gap of one [`Core`]. Packets come in order of sending.
 //! - [`Scene`]: packets at a constant rate and [`Interrupt`]s, to be simulated.
 //!
-//! A measurement notes gaps of generator and device by one clock. [`find_ticks`] tells which of them lie on the grid of
-//! a timer ([`Ticks`]), [`Attribution`] goes through the late packets. The report and `taut generate` show the sums by
-//! cause. `taut tune aliasing` simulates a [`Scene`], and says of each interrupt how it beats against the packets
-//! ([`Beat`]).
+//! A measurement records gaps of generator and device on one clock. [`find_ticks`] marks those on the grid of a timer
+//! ([`Ticks`]), and [`Attribution`] processes the late packets. The report and `taut generate` print the sums by cause.
+//! `taut tune aliasing` simulates a [`Scene`], and prints how each interrupt beats against the packets ([`Beat`]).
 //!
-//! And models that predict: how many packets a machine carries, what stops it, and how sure that is. None of them
-//! gives a bare number: an [`Estimate`] has its interval, a [`Prediction`] also the errors that the model is known to
-//! make and what it was asked outside of.
+//! Other models predict the packet rate of a machine, its bottleneck, and the uncertainty of both. None of them returns
+//! a bare number: an [`Estimate`] has an interval. A [`Prediction`] also has the model's known errors and the variables
+//! outside the range of the fit.
 //!
-//! - [`resource`]: the rate of a machine and what binds it, from the cycles of a packet; [`scale`]: over many machines.
+//! - [`resource`]: the rate of a machine and its bottleneck, from the cycles of a packet; [`scale`]: over many
+//!   machines.
 //! - [`access`], [`chain`]: those cycles, from the sizes of structures and from the functions of a chain.
-//!   [`io_costs`]: what ports cost on a machine, as it was measured there.
-//! - [`hops`]: what a pass through a switch takes, from latency over how often packets go through it.
+//! [`io_costs`]: the measured costs of a machine's ports.
+//! - [`hops`]: the latency of one pass through a switch, from latency over the number of passes.
 //! - [`overload`]: the highest rate, from the latency of single packets.
 //! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form or by
 //!   simulation; [`link`]: how long packets take on wires, in glass and in the air.
-//! - [`fit`], [`model_file`]: fits to measured runs, and the files that keep them.
-//! - [`published`]: all of these held to figures that others have published.
+//! - [`fit`], [`model_file`]: fits to measured runs, and the files that hold them.
+//! - [`published`]: all of these compared with published figures.
 //!
-//! Of these, begin with `estimate.rs`, then `resource/mod.rs`, `model_file/mod.rs` and `queueing/simulate.rs`. Of what
-//! disturbs, begin with `attribution.rs`; `ticks.rs` and `aliasing.rs` stand for themselves.
+//! Among the predicting models, begin with `estimate.rs`, then `resource/mod.rs`, `model_file/mod.rs` and
+//! `queueing/simulate.rs`. For disturbances, begin with `attribution.rs`; `ticks.rs` and `aliasing.rs` are independent.
 
 #![forbid(unsafe_code)]
 

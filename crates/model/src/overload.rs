@@ -1,44 +1,44 @@
-//! The overload model: from how long single packets take, the highest rate that a core keeps up with.
-//! (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10, tables 5.5 and 5.6.)
+//! The overload model: the highest rate that a core sustains, from the latency of single packets. (Gallenmüller 2021,
+//! section 5.4.4, eqs. 5.9 and 5.10, tables 5.5 and 5.6.)
 //!
-//! What a function adds to the latency of a plain forwarder is the time that it takes the processor:
-//! `t_CPU = t_e2e - 2 t_transfer`. Interruptions take `d_sum` of each second, so `R_max = (1 s - d_sum) / t_CPU`.
-//! It takes the median for the mean: where service times have a long tail, the truth is lower, and of a function that
-//! does less under load (batches), it is higher.
+//! The processor time of a function is its latency minus that of a plain forwarder: `t_CPU = t_e2e - 2 t_transfer`.
+//! Interruptions take `d_sum` of each second, so `R_max = (1 s - d_sum) / t_CPU`. The model uses the median instead of
+//! the mean. The true rate is lower if service times have a long tail, and higher for a function that needs less time
+//! per packet under load (batches).
 
 use crate::estimate::{Errors, Estimate, Prediction, WrongValue, not_negative, positive};
 use serde::{Deserialize, Serialize};
 
 const US_PER_S: f64 = 1e6;
 
-/// Something that interrupts the core, again and again.
+/// A periodic interruption of the core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interruption {
-    /// What it is called.
+    /// Name of the interruption.
     pub name: String,
-    /// How often it comes, per second.
+    /// Interruptions per second.
     pub rate_hz: f64,
-    /// How long packets are held up by one, µs.
+    /// Delay of packets by one interruption, µs.
     pub duration_us: f64,
 }
 
-/// Latencies and interruptions to predict the highest rate from.
+/// Latencies and interruptions for predicting the highest rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overload {
-    /// Time that a packet takes the processor, µs: t_CPU.
+    /// Processor time of a packet, µs: t_CPU.
     pub cpu_us: Estimate,
-    /// Time that interruptions take of each second, µs: d_sum.
+    /// Time lost to interruptions in each second, µs: d_sum.
     pub interrupted_us_per_s: f64,
 }
 
 impl Overload {
     /// Makes the model from the median latencies of the function and of a plain forwarder between the same ports, at a
-    /// low rate, and from what interrupts the core.
+    /// low rate, and from the interruptions of the core.
     ///
     /// # Errors
-    /// [`WrongValue`] if the function is not slower than the plain forwarder, or interruptions take the whole second
-    /// or are not numbers.
+    /// [`WrongValue`] if the function is not slower than the plain forwarder, or if interruptions take the whole second
+    /// or are invalid.
     pub fn new(
         function_us: Estimate,
         forwarder_us: Estimate,
@@ -60,7 +60,7 @@ impl Overload {
         })
     }
 
-    /// Returns R_max, packets per second. The upper end of its interval is infinite if the latencies do not tell that
+    /// Returns R_max, packets per second. The upper end of its interval is infinite if the latencies do not show that
     /// the function takes any time.
     pub fn highest_rate(&self, errors: Option<Errors>) -> Prediction {
         let left_us = US_PER_S - self.interrupted_us_per_s;
@@ -73,10 +73,10 @@ impl Overload {
     }
 }
 
-/// Returns the time that interruptions take of each second, µs: d_sum.
+/// Returns the time lost to interruptions in each second, µs: d_sum.
 ///
 /// # Errors
-/// [`WrongValue`] for rates and durations that are negative or no numbers, and if they take the whole second.
+/// [`WrongValue`] for rates and durations that are negative or not finite, and if they take the whole second.
 pub fn interrupted_us_per_s(interruptions: &[Interruption]) -> Result<f64, WrongValue> {
     let mut sum_us = 0.0;
     for interruption in interruptions {

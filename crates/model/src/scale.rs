@@ -1,4 +1,4 @@
-//! Scale: how many cores and machines carry a load that no single one does, and what binds each machine.
+//! Scaling: the number of cores and machines for a load beyond a single one, and the limit of each machine.
 //!
 //! The state (say, bearers of gateways) and the packets are spread evenly over machines. Smaller shares of the state
 //! make accesses cheaper, so the cycles of a packet may depend on the bytes that a machine holds. (Gallenmüller 2021,
@@ -8,7 +8,7 @@ use crate::estimate::{Estimate, WrongValue, not_negative, positive};
 use crate::resource::{Carried, Costs, Machine, Packets, Resource};
 use serde::Serialize;
 
-/// Machines of the largest table.
+/// Maximum number of machines in a table.
 pub const MOST_MACHINES: u32 = 1_000;
 
 /// A load over all machines.
@@ -16,54 +16,54 @@ pub const MOST_MACHINES: u32 = 1_000;
 pub struct Demand {
     /// Entries of state, such as bearers.
     pub entries: f64,
-    /// Memory that an entry takes, bytes.
+    /// Memory per entry, bytes.
     pub entry_bytes: f64,
     /// Packets per second over all machines.
     pub offered_pps: f64,
 }
 
-/// What bounds a machine.
+/// The limit of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// Its memory does not hold its share of the state.
+    /// Its memory cannot hold its share of the state.
     State,
-    /// A resource that packets take.
+    /// A resource that packets use.
     Rate(Resource),
 }
 
-/// A number of machines, and how each of them fares.
+/// A number of machines, with the load of each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// How many machines.
+    /// Number of machines.
     pub machines: u32,
-    /// Entries that each holds.
+    /// Entries on each machine.
     pub entries: f64,
-    /// Bytes of state that each holds.
+    /// Bytes of state on each machine.
     pub state_bytes: f64,
-    /// Packets per second that are offered to each.
+    /// Packets per second offered to each machine.
     pub offered_pps: f64,
-    /// Packets per second that one of its cores carries, with so much state.
+    /// Packets per second that one core carries with this state.
     pub core_pps: Estimate,
-    /// Packets per second that it carries with all its cores.
+    /// Packets per second that a machine carries with all its cores.
     pub carried_pps: Estimate,
-    /// Cores that it needs. None if it cannot carry its share with any number, as something else binds before.
+    /// Cores that a machine needs. `None` if no number carries its share, as another resource binds before.
     pub cores: Option<u32>,
-    /// What would bind first if the load grew.
+    /// The limit that would be reached first if the load grew.
     pub bound: Bound,
-    /// Share of the binding resource that the load takes; above 1 it does not carry it.
+    /// Share of the binding resource that the load uses; above 1 the machine does not carry the load.
     pub used: f64,
-    /// Whether each machine carries its share: surely, at the lower end of what it carries.
+    /// True if each machine carries its share even at the lower end of the interval.
     pub carries: bool,
 }
 
 /// Returns a row for each number of machines.
 ///
-/// `machine` is one of them, with all its cores; `memory_bytes` what it has for state; `cycles` says what a packet
-/// costs in cycles where a machine holds so many bytes of state.
+/// `machine` is one of them, with all its cores, and `memory_bytes` its memory for state. `cycles` returns the cycles
+/// of a packet for the bytes of state on a machine.
 ///
 /// # Errors
-/// [`WrongValue`] for a demand, machines or cycles that cannot be: none, or more than [`MOST_MACHINES`] machines.
+/// [`WrongValue`] for an invalid demand, machine or cycles, and for no or more than [`MOST_MACHINES`] machines.
 pub fn table(
     demand: &Demand,
     machine: &Machine,
@@ -76,10 +76,10 @@ pub fn table(
     machines.iter().map(row).collect()
 }
 
-/// Returns the row of the fewest machines that carry the demand. None if [`MOST_MACHINES`] do not.
+/// Returns the row with the fewest machines that carry the demand, or `None` if [`MOST_MACHINES`] do not.
 ///
 /// # Errors
-/// As of [`table`].
+/// The errors of [`table`].
 pub fn fewest(
     demand: &Demand,
     machine: &Machine,
@@ -158,7 +158,7 @@ mod tests {
 
     const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
-    /// Bearers of a country, 128 B each, 2 packets a second each.
+    /// Demand of a country's bearers, with 128 B and 2 packets a second each.
     const COUNTRY: Demand = Demand {
         entries: 1e8,
         entry_bytes: 128.0,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// 300 cycles, and two accesses to the state.
+    /// Returns 300 cycles plus two accesses to the state.
     fn cycles(state_bytes: f64) -> Estimate {
         let memory = Hierarchy::published(PUBLISHED_SHARE).unwrap();
         let access = memory.cycles(state_bytes.max(1.0)).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_binds_where_the_state_is_large_and_packets_are_few() {
+    fn memory_binds_with_large_state_and_few_packets() {
         let idle = Demand {
             offered_pps: 1e3,
             entry_bytes: 4_096.0,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thousand_machines_do_not_carry_is_told() {
+    fn a_demand_beyond_a_thousand_machines_yields_no_result() {
         let flood = Demand {
             offered_pps: 1e12,
             ..COUNTRY

@@ -1,27 +1,27 @@
 //! Detection of the gaps of a core that are the ticks of its timer: those on a grid of a period that kernels use.
 //!
-//! Gap starts are folded at each period, corrected by up to 100 ppm as the kernel's clock is not the measurement's; the
-//! fullest place of a hundredth of the period is the grid's phase. It counts as a timer if at least half of its ticks
-//! are there, and three times as many as chance would put there. A scheduler that gives the core to another task does so at a
-//! tick: gaps that begin on the grid but are much longer than ticks are, are no ticks.
+//! Gap starts are folded at each period, corrected by up to 100 ppm as the kernel's clock is not the measurement's. The
+//! hundredth of the period with the most gaps is the grid's phase. It counts as a timer if at least half of its ticks
+//! are present, and three times as many as by chance. A scheduler that gives the core to another task does so at a
+//! tick. Gaps that begin on the grid but are much longer than ticks are therefore not ticks.
 
 use crate::Gap;
 use serde::{Deserialize, Serialize};
 
-/// Ticks per second that Linux is built with (CONFIG_HZ), the most frequent first: a grid is also one of its divisors.
+/// Tick rates of Linux builds (CONFIG_HZ), the most frequent first: a grid also matches its divisors.
 const KERNEL_HZ: [f64; 4] = [1000.0, 300.0, 250.0, 100.0];
-/// How far two clocks may be apart, parts per million.
+/// Maximum difference of two clocks, parts per million.
 const PPM: f64 = 100.0;
-/// Places that a period is divided into.
+/// Number of bins that a period is divided into.
 const PLACES: usize = 100;
-/// Share of the ticks that have to be seen.
+/// Share of the ticks that must be present.
 const SEEN: f64 = 0.5;
-/// How many times more gaps than by chance there have to be on the grid.
+/// Factor by which gaps on the grid must exceed those expected by chance.
 const ABOVE_CHANCE: f64 = 3.0;
 /// A tick is at most this many times longer than the lower quartile of gaps on the grid, and this long, ns.
 const TIMES_QUARTILE: f64 = 4.0;
 const LONGEST_NS: f64 = 100_000.0;
-/// Least expected ticks: with fewer, nothing is said.
+/// Minimum number of expected ticks; with fewer, no timer is reported.
 const FEWEST: f64 = 20.0;
 
 /// A timer's ticks.
@@ -33,11 +33,11 @@ pub struct Ticks {
     pub phase_ns: f64,
     /// The median length of its gaps, ns.
     pub cost_ns: f64,
-    /// Share of its ticks that were seen, 0 to 1.
+    /// Share of its ticks that were present, 0 to 1.
     pub seen: f64,
 }
 
-/// Marks those among the gaps of one core that are a timer's ticks; `duration_ns` is how long was watched.
+/// Marks those gaps of one core that are ticks of a timer; `duration_ns` is the length of the observation.
 pub fn find_ticks(gaps: &mut [Gap], duration_ns: f64) -> Option<Ticks> {
     let starts: Vec<f64> = gaps.iter().map(|gap| gap.start_ns).collect();
     let grid = KERNEL_HZ
@@ -59,7 +59,7 @@ pub fn find_ticks(gaps: &mut [Gap], duration_ns: f64) -> Option<Ticks> {
     })
 }
 
-/// The lengths of some gaps, the shortest first, ns.
+/// Returns the lengths of the selected gaps in ascending order, ns.
 fn lengths(gaps: &[Gap], of: impl Fn(&Gap) -> bool) -> Vec<f64> {
     let some = gaps.iter().filter(|gap| of(gap));
     let mut lengths: Vec<f64> = some.map(|gap| gap.length_ns).collect();
@@ -67,19 +67,19 @@ fn lengths(gaps: &[Gap], of: impl Fn(&Gap) -> bool) -> Vec<f64> {
     lengths
 }
 
-/// Returns how far a time is from the nearest tick, ns.
+/// Returns the distance of a time from the nearest tick, ns.
 fn off_grid(at_ns: f64, period_ns: f64, phase_ns: f64) -> f64 {
     let ticks = (at_ns - phase_ns) / period_ns;
     (ticks - ticks.round()) * period_ns
 }
 
-/// Period and phase of the grid of about this period on which the gaps lie, if there is one.
+/// Returns period and phase of the grid with about this period that matches the gaps, if there is one.
 fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)> {
     let expected = duration_ns / nominal_ns;
     if expected < FEWEST || (starts.len() as f64) < SEEN * expected {
         return None;
     }
-    // Between two steps, the last tick moves by half a place.
+    // From one step to the next, the last tick moves by half a bin.
     let step_ppm = (1e6 * 0.5 / PLACES as f64 / expected).max(0.1);
     let steps = (PPM / step_ppm).ceil() as i32;
     let corrected = |step: i32| nominal_ns * (1.0 + f64::from(step) * step_ppm / 1e6);
@@ -90,7 +90,7 @@ fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)>
         })
         .max_by_key(|(count, ..)| *count)?;
     let mut phase_ns = (place as f64 + 0.5) * period_ns / PLACES as f64;
-    // A straight line through what lies on the grid, twice: the second time the right ones are on it.
+    // A line is fitted to the gaps on the grid twice: the second fit uses the right gaps.
     for _ in 0..2 {
         (period_ns, phase_ns) = fitted(starts, period_ns, phase_ns)?;
     }
@@ -105,7 +105,7 @@ fn grid(starts: &[f64], nominal_ns: f64, duration_ns: f64) -> Option<(f64, f64)>
         .then(|| (period_ns, phase_ns.rem_euclid(period_ns)))
 }
 
-/// The place of the period with the most gaps, and how many.
+/// Returns the bin of the period with the most gaps, and their number.
 fn fullest(starts: &[f64], period_ns: f64) -> (usize, usize) {
     let mut counts = [0_usize; PLACES];
     for start in starts {
@@ -116,7 +116,7 @@ fn fullest(starts: &[f64], period_ns: f64) -> (usize, usize) {
     fullest.map_or((0, 0), |(place, count)| (*count, place))
 }
 
-/// Period and phase by least squares over the gaps that lie on the grid.
+/// Returns period and phase by least squares over the gaps on the grid.
 fn fitted(starts: &[f64], period_ns: f64, phase_ns: f64) -> Option<(f64, f64)> {
     let near = 2.0 * period_ns / PLACES as f64;
     let on_grid = starts
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_found_among_other_gaps_and_on_a_clock_that_is_off() {
+    fn ticks_are_found_among_other_interruptions_despite_clock_error() {
         for (hz, ppm) in [(250.0, 0.0), (1000.0, 37.0), (100.0, -80.0), (300.0, 5.0)] {
             let mut random = fastrand::Rng::with_seed(7);
             let period = 1e9 / hz * (1.0 + ppm / 1e6);
@@ -184,7 +184,7 @@ mod tests {
                 .iter()
                 .filter(|gap| gap.tick && gap.length_ns < 7_000.0);
             assert!(marked.count() >= ticks - 2, "{hz} Hz");
-            // What begins at a tick but takes far longer is none.
+            // A gap that begins at a tick but takes far longer is not a tick.
             assert!(gaps.iter().all(|gap| !gap.tick || gap.length_ns < 7_000.0));
         }
     }

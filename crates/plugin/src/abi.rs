@@ -1,4 +1,4 @@
-//! What `include/taut_function.h` declares, as Rust has it.
+//! The declarations of `include/taut_function.h` in Rust.
 
 use std::ffi::{c_char, c_void};
 use taut_port::Packet;
@@ -19,12 +19,12 @@ pub(crate) const USUAL_PORT: u8 = u8::MAX;
 #[repr(C)]
 pub(crate) struct RawPacket {
     pub data: *mut u8,
-    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together, in
-    /// the order of the header's fields, the first in the lowest bits of what is the machine's order of bytes there.
+    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together. They
+    /// have the order of the header's fields, the first in the lowest bits in the machine's byte order.
     rest: u64,
 }
 
-/// Verdict and port of a packet of which nothing is said.
+/// Verdict and port of a packet without a verdict.
 const UNSAID: u64 = (KEEP as u64) << 48 | (USUAL_PORT as u64) << 56;
 
 impl RawPacket {
@@ -44,10 +44,10 @@ impl RawPacket {
         }
     }
 
-    /// What a library has said of the packet that this was made of; 0 if nothing.
+    /// Returns the library's changes to the packet that this was made from; 0 if there are none.
     #[inline(always)]
     pub(crate) fn said(&self, packet: &Packet) -> u64 {
-        // Changes of headroom and tailroom are not looked at.
+        // Changes of headroom and tailroom are ignored.
         const LOOKED_AT: u64 = 0xffff_0000_0000_ffff;
         let differs = (self.rest.to_le() ^ (packet.len() as u64 | UNSAID)) & LOOKED_AT;
         (self.data as u64 ^ packet.bytes().as_ptr() as u64) | differs
@@ -66,23 +66,23 @@ impl RawPacket {
     }
 }
 
-/// Facts that all packets of a batch have in common: `struct taut_batch`.
+/// Facts that all packets of a batch share: `struct taut_batch`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Call {
-    /// Time at which the worker began, in ticks.
+    /// Time at which the worker began the batch, in ticks.
     pub ticks: u64,
-    /// Number of the port that the packets came in through.
+    /// Number of the ingress port.
     pub in_port: u32,
-    /// Number of the port that they leave through unless they are sent elsewhere.
+    /// Number of the default egress port.
     pub out_port: u32,
-    /// Ports of the chain.
+    /// Number of ports of the chain.
     pub ports: u32,
-    /// 0 from the first port of a pair to the second, 1 back.
+    /// Direction: 0 from the first port of a pair to the second, 1 back.
     pub direction: u32,
 }
 
-/// Host that a state is made for: `struct taut_host`.
+/// The host of a state: `struct taut_host`.
 #[repr(C)]
 pub(crate) struct RawHost {
     pub abi: u32,
@@ -100,7 +100,7 @@ pub(crate) type MakeFn = unsafe extern "C" fn(*const c_char, *const RawHost) -> 
 pub(crate) type ProcessFn = unsafe extern "C" fn(*mut c_void, *mut RawPacket, u32, *const Call);
 pub(crate) type FreeFn = unsafe extern "C" fn(*mut c_void);
 
-/// Functions of a library.
+/// The functions of a library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calls {
     pub make: MakeFn,

@@ -1,17 +1,17 @@
-//! What a library's file says about itself, read without running any of it.
+//! Properties of a library that are read from its file, without running it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Beginning of an ELF file (System V ABI, "Object Files"): up to the number of its processor.
+/// Length of the beginning of an ELF file (System V ABI, "Object Files"), up to the number of its processor.
 const HEADER_BYTES: usize = 20;
 
-/// Class of 64-bit files, and the value for files whose numbers begin with the low byte.
+/// Class of 64-bit files, and the value for little-endian files.
 const IS_64_BIT: u8 = 2;
 const IS_LITTLE_ENDIAN: u8 = 1;
 
-/// Type of files that are loaded beside a program.
+/// Type of shared libraries.
 const SHARED: u16 = 3;
 
 /// Kind of a file.
@@ -19,13 +19,13 @@ const SHARED: u16 = 3;
 pub(crate) enum Kind {
     /// A shared library for this machine.
     Ours,
-    /// A shared library for another machine, which is this.
+    /// A shared library for another machine, with its name.
     For(String),
     /// Something else.
     Other,
 }
 
-/// Looks at the file of that path.
+/// Determines the kind of a file.
 pub(crate) fn kind(path: &Path) -> io::Result<Kind> {
     let mut header = Vec::new();
     File::open(path)?
@@ -34,7 +34,7 @@ pub(crate) fn kind(path: &Path) -> io::Result<Kind> {
     Ok(kind_of(&header))
 }
 
-/// The processor that this program is for; none where its number is not known here.
+/// The number of this program's processor; none if it is not known here.
 pub(crate) const OURS: Option<u16> = if cfg!(target_arch = "x86_64") {
     Some(62)
 } else if cfg!(target_arch = "aarch64") {
@@ -64,7 +64,7 @@ fn kind_of(header: &[u8]) -> Kind {
     Kind::For(format!("{}{bits}", machine_name(machine)))
 }
 
-/// Name of a processor.
+/// Returns the name of a processor.
 pub(crate) fn machine_name(machine: u16) -> String {
     match machine {
         3 => "x86".to_string(),
@@ -109,7 +109,7 @@ mod tests {
             b"\x7fELF",
             b"#!/bin/sh\nexit 0 # is no library",
             &whole[..19],
-            // A program, and what a compiler makes for the linker.
+            // These are a program and an object file for the linker.
             &header(2, 1, 2, ours),
             &header(2, 1, 1, ours),
         ] {

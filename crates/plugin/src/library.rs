@@ -1,4 +1,4 @@
-//! A library that is loaded, of the right version and with all of its functions.
+//! A loaded library of the right version with all of its functions.
 
 use crate::abi::{ABI, AbiFn, Calls};
 use crate::file::{Kind, OURS, kind, machine_name};
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-/// Reason why a library is of no use, in one line.
+/// Reason why a library cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// The file cannot be read.
@@ -16,7 +16,7 @@ pub enum LibraryError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Answer of the system.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is no library.
@@ -32,12 +32,12 @@ pub enum LibraryError {
         /// Processor of this program.
         ours: String,
     },
-    /// The loader refuses the library.
+    /// The loader rejects the library.
     #[error("cannot load {}: {reason}", path.display())]
     NotLoaded {
         /// Path of the file.
         path: PathBuf,
-        /// Answer of the loader.
+        /// Error of the loader.
         reason: String,
     },
     /// The library lacks a function.
@@ -48,7 +48,7 @@ pub enum LibraryError {
         /// Name of the function.
         function: String,
     },
-    /// The library is of another version.
+    /// The library has another version of the interface.
     #[error(
         "{} speaks version {theirs} of the interface, this taut version {ABI}: build it with the taut_function.h of this \
          taut",
@@ -60,17 +60,17 @@ pub enum LibraryError {
         /// Version of the library.
         theirs: u32,
     },
-    /// The library does not take its settings.
+    /// The library rejects its settings.
     #[error("{}: {reason}", path.display())]
     NotMade {
         /// Path of the file.
         path: PathBuf,
-        /// Reason that the library gives.
+        /// Reason in the library's words.
         reason: String,
     },
 }
 
-/// A library that is loaded, and stays so until the process ends.
+/// A loaded library, which stays loaded until the process ends.
 #[derive(Debug, Clone)]
 pub struct Library {
     pub(crate) path: PathBuf,
@@ -78,7 +78,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Checks that the file is a library for this machine; runs nothing of it.
+    /// Checks that the file is a library for this machine, without running it.
     ///
     /// # Errors
     /// [`LibraryError`].
@@ -96,7 +96,7 @@ impl Library {
         }
     }
 
-    /// Loads it into this process, where what it does when it is loaded is done.
+    /// Loads it into this process, which runs its initialisers.
     ///
     /// # Errors
     /// [`LibraryError`].
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_library_is_told_in_one_line() {
+    fn an_invalid_library_is_refused_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);

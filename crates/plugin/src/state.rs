@@ -1,4 +1,4 @@
-//! What a library has made for a worker: it sees each batch, and what it says of packets is checked.
+//! The state of a library for a worker: it processes each batch, and its verdicts are checked.
 
 use crate::abi::{Call, Calls, DROP, KEEP, PUNT, RawHost, RawPacket, USUAL_PORT};
 use crate::{Library, LibraryError};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::{BATCH_CAPACITY, Batch, Packet, Punt};
 
-/// Counters that a state may have, and characters of the name of one.
+/// Limit on the counters of a state, and on the length of a name.
 const MOST_COUNTERS: usize = 64;
 const LONGEST_NAME: usize = 60;
 
-/// Characters of a reason that a library gives.
+/// Limit on the length of a library's reason.
 const LONGEST_REASON: usize = 200;
 
-/// Counts of what became of the packets that a state has seen: each is counted once.
+/// Packets of a state by outcome; each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets that it has seen.
@@ -24,23 +24,23 @@ pub struct Counts {
     pub dropped: u64,
     /// Packets that it sent to the slow path.
     pub punted: u64,
-    /// Packets that were dropped as there is no such verdict.
+    /// Packets that were dropped because of an unknown verdict.
     pub wrong_verdict: u64,
-    /// Packets that were dropped as they were to be where their memory is not.
+    /// Packets that were dropped because their new bounds exceed their memory.
     pub wrong_place: u64,
-    /// Packets that were dropped as there is no such port, or they may not be sent to one.
+    /// Packets that were dropped because the port does not exist, or the function may not choose one.
     pub wrong_port: u64,
 }
 
 impl Counts {
-    /// Packets that go on.
+    /// Returns the number of packets that continue.
     pub fn kept(&self) -> u64 {
         let wrong = self.wrong_verdict + self.wrong_place + self.wrong_port;
         self.seen - self.dropped - self.punted - wrong
     }
 }
 
-/// A state that a library has made, for one worker.
+/// The state of a library for one worker.
 #[derive(Debug)]
 pub struct State {
     state: NonNull<c_void>,
@@ -53,10 +53,10 @@ pub struct State {
 }
 
 impl Library {
-    /// Has the library make a state for the worker of that number among so many.
+    /// Makes the library's state for one of several workers.
     ///
     /// # Errors
-    /// The library's reason, or what is wrong with its counters.
+    /// The library rejects it, or its counters are invalid.
     pub fn make(
         &self,
         settings: &str,
@@ -81,7 +81,7 @@ impl State {
         (worker, workers): (usize, usize),
         ticks_per_second: f64,
     ) -> Result<Self, String> {
-        // One more, for those that are refused.
+        // The additional cell is for rejected counters.
         let cells = (0..=MOST_COUNTERS).map(|_| AtomicU64::new(0)).collect();
         let mut making = Making {
             host: RawHost {
@@ -107,7 +107,7 @@ impl State {
             failure,
             ..
         } = making;
-        // From here on it is given back.
+        // From here on it is freed on drop.
         let state = NonNull::new(state).map(|state| Self {
             state,
             calls,
@@ -123,15 +123,15 @@ impl State {
         }
     }
 
-    /// Has it see the packets of a batch that nobody has marked. Where it `sends`, they leave through ports that it
-    /// names.
+    /// Runs the library on the unmarked packets of a batch. If `sends` is set, they leave through the ports that it
+    /// chooses.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         if batch.is_marked() {
             return self.process_some(batch, call, sends);
         }
         let count = batch.len();
-        // Whatever was known of their headers is forgotten here: the library may change all of them.
+        // Parsed headers are discarded here, as the library may change all of them.
         let packets = batch.packets_mut().iter_mut();
         for (raw, packet) in self.packets.iter_mut().zip(packets) {
             *raw = RawPacket::of(packet);
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// Has it see some packets of a batch.
+    /// Runs the library on some packets of a batch.
     #[inline(never)]
     fn process_some(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         let (mut places, mut count) = ([0; BATCH_CAPACITY], 0);
@@ -176,8 +176,8 @@ impl State {
         self.counts.seen += count as u64;
     }
 
-    /// Does with a packet what the library said, if it said something and that can be; `at` is its place among what
-    /// the library got, `index` that in the batch.
+    /// Applies the library's changes to a packet, if there are any and they are valid; `at` is its index in the
+    /// library's array, `index` that in the batch.
     fn settle(&mut self, batch: &mut Batch, (at, index): (usize, usize), call: &Call, sends: bool) {
         let after = self.packets[at];
         if after.said(&batch.packets()[index]) == 0 {
@@ -209,15 +209,15 @@ impl State {
         batch.mark_dropped(index);
     }
 
-    /// Returns what became of packets.
+    /// Returns the packets by outcome.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns the counters that the library has named, and what they have come to.
+    /// Returns the library's counters and their values.
     pub fn counters(&self) -> impl Iterator<Item = (&str, u64)> {
         let cells = self.cells.iter();
-        // Each is by itself.
+        // Relaxed suffices, as each counter is independent.
         let counted = cells.map(|cell| cell.load(Ordering::Relaxed));
         self.names.iter().map(String::as_str).zip(counted)
     }
@@ -230,7 +230,8 @@ impl Drop for State {
     }
 }
 
-/// Has a packet be `length` bytes from `data` on. False where these are not all its own; it is not to be used then.
+/// Sets the packet to `length` bytes from `data` on. Returns false if these exceed its memory; it must not be used
+/// then.
 fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     let (headroom, len) = (packet.headroom() as isize, packet.len() as isize);
     let whole = headroom + len + packet.tailroom() as isize;
@@ -238,12 +239,12 @@ fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     let Some(start) = headroom.checked_add(moved) else {
         return false;
     };
-    // Beyond the second test nothing overflows.
+    // After the second test nothing can overflow.
     if length == 0 || !(0..whole).contains(&start) || start + length as isize > whole {
         return false;
     }
     let is_placed = if moved < 0 {
-        // What stays of the frame behind the new beginning.
+        // The length of the old frame after the new beginning.
         let before = moved.unsigned_abs() as u16;
         packet.truncate(length.saturating_sub(before));
         packet.prepend(before)
@@ -256,18 +257,18 @@ fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
     is_placed && packet.append(missing)
 }
 
-/// Host of a state that is being made; the library gets its first field.
+/// The host during the creation of a state; the library gets its first field.
 #[repr(C)]
 struct Making {
     host: RawHost,
     names: Vec<String>,
     cells: Arc<[AtomicU64]>,
-    /// The first thing that is wrong.
+    /// The first error.
     failure: Option<String>,
 }
 
 impl Making {
-    /// The cell of the counter of that name.
+    /// Returns the cell of the counter of that name.
     fn counter(&mut self, name: &str) -> &AtomicU64 {
         if let Some(at) = self.names.iter().position(|known| known == name) {
             return &self.cells[at];
@@ -295,14 +296,14 @@ impl Making {
     }
 }
 
-/// What a library said, as part of a line.
+/// Formats a library's message for a line.
 fn in_one_line(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let text: String = text.chars().map(plain).take(LONGEST_REASON).collect();
     text.trim().to_string()
 }
 
-/// A text of a library's; empty where there is none.
+/// Returns a text of a library; empty for null.
 ///
 /// # Safety
 /// It is null, or ends with a 0.

@@ -14,63 +14,63 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use taut_settings::suggestion;
 
-/// Slots of a pool beyond what ports hold in their rings: batches in hand and held for a flush.
+/// The slots of a pool in addition to the ports' rings: for batches in progress and transmit buffers.
 const POOL_RESERVE: u32 = 2048;
 
-/// Function by which a backend opens a port.
+/// The function by which a backend opens a port.
 pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortError>;
 
-/// Share that one of several workers has of a port: opened by it, on its own thread.
+/// One worker's part of a port, which the worker opens on its own thread.
 pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// Maker of the parts of a port that another worker may join at any time: that of the worker of a number, the first one
-/// first.
+/// A function that makes the part of a worker of the given number. Workers may join at any time, the first one first.
 pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
-/// Way in which several workers share the ports of a backend. Each has a part (queues, rings, a socket of its own) that
-/// frames of one flow come to.
+/// How several workers share the ports of a backend. Each worker has a part (queues, rings, a socket of its own) that
+/// receives all frames of a flow.
 #[derive(Clone, Copy)]
 pub enum Split {
-    /// Workers do not share ports, for this reason.
+    /// Workers cannot share ports, for this reason.
     Never(&'static str),
-    /// Parts are dealt out once; the function makes so many, two or more.
+    /// All parts are made at once; the function makes two or more of them.
     Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
     /// Parts are made one after the other, also while others are in use.
     Joinable(fn(&PortSpec) -> Result<Joinable, PortError>),
 }
 
-/// One kind of port.
+/// A kind of port.
 #[derive(Clone, Copy)]
 pub struct Backend {
-    /// The word before the colon.
+    /// Word before the colon of a spec.
     pub name: &'static str,
-    /// Summary for `taut ports`, one line.
+    /// One-line summary for `taut ports`.
     pub summary: &'static str,
     /// Name of the target in messages ("INTERFACE", "SOCKET-PATH"); empty if there is none.
     pub target: &'static str,
-    /// Options: key and what it means.
+    /// Options: key and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Pool slots that a port of this spec holds at most.
+    /// Function that returns the maximum number of pool slots that a port of this spec holds.
     pub frames: fn(&PortSpec) -> u32,
-    /// The pool's slots must be aligned powers of two (AF_XDP).
+    /// True if the pool's slots must be aligned powers of two (AF_XDP).
     pub aligned: bool,
-    /// Ways of handling packets, one for each kind of port that the backend has.
+    /// How packets are handled, one entry for each kind of port that the backend has.
     pub handling: &'static [Handling],
-    /// Whether arguments that are none of the options are kept, in order, for the device behind the backend to judge
+    /// True if arguments other than the options are kept, in order, for the device to check
     /// ([`PortSpec::device_arguments`]).
     pub passes_on: bool,
-    /// Whether the backend's ports can wake a worker that sleeps ([`Port::arm`]).
+    /// True if the backend's ports can wake a sleeping worker ([`Port::arm`]).
     pub wakes: bool,
-    /// Function that says whether ports of this kind can be opened on this machine: what is there, or what is missing.
+    /// Function that checks whether ports of this kind can be opened on this machine. It returns what is available, or
+    /// what is missing.
     pub probe: fn() -> Result<String, PortError>,
-    /// Opens a port.
+    /// Function that opens a port.
     pub open: OpenPort,
-    /// Way in which several workers share one port.
+    /// How several workers share one port.
     pub split: Split,
 }
 
 impl Backend {
-    /// Whether `KEY=VALUE` sets one of the options.
+    /// Returns true if `KEY=VALUE` sets one of the options.
     fn has_option(&self, argument: Option<(&str, &str)>) -> bool {
         argument.is_some_and(|(key, _)| self.options.iter().any(|(known, _)| *known == key))
     }
@@ -95,7 +95,7 @@ pub struct PortSpec {
 }
 
 impl PortSpec {
-    /// The spec of a port of this backend, whose name and colon `rest` follows.
+    /// Parses the spec of a port of this backend; `rest` is the text after name and colon.
     ///
     /// # Errors
     /// [`PortError::BadSpec`] for an unknown option, a missing target, a key given twice.
@@ -155,23 +155,23 @@ impl PortSpec {
         })
     }
 
-    /// The spec as it was written.
+    /// Returns the spec as written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The backend's name.
+    /// Returns the backend's name.
     pub fn backend(&self) -> &'static str {
         self.backend.name
     }
 
-    /// Whether the spec's port can wake a worker that sleeps.
+    /// Returns true if the spec's port can wake a sleeping worker.
     pub fn wakes(&self) -> bool {
         self.backend.wakes
     }
 
-    /// Whether the spec's port has packets of its own from the moment it is open: a file that is read, or packets made
-    /// up. Whatever is behind it must be there first, as an interface takes frames that nobody is there to get.
+    /// Returns true if the port has packets from the moment it is open: a file, or generated packets. Its receivers
+    /// must be started first, because an interface accepts frames even if no program receives them.
     pub fn is_source(&self) -> bool {
         match self.backend() {
             "pcap" => self.option("role") != Some("write"),
@@ -180,27 +180,27 @@ impl PortSpec {
         }
     }
 
-    /// Returns what stands between the colon and the first comma.
+    /// Returns the text between the colon and the first comma.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The value of an option, if it was given.
+    /// Returns the value of an option, if it was given.
     pub fn option(&self, key: &str) -> Option<&str> {
         self.options.get(key).map(String::as_str)
     }
 
-    /// Returns the arguments that the backend passes on to its device, in order, as they were written.
+    /// Returns the arguments that the backend passes on to its device, in order, as written.
     pub fn device_arguments(&self) -> &[String] {
         &self.device_arguments
     }
 
-    /// The options that were given.
+    /// Returns the keys of the options that were given.
     pub(crate) fn option_keys(&self) -> impl Iterator<Item = &str> {
         self.options.keys().map(String::as_str)
     }
 
-    /// The value of a numeric option, checked against its range.
+    /// Returns the value of a numeric option, checked against its range.
     ///
     /// # Errors
     /// [`PortError::BadSpec`] if it is not a number or out of range.
@@ -218,18 +218,19 @@ impl PortSpec {
         }
     }
 
-    /// The socket file that its port makes and removes again; it stays where a process ends without closing the port.
+    /// Returns the socket file that its port creates and removes. The file stays if the process ends without closing
+    /// the port.
     pub fn own_socket(&self) -> Option<PathBuf> {
         let serves = self.option("role").unwrap_or("server") == "server";
         (self.backend() == "memif" && serves).then(|| PathBuf::from(&self.target))
     }
 
-    /// An error about this spec.
+    /// Returns an error about this spec.
     pub fn error(&self, reason: impl Into<String>) -> PortError {
         PortError::bad_spec(&self.text, reason)
     }
 
-    /// The way in which workers share the port.
+    /// Returns how workers share the port.
     pub(crate) fn split(&self) -> Split {
         self.backend.split
     }
@@ -237,15 +238,15 @@ impl PortSpec {
     /// Opens the port on the calling thread, which then owns it.
     ///
     /// # Errors
-    /// What the backend says: bad options, a missing device, no permission.
+    /// Returns the backend's error: bad options, a missing device, no permission.
     pub fn open(&self, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
         (self.backend.open)(self, resources)
     }
 
-    /// Checks whether so many workers can share the port, as far as its spec says.
+    /// Checks whether `workers` workers can share the port, as far as its spec shows.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// The reason why they cannot.
     pub fn check_workers(&self, workers: usize) -> Result<(), PortError> {
         match self.backend.split {
             Split::Never(reason) if workers > 1 => {
@@ -255,10 +256,11 @@ impl PortSpec {
         }
     }
 
-    /// Readies the port for so many workers, each of which opens its part. With one, that is the whole port.
+    /// Prepares the port for `workers` workers, each of which opens its part. With one worker, the part is the complete
+    /// port.
     ///
     /// # Errors
-    /// As [`PortSpec::open`]; when they cannot share it.
+    /// As [`PortSpec::open`]; also if the workers cannot share it.
     pub fn parts(&self, workers: usize) -> Result<Vec<Part>, PortError> {
         self.check_workers(workers)?;
         match self.backend.split {
@@ -281,7 +283,7 @@ impl std::fmt::Display for PortSpec {
     }
 }
 
-/// Resources that the ports of one worker share: the packet pool, sized for all of them.
+/// The resources that the ports of one worker share: the packet pool, sized for all of them.
 pub struct Resources {
     pool: PoolHandle,
     #[cfg(feature = "xdp")]
@@ -293,10 +295,10 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// A pool large enough that these ports never starve each other.
+    /// Makes a pool large enough that these ports never starve each other.
     ///
     /// # Errors
-    /// When the machine has not got the memory.
+    /// The machine has not enough memory.
     pub fn for_ports(specs: &[PortSpec]) -> Result<Self, PortError> {
         let frames: u32 = specs.iter().map(|s| (s.backend.frames)(s)).sum();
         let aligned = specs.iter().any(|s| s.backend.aligned);
@@ -311,24 +313,24 @@ impl Resources {
         })
     }
 
-    /// The shared pool.
+    /// Returns the shared pool.
     pub fn pool(&self) -> PoolHandle {
         self.pool.clone()
     }
 
-    /// Returns what AF_XDP ports share besides.
+    /// Returns the additional state that AF_XDP ports share.
     #[cfg(feature = "xdp")]
     pub(crate) fn xdp(&self) -> &XdpShared {
         &self.xdp
     }
 
-    /// Returns what DPDK ports share besides.
+    /// Returns the additional state that DPDK ports share.
     #[cfg(dpdk)]
     pub(crate) fn dpdk(&self) -> &DpdkShared {
         &self.dpdk
     }
 
-    /// Returns the specs of all ports that share it.
+    /// Returns the specs of all ports that share these resources.
     #[cfg(dpdk)]
     pub(crate) fn specs(&self) -> &[PortSpec] {
         &self.specs

@@ -1,41 +1,41 @@
-//! A batch: up to 64 packets that travel together, who of them dropped out, and who goes another way than the others.
+//! A batch: up to 64 packets that travel together, with marks for dropped, punted and redirected packets.
 
 use crate::packet::Packet;
 use crate::pool::PoolHandle;
 use crate::pool::slots::Pool;
 use taut_wire::Headers;
 
-/// Packets a batch holds at most: the bits of its drop-out masks.
+/// The maximum number of packets in a batch: the bits of its masks.
 pub const BATCH_CAPACITY: usize = 64;
 
-/// Reason why a packet goes to the slow path.
+/// The reason why a packet goes to the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Punt {
-    /// The packet asks for the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC
+    /// The packet requests the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC
     /// 4861).
     Neighbour,
     /// The packet is for one of the port's own addresses.
     Local,
-    /// The packet is for somebody whom nobody knows here, and its sender is to be told.
+    /// The packet's destination or tunnel is unknown, and its sender is to be notified.
     Unknown,
-    /// The packet is longer, from its IP header on, than so many bytes, which is what its way takes, and its sender is
-    /// to be told.
+    /// The packet is longer, from its IP header on, than this many bytes, the MTU of its link. Its sender is to be
+    /// notified.
     TooBig(u16),
-    /// The packet has made as many hops as it may, and its sender is to be told.
+    /// The packet's hop limit is exceeded, and its sender is to be notified.
     TimeExceeded,
     /// The MAC address of the packet's next hop is not known.
     Unresolved,
-    /// The packet's receiver cannot be reached, and its sender is to be told.
+    /// The packet's destination is unreachable, and its sender is to be notified.
     Unreachable,
-    /// The packet is forbidden, and its sender is to be told.
+    /// The packet is prohibited, and its sender is to be notified.
     Prohibited,
-    /// A rule rejects the packet, and both of its ends are to be told.
+    /// A rule rejects the packet, and both of its ends are to be notified.
     Rejected,
-    /// The packet is a fragment, which is to wait for the others of its datagram.
+    /// The packet is a fragment that waits for the others of its datagram.
     Fragment,
-    /// The packet is the fragment that was missing of its datagram, which may go on with those that wait.
+    /// The packet is the last missing fragment of its datagram, so that all its fragments can continue.
     LastFragment,
-    /// A function has made the packet itself, and its handler is to send it through this port.
+    /// A function has made the packet, and its handler shall send it through this port.
     Made {
         /// Number of the port.
         port: u8,
@@ -43,7 +43,7 @@ pub enum Punt {
 }
 
 impl Punt {
-    /// The cause as a number of 20 bits, for those who keep it beside a frame.
+    /// Returns the cause as a 20-bit number, for storage with a frame.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -62,7 +62,7 @@ impl Punt {
         }
     }
 
-    /// The cause of that number ([`Punt::bits`]).
+    /// Returns the cause of a number from [`Punt::bits`].
     #[must_use]
     pub const fn of_bits(bits: u32) -> Self {
         match bits & 0xf {
@@ -84,7 +84,7 @@ impl Punt {
     }
 }
 
-/// Mark that a function has put on a packet.
+/// A mark that a function has put on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// The packet is to be dropped.
@@ -93,8 +93,7 @@ pub enum Mark {
     Punted(Punt),
 }
 
-/// Everything that functions have said of a packet in its batch, for functions that keep packets back or change their
-/// places.
+/// All marks of a packet in its batch, for functions that delay packets or change their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     mark: Option<Mark>,
@@ -107,7 +106,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Whether the packet is kept, as [`Batch::is_kept`] says.
+    /// Returns true if the packet is not marked, as [`Batch::is_kept`] does.
     pub fn is_kept(&self) -> bool {
         self.mark.is_none()
     }
@@ -116,46 +115,46 @@ impl Marks {
 /// The priority of a packet that no function has given one.
 pub const NO_PRIORITY: u8 = u8::MAX;
 
-/// Stand-in for a port: the one through which packets leave that nobody sends elsewhere.
+/// The value of the usual egress port, if no function has chosen one.
 const USUAL: u8 = u8::MAX;
 
-/// Copies of packets that a batch has room to ask for.
+/// The maximum number of copies requested in a batch.
 const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
 
-/// Up to 64 packets in order of arrival, and masks: dropped, punted, sent elsewhere.
+/// Up to 64 packets in order of arrival, and masks: dropped, punted, redirected.
 ///
-/// A function never reorders or re-allocates a batch. It marks packets; the worker takes the marked
-/// ones out once per batch, after the last function ran (drop-out batching, Gallenmüller 2021, section 5.3.1). A packet that no
-/// function sends elsewhere leaves through the partner of the port that it came in through ([`crate::Pairs`]).
-// What every batch needs lies in one cache line.
+/// A function never reorders or re-allocates a batch. It marks packets; the worker removes the marked ones once per
+/// batch, after the last function (drop-out batching, Gallenmüller 2021, section 5.3.1). A packet without a chosen
+/// egress port leaves through the partner of its ingress port ([`crate::Pairs`]).
+// The fields that every batch needs are in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Batch {
     packets: Vec<Packet>,
-    /// Packets it takes, at most its capacity.
+    /// Maximum number of packets, at most the capacity.
     limit: u32,
-    /// Number of the function that has the batch at this moment, as the worker counts them.
+    /// Number of the function that processes the batch at this moment, in the worker's numbering.
     stage: u8,
     dropped: u64,
     punted: u64,
-    /// Packets that leave through the port in `egress`, or at a priority.
+    /// Mask of packets that leave through the port in `egress`, or with a priority.
     redirected: u64,
-    /// Packets of which there are `copies`.
+    /// Mask of packets with entries in `copies`.
     copied: u64,
     egress: [u8; BATCH_CAPACITY],
-    /// Causes of the packets that are punted.
+    /// Causes of the punted packets.
     causes: [Punt; BATCH_CAPACITY],
     /// Numbers of the functions that punted them.
     punters: [u8; BATCH_CAPACITY],
-    /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
+    /// Positions of packets, and the egress port of each copy, in order of the positions.
     copies: Vec<(u8, u8)>,
-    /// Packets that leave at the priority in `priorities`; each is among `redirected`.
+    /// Mask of packets with a priority in `priorities`; each is also in `redirected`.
     prioritised: u64,
     priorities: [u8; BATCH_CAPACITY],
-    /// Packets whose `headers` were read and have not been changed since; none behind the last packet.
+    /// Mask of packets whose `headers` were parsed and have not changed since; no bit is set after the last packet.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
-    /// When packets arrived, as their port has stamped them, by place; none after packets were taken out.
+    /// Arrival times by position, as stamped by the port; empty after packets were removed.
     arrivals: Vec<u64>,
 }
 
@@ -166,13 +165,13 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty batch; the only time it allocates.
+    /// Makes an empty batch. It allocates memory only here.
     pub fn new() -> Self {
         Self::limited(BATCH_CAPACITY)
     }
 
-    /// An empty batch that has room for `limit` packets (1 to [`BATCH_CAPACITY`]; others are brought
-    /// into that range): how a worker takes no more than its burst from a port.
+    /// Makes an empty batch for at most `limit` packets (clamped to 1 to [`BATCH_CAPACITY`]). A worker uses it to limit
+    /// its burst.
     pub fn limited(limit: usize) -> Self {
         Self {
             packets: Vec::with_capacity(BATCH_CAPACITY),
@@ -194,25 +193,26 @@ impl Batch {
         }
     }
 
-    /// Gives the batch room for `limit` packets from now on, as in [`Batch::limited`], but never for fewer than it has.
+    /// Sets the limit, as in [`Batch::limited`], but never below the current number of packets.
     #[inline(always)]
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY) as u32;
     }
 
-    /// Says which function has the batch from now on, by the worker's number for it: what is punted is punted by that one.
+    /// Sets the worker's number of the function that processes the batch from now on. Packets punted after this are
+    /// punted by that function.
     #[inline(always)]
     pub fn set_stage(&mut self, number: u8) {
         self.stage = number;
     }
 
-    /// Packets in the batch, marked ones included.
+    /// Returns the number of packets in the batch, including marked ones.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// True if there is none.
+    /// Returns true if the batch is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
@@ -224,7 +224,7 @@ impl Batch {
         self.limit as usize - self.packets.len()
     }
 
-    /// Appends a packet. A full batch drops it (ports ask [`Batch::room`] first).
+    /// Appends a packet. A full batch drops it, so ports check [`Batch::room`] first.
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) {
         debug_assert!(self.room() > 0, "pushed onto a full batch");
@@ -238,8 +238,8 @@ impl Batch {
         }
     }
 
-    /// Appends what `fill` writes to the place behind the last packet, which has [`Batch::room`] packets'
-    /// room; `fill` says how many they are, and so does this.
+    /// Appends the packets that `fill` writes after the last packet, at most [`Batch::room`]. `fill` returns their
+    /// number, and so does this.
     ///
     /// # Safety
     /// `fill` must have written as many packets as it says, and no more than there is room for.
@@ -257,8 +257,8 @@ impl Batch {
         }
     }
 
-    /// Says when its packets arrived, by the stamps of their port ([`crate::Port::arrival_stamps`]) in units of so many ns since
-    /// 1970. Those of other packets than these say nothing.
+    /// Sets the arrival times of its packets from the timestamps of their port ([`crate::Port::arrival_stamps`]), in
+    /// units of `unit_ns` ns since 1970. The times stay unknown unless there is one timestamp per packet.
     #[inline]
     pub fn set_arrivals(&mut self, stamps: &[u64], unit_ns: u64) {
         self.arrivals.clear();
@@ -267,8 +267,8 @@ impl Batch {
         }
     }
 
-    /// Returns when its packets arrived, ns since 1970, by place, 0 where nobody knows; empty where no port has stamped them, or
-    /// functions have put in packets or taken some out.
+    /// Returns the arrival times of its packets by position, ns since 1970, 0 if unknown. It is empty if the port does
+    /// not stamp packets, or if functions have added or removed packets.
     #[inline(always)]
     pub fn arrivals(&self) -> &[u64] {
         match self.arrivals.len() == self.packets.len() {
@@ -277,40 +277,40 @@ impl Batch {
         }
     }
 
-    /// All packets in order of arrival, marked ones included.
+    /// Returns all packets in order of arrival, including marked ones.
     #[inline(always)]
     pub fn packets(&self) -> &[Packet] {
         &self.packets
     }
 
-    /// All packets, to change in place.
+    /// Returns all packets, to change in place.
     #[inline(always)]
     pub fn packets_mut(&mut self) -> &mut [Packet] {
         self.read = 0;
         &mut self.packets
     }
 
-    /// Packet `index`, to change in place.
+    /// Returns packet `index`, to change in place.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// Panics if there is no packet `index`.
     #[inline(always)]
     pub fn packet_mut(&mut self, index: usize) -> &mut Packet {
         self.read &= !(1 << (index & 63));
         &mut self.packets[index]
     }
 
-    /// Returns a packet as [`Batch::packet_mut`] does, for changes of what [`Headers`] says nothing about, such as MAC
-    /// addresses, payloads and checksums: what was read stays known to the functions that follow.
+    /// Returns a packet as [`Batch::packet_mut`] does, for changes that do not affect [`Headers`], such as MAC
+    /// addresses, payloads and checksums. The parsed headers stay available to later functions.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// Panics if there is no packet `index`.
     #[inline(always)]
     pub fn packet_mut_but_headers(&mut self, index: usize) -> &mut Packet {
         &mut self.packets[index]
     }
 
-    /// Reads the headers of all packets at once: what asks for each in turn is faster behind it.
+    /// Parses the headers of all packets at once, which is faster than parsing each on request.
     #[inline(always)]
     pub fn read_headers(&mut self) {
         let all = u64::MAX
@@ -328,10 +328,11 @@ impl Batch {
         self.read = all;
     }
 
-    /// The headers of packet `index`: read once, by whoever asks first, as long as nobody changes it.
+    /// Returns the headers of packet `index`. They are parsed at the first call, and again only after a change of the
+    /// packet.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// Panics if there is no packet `index`.
     #[inline(always)]
     pub fn headers(&mut self, index: usize) -> Headers {
         let (bit, place) = (1 << (index & 63), index & 63);
@@ -339,7 +340,7 @@ impl Batch {
             self.headers[place] = Headers::of(self.packets[index].bytes());
             self.read |= bit;
         }
-        // What lies in a peer's memory the peer may change.
+        // A peer may change a packet in its own memory.
         debug_assert!(
             self.packets[index].is_in_ring()
                 || self.headers[place] == Headers::of(self.packets[index].bytes()),
@@ -364,19 +365,20 @@ impl Batch {
         self.punted |= 1 << (index & 63);
     }
 
-    /// Returns why packet `index`, which [`Batch::settle`] has put here, is for the slow path.
+    /// Returns the cause for which packet `index`, moved here by [`Batch::settle`], was punted.
     #[inline(always)]
     pub fn cause(&self, index: usize) -> Punt {
         self.causes[index & 63]
     }
 
-    /// Returns the number of the function ([`Batch::set_stage`]) that punted packet `index`, which [`Batch::settle`] has put here.
+    /// Returns the number of the function ([`Batch::set_stage`]) that punted packet `index`, moved here by
+    /// [`Batch::settle`].
     #[inline(always)]
     pub fn punter(&self, index: usize) -> u8 {
         self.punters[index & 63]
     }
 
-    /// Sends packet `index` through `port`, not the usual one; the last call counts. Ports are numbered up to 254.
+    /// Sets the egress port of packet `index`; the last call counts. Port numbers are at most 254.
     #[inline(always)]
     pub fn send_to(&mut self, index: usize, port: u8) {
         debug_assert!(index < self.packets.len());
@@ -384,8 +386,8 @@ impl Batch {
         self.redirected |= 1 << (index & 63);
     }
 
-    /// Puts packet `index`, and copies of it, into the queue of this priority (0 to 7, the highest) instead of the one
-    /// that its headers say, should it have to wait for its port.
+    /// Sets the priority (0 to 7, the highest) of packet `index` and its copies in the queues of a full port. The
+    /// default is the priority in the packet's headers.
     #[inline]
     pub fn set_priority(&mut self, index: usize, priority: u8) {
         debug_assert!(index < self.packets.len());
@@ -398,8 +400,8 @@ impl Batch {
         self.priorities[index] = priority;
     }
 
-    /// Sends a copy of packet `index`, as it is after the last function, through `port` as well. False if there is no
-    /// room for more copies, and there will be none.
+    /// Requests a copy of packet `index`, as it is after the last function, for `port`. Returns false if the limit of
+    /// copies is reached; then no copy is made.
     #[inline]
     pub fn copy_to(&mut self, index: usize, port: u8) -> bool {
         debug_assert!(index < self.packets.len());
@@ -415,7 +417,7 @@ impl Batch {
         true
     }
 
-    /// The port that packet `index` was sent to, if a function has sent it.
+    /// Returns the egress port that a function has chosen for packet `index`, if any.
     #[inline(always)]
     pub fn egress(&self, index: usize) -> Option<u8> {
         let is_redirected = self.redirected & (1 << (index & 63)) != 0;
@@ -423,26 +425,26 @@ impl Batch {
         (is_redirected && egress != USUAL).then_some(egress)
     }
 
-    /// Returns the port that packet `index` leaves through, where `usual` is that of packets which no function has sent elsewhere.
+    /// Returns the egress port of packet `index`, which is `usual` unless a function has chosen one.
     #[inline(always)]
     pub fn leaves_through(&self, index: usize, usual: usize) -> usize {
         self.egress(index).map_or(usual, usize::from)
     }
 
-    /// True if a function has marked a packet, sent one elsewhere, given it a priority or asked for a copy.
+    /// Returns true if any packet has a mark, an egress port, a priority or a requested copy.
     #[inline(always)]
     pub fn is_marked(&self) -> bool {
         self.dropped | self.punted | self.redirected | self.copied != 0
     }
 
-    /// True if all packets leave through the usual port, without priorities of their own, and there are no copies.
+    /// Returns true if all packets leave through the usual port, without priorities and without copies.
     #[inline(always)]
     pub fn goes_together(&self) -> bool {
         self.redirected | self.copied == 0
     }
 
-    /// Takes all packets out, in order, and gives each to `each` with the port that it was sent to, its priority ([`NO_PRIORITY`]
-    /// where it has none) and the ports of its copies.
+    /// Removes all packets in order, and passes each to `each` with its egress port, its priority ([`NO_PRIORITY`]
+    /// without one) and the ports of its copies.
     #[inline(always)]
     pub fn scatter(&mut self, mut each: impl FnMut(Packet, Option<u8>, u8, &[(u8, u8)])) {
         let (redirected, egress) = (self.redirected, self.egress);
@@ -480,7 +482,7 @@ impl Batch {
         self.arrivals.clear();
     }
 
-    /// True if packet `index` is still on the fast path.
+    /// Returns true if packet `index` is still on the fast path.
     #[inline(always)]
     pub fn is_kept(&self, index: usize) -> bool {
         (self.dropped | self.punted) & (1 << (index & 63)) == 0
@@ -499,7 +501,7 @@ impl Batch {
         }
     }
 
-    /// Returns everything that has been said of packet `index`.
+    /// Returns all marks of packet `index`.
     pub fn marks(&self, index: usize) -> Marks {
         let bit = 1 << (index & 63);
         let of_it = |(of, _): &&(u8, u8)| usize::from(*of) == index;
@@ -516,8 +518,8 @@ impl Batch {
         }
     }
 
-    /// Appends a packet as [`Batch::push`] does, with everything that has been said of it. Returns the copies that
-    /// there is no room for, and will not be.
+    /// Appends a packet as [`Batch::push`] does, with all its marks. Returns the number of requested copies above the
+    /// limit, which are not made.
     pub fn push_marked(&mut self, packet: Packet, marks: &Marks) -> usize {
         let index = self.packets.len();
         self.push(packet);
@@ -542,15 +544,14 @@ impl Batch {
         ports.filter(|port| !self.copy_to(index, **port)).count()
     }
 
-    /// Packets marked as dropped.
+    /// Returns the number of packets marked as dropped.
     #[inline(always)]
     pub fn dropped(&self) -> u32 {
         self.dropped.count_ones()
     }
 
-    /// Takes the marked packets out, in order: the dropped ones give their memory back, the punted
-    /// ones go to the end of `slow` as far as it has room and are dropped where it has none. Returns
-    /// how many were dropped.
+    /// Removes the marked packets in order. Dropped packets release their memory. Punted packets are appended to
+    /// `slow`, or dropped if it is full. Returns the number of dropped packets.
     #[inline]
     pub fn settle(&mut self, slow: &mut Batch) -> usize {
         let len = self.packets.len();
@@ -578,7 +579,7 @@ impl Batch {
             } else {
                 lost += 1;
             }
-            // Those up to the next marked one close the gap.
+            // The packets up to the next marked one close the gap.
             let next = len.min(rest.trailing_zeros() as usize);
             let count = next - index - 1;
             // SAFETY: both lie below the length that there was, and what is overwritten has been moved out.
@@ -597,7 +598,7 @@ impl Batch {
         lost
     }
 
-    /// Moves the ways of packets along with them when those of `marked` have been taken out.
+    /// Moves egress ports and priorities of the packets, after the packets of `marked` have been removed.
     #[cold]
     fn move_ways(&mut self, marked: u64) {
         let place = |index: u32| (!marked & ((1 << index) - 1)).count_ones();
@@ -618,7 +619,7 @@ impl Batch {
         self.copied = 0;
         let copied = &mut self.copied;
         self.copies.retain_mut(|(of, _)| {
-            // Copies are of what leaves.
+            // Copies are made only of packets that leave.
             let stays = marked & (1 << *of) == 0;
             if stays {
                 *of = place(u32::from(*of)) as u8;
@@ -628,8 +629,8 @@ impl Batch {
         });
     }
 
-    /// Moves up to `n` packets from the front of this batch to the end of `other`, as far as it has
-    /// room; returns how many.
+    /// Moves up to `n` packets from the front of this batch to the end of `other`, up to its capacity; returns their
+    /// number.
     #[inline(always)]
     pub fn move_up_to(&mut self, n: usize, other: &mut Batch) -> usize {
         let n = n.min(self.len()).min(other.room());
@@ -637,8 +638,8 @@ impl Batch {
         n
     }
 
-    /// Takes the first `n` packets out of the batch and gives them to `each`, in order: how a port takes
-    /// what it sends.
+    /// Removes the first `n` packets and passes them to `each`, in order. Ports use it to take the packets that they
+    /// send.
     #[inline(always)]
     pub fn take_front(&mut self, n: usize, mut each: impl FnMut(Packet)) {
         let len = self.packets.len();
@@ -663,7 +664,7 @@ impl Batch {
         }
     }
 
-    /// Takes all packets out of the batch and gives them to `each`, in order, with everything that has been said of them.
+    /// Removes all packets and passes them to `each`, in order, with all their marks.
     pub fn take_marked(&mut self, mut each: impl FnMut(Packet, Marks)) {
         let mut index = 0;
         self.packets.reverse();
@@ -674,7 +675,7 @@ impl Batch {
         self.clear();
     }
 
-    /// Gives the memory of the first `n` packets back: how a port lets go of what it has copied.
+    /// Releases the memory of the first `n` packets. Ports use it for packets that they have copied.
     #[inline(always)]
     pub fn drop_front(&mut self, n: usize) {
         let len = self.packets.len();
@@ -694,7 +695,7 @@ impl Batch {
         }
     }
 
-    /// Gives every packet's memory back.
+    /// Releases the memory of all packets.
     #[inline(always)]
     pub fn clear(&mut self) {
         self.drop_front(self.packets.len());
@@ -710,7 +711,7 @@ impl Batch {
 }
 
 impl PoolHandle {
-    /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.
+    /// Appends up to `n` packets of `len` bytes to `batch`; fewer if the pool is empty or the batch is full.
     #[inline]
     pub fn fill(&self, batch: &mut Batch, n: usize, len: u16) -> usize {
         let n = n.min(batch.room());
@@ -746,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_taken_in_order_with_their_marks_and_none_are_left() {
+    fn packets_leave_a_batch_in_order_with_their_marks() {
         let pool = PoolHandle::new(8, false).unwrap();
         let mut batch = numbered(&pool, 4);
         batch.mark_dropped(1);
@@ -822,7 +823,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn settling_is_what_taking_packets_out_one_by_one_would_be(
+        fn settle_agrees_with_processing_packets_one_by_one(
             len in 0_u8..=64,
             dropped: u64,
             punted: u64,
@@ -857,7 +858,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_packets_goes_with_them_to_another_batch() {
+    fn marks_move_with_packets_to_another_batch() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 6);
         batch.mark_dropped(0);
@@ -870,7 +871,7 @@ mod tests {
         let marks: Vec<Marks> = (0..6).map(|index| batch.marks(index)).collect();
         assert_eq!(marks[5], Marks::default());
         assert_eq!(marks.iter().filter(|it| it.is_kept()).count(), 4);
-        // In another order.
+        // The packets are pushed in another order.
         let mut taken = Vec::new();
         batch.take_front(6, |packet| taken.push(packet));
         batch.clear();
@@ -938,7 +939,7 @@ mod tests {
             all.map(|i| batch.headers(i).ports().unwrap().0)
                 .collect::<Vec<_>>()
         };
-        // The lower byte of the source port.
+        // The offset of the lower byte of the source port.
         const PORT_AT: usize = 35;
         (1..4).for_each(|port| push(&mut batch, port));
         assert_eq!(ports(&mut batch), [1, 2, 3]);

@@ -1,21 +1,21 @@
-//! The number of times that a frame is copied between each two backends.
+//! The number of copies of a frame between each two backends.
 
 use crate::backend::Backend;
 use crate::handling::Handling;
 use serde::Serialize;
 
-/// Cost in copies of a frame's way between two ports of a command.
+/// The copies of a frame on its path between two ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// The port it came through: backend, and the option that matters, if one does.
+    /// Ingress port: backend, and the option that distinguishes its kinds, if any.
     pub from: String,
-    /// The port it leaves through.
+    /// Egress port.
     pub to: String,
     /// Copies of its bytes in user space.
     pub copies: u32,
 }
 
-/// Returns every ordered pair of kinds of ports that `backends` have, row by row.
+/// Returns every ordered pair of the kinds of ports that `backends` have, row by row.
 pub fn copies(backends: &[Backend]) -> Vec<Copies> {
     let kinds: Vec<(String, &Handling)> = backends
         .iter()

@@ -1,38 +1,38 @@
-//! Errors of ports, said so that a person knows what to do.
+//! Errors of ports, with a text that says what to do.
 
 use std::io;
 
-/// Reason why a port could not be made or used.
+/// The reason why a port could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The spec's text is wrong: the user's to correct.
+    /// The spec is wrong; the user has to correct it.
     #[error("port \"{spec}\": {reason}")]
     BadSpec {
-        /// The spec as written.
+        /// Spec as written.
         spec: String,
-        /// What is wrong, and what would be right.
+        /// Text that says what is wrong, and what would be right.
         reason: String,
     },
-    /// The machine lacks something this port needs.
+    /// The machine lacks something that this port needs.
     #[error("{what}: needs {needs}")]
     Missing {
-        /// Action that was tried.
+        /// Attempted operation.
         what: String,
-        /// What is lacking, and how to get it.
+        /// Missing item, and how to get it.
         needs: String,
     },
-    /// An operating-system call failed.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// Action that failed, and what it was about.
+        /// Failed operation and its object.
         what: String,
-        /// Answer of the kernel.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
 impl PortError {
-    /// A wrong spec.
+    /// Returns an error about a wrong spec.
     pub fn bad_spec(spec: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::BadSpec {
             spec: spec.into(),
@@ -40,7 +40,7 @@ impl PortError {
         }
     }
 
-    /// Something the machine lacks.
+    /// Returns an error about something that the machine lacks.
     pub fn missing(what: impl Into<String>, needs: impl Into<String>) -> Self {
         Self::Missing {
             what: what.into(),
@@ -48,7 +48,7 @@ impl PortError {
         }
     }
 
-    /// A failed system call.
+    /// Returns an error of a failed system call.
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System {
             what: what.into(),
@@ -56,7 +56,7 @@ impl PortError {
         }
     }
 
-    /// True where the machine lacks something (exit code 3) rather than the input being wrong (2).
+    /// Returns true if the machine lacks something (exit code 3), false if the input is wrong (2).
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Missing { .. } => true,

@@ -1,4 +1,4 @@
-//! The one place where a frame's bytes are copied in user space, so that tests can count it.
+//! The only code that copies a frame's bytes in user space, so that tests can count copies.
 
 use std::ptr::NonNull;
 
@@ -17,7 +17,7 @@ pub(crate) unsafe fn copy_frame(from: NonNull<u8>, to: NonNull<u8>, len: usize) 
 /// Copies as [`copy_frame`] does, between slices of equal length.
 ///
 /// # Panics
-/// If the lengths differ.
+/// Panics if the lengths differ.
 #[inline(always)]
 pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
     #[cfg(test)]
@@ -33,7 +33,7 @@ pub(crate) fn append(from: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(from);
 }
 
-/// Copies that tests have made.
+/// The copy counter for tests.
 #[cfg(test)]
 pub(crate) mod count {
     use std::cell::Cell;
@@ -46,7 +46,7 @@ pub(crate) mod count {
         COPIES.set(COPIES.get() + 1);
     }
 
-    /// Frames that this thread has copied so far.
+    /// Returns the number of frames that this thread has copied so far.
     pub(crate) fn so_far() -> u64 {
         COPIES.get()
     }

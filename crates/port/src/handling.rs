@@ -1,45 +1,45 @@
-//! Ways in which backends handle packets: where a backend's packets lie and how it sends what lies elsewhere. What a
-//! frame costs between two ports in copies follows from that.
+//! How backends handle packets: the memory of received packets, and how packets in other memory are sent. The number of
+//! copies of a frame between two ports follows from that.
 
-/// Place of the packets that a port delivers.
+/// The memory of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receives {
-    /// Packets lie in the worker's pool.
+    /// The worker's pool.
     InPool,
-    /// Packets lie in memory of the port's own, where they arrived.
+    /// The port's own memory, where the packets arrived.
     InPlace,
-    /// Packets lie as with `InPlace`, but the worker's other ports of the same kind can send them from there (DPDK's
-    /// mbufs).
+    /// The port's own memory, as with `InPlace`, but the worker's other ports of the same kind can send packets from
+    /// there (DPDK's mbufs).
     InMbufs,
 }
 
-/// Way in which a port sends packets.
+/// How a port sends packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sends {
-    /// Sends those of the worker's pool as they are, and copies others into it first.
+    /// Sends packets of the worker's pool without a copy, and copies others into the pool first.
     FromPool,
-    /// Sends every packet from where it lies.
+    /// Sends every packet without a copy.
     FromAnywhere,
-    /// Sends mbufs as they are, and copies others into one.
+    /// Sends mbufs without a copy, and copies other packets into an mbuf.
     FromMbufs,
-    /// Copies every packet into memory of its own or of its peer.
+    /// Copies every packet into its own memory or that of its peer.
     ByCopy,
 }
 
-/// Way in which one kind of port handles packets.
+/// How one kind of port handles packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handling {
-    /// Name that tells this kind of port from others of the backend: an option of its spec, or nothing.
+    /// Option of the spec that distinguishes this kind of port from others of the backend, or empty.
     pub variant: &'static str,
-    /// Place of the packets that the port delivers.
+    /// Memory of the packets that the port delivers.
     pub receives: Receives,
-    /// Way in which the port sends packets.
+    /// How the port sends packets.
     pub sends: Sends,
 }
 
 impl Handling {
-    /// Returns how often a frame's bytes are copied in user space on the way from a port like this to one like `to`.
-    /// What the kernel or a device copies for itself is not counted.
+    /// Returns how often a frame's bytes are copied in user space between a port of this kind and one of kind `to`.
+    /// Copies by the kernel or a device are not counted.
     pub fn copies_to(&self, to: &Self) -> u32 {
         match (self.receives, to.sends) {
             (_, Sends::FromAnywhere)

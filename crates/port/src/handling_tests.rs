@@ -1,5 +1,5 @@
-//! Tests of what `taut ports --matrix` says: frames go through every pair of ports that this machine can make, and
-//! their copies are compared with what the backends declare.
+//! Tests of the output of `taut ports --matrix`: frames pass every pair of ports that this machine can open, and their
+//! copies are compared with the declarations of the backends.
 #![allow(clippy::unwrap_used)]
 
 use crate::frame_copy::count;
@@ -9,28 +9,28 @@ use std::fs;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long to wait for what must happen.
+/// The timeout for expected events.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Frames sent through each pair.
+/// The number of frames sent through each pair.
 const FRAMES: u64 = 5;
 
-/// Resources that ports need around them.
+/// The environment that ports need.
 struct Surroundings {
     folder: TempDir,
     bed: Option<Testbed>,
 }
 
-/// The far end of a port: where frames for it come from, and where those it sends arrive.
+/// The far end of a port, which sends frames to it and receives frames from it.
 enum Far {
     Port(Box<Opened>),
-    /// The port makes its frames itself, or they are nobody's any more.
+    /// The port makes its frames itself, or discards them.
     Nobody,
 }
 
 impl Surroundings {
-    /// The spec of a port of this kind and its far end; none where the machine lacks something. `place` is
-    /// 0 for the port that receives and 1 for the one that sends.
+    /// Returns the spec of a port of this kind and its far end; None if the machine lacks something. `place` is 0 for
+    /// the port that receives and 1 for the one that sends.
     fn port(&self, kind: &str, place: usize) -> Option<(String, Far)> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let far = |spec: &str| Far::Port(Box::new(open(spec).unwrap()));
@@ -61,14 +61,14 @@ impl Surroundings {
                 let spec = |role| format!("memif:{path},role={role}");
                 Some((spec(near), far(&spec(other))))
             }
-            // The same kind at the other end: AF_XDP ports are on the first of the cable's queues, a packet
-            // socket sends on its processor's.
+            // The far end has the same kind. AF_XDP ports use the first queue of the veth pair, a packet socket sends
+            // on the queue of its core.
             "af_packet" | "af_xdp" => {
                 let bed = self.bed.as_ref()?;
                 let far = bed.in_right(|| far(&format!("{kind}:right{place}")));
                 Some((format!("{kind}:left{place}"), far))
             }
-            // The socket at the kernel's side can only be opened once the interface is there.
+            // The socket on the kernel's side can only be opened once the interface exists.
             "tap" => self
                 .bed
                 .as_ref()
@@ -84,7 +84,7 @@ impl Surroundings {
         }
     }
 
-    /// Copies per frame from a port of one kind to one of another; none if one of them cannot be here.
+    /// Returns the copies per frame from a port of one kind to one of another; None if the machine lacks one of them.
     fn count(&self, from: &str, to: &str) -> Option<u64> {
         let (from_spec, mut source) = self.port(from, 0)?;
         let (to_spec, mut sink) = self.port(to, 1)?;
@@ -96,7 +96,7 @@ impl Surroundings {
                 loop {
                     match s.open(&mut resources) {
                         Ok(port) => break port,
-                        // The kernel may still be taking down the interface of the pair before.
+                        // The kernel may still be deleting the interface of the previous pair.
                         Err(e) if e.to_string().contains("is taken") => {
                             assert!(Instant::now() < deadline, "{e}");
                             std::thread::sleep(Duration::from_millis(20));
@@ -131,7 +131,7 @@ impl Surroundings {
                 a.link()
             );
         }
-        // A source of its own may deliver more.
+        // A port that makes its own frames may deliver more.
         let sent = batch.len() as u64;
         while !batch.is_empty() {
             b.tx(&mut batch);
@@ -187,12 +187,12 @@ fn frames_are_copied_as_often_as_the_backends_declare() {
             counted += 1;
         }
     }
-    // Those that need nothing: null, memif in both roles, pair and pcap.
+    // The kinds that need nothing: null, memif in both roles, pair and pcap.
     assert!(counted >= 25, "{counted}");
 }
 
 #[test]
-fn no_frame_is_copied_twice_and_every_backend_says_how_it_copies() {
+fn no_frame_is_copied_twice_and_backends_declare_their_copies() {
     let found = copies(backends());
     assert!(found.iter().all(|pair| pair.copies <= 1), "{found:?}");
     for backend in backends() {

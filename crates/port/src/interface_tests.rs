@@ -1,5 +1,5 @@
-//! Tests that every port on a kernel interface must pass, on virtual cables between throw-away network namespaces; the
-//! backends' test files call these with their specs.
+//! Tests that every port on a kernel interface must pass, on veth pairs between temporary network namespaces. The
+//! backends' test files call them with their specs.
 #![allow(clippy::unwrap_used)]
 
 use crate::{Batch, Link, Port, PortError, PortSpec, Resources};
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use taut_sys::Alarm;
 
-/// How long to wait for what must happen.
+/// The timeout for expected events.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Two namespaces with `cables` veth pairs of two queues between them: `left0`, `left1`... in one, `right0`... in
-/// the other. Deleted when dropped.
+/// Two namespaces with `cables` veth pairs of two queues between them: `left0`, `left1`... in one, `right0`... in the
+/// other. They are deleted when this is dropped.
 pub(crate) struct Testbed {
     left: String,
     right: String,
@@ -30,12 +30,12 @@ pub(crate) fn ip(arguments: &str) {
 }
 
 impl Testbed {
-    /// Makes a testbed. None, with a line saying so, where this process may not make namespaces.
+    /// Makes a testbed. Returns None and prints a line if this process may not make namespaces.
     pub(crate) fn new(cables: u32) -> Option<Self> {
         Self::with_queues(cables, 2)
     }
 
-    /// Makes a testbed as [`Testbed::new`] does, with a number of queues of one's own at both ends.
+    /// Makes a testbed as [`Testbed::new`] does, with the given number of queues at both ends.
     pub(crate) fn with_queues(cables: u32, queues: u32) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
@@ -51,7 +51,7 @@ impl Testbed {
         };
         for name in [&bed.left, &bed.right] {
             ip(&format!("netns add {name}"));
-            // Without this the kernel sends router solicitations of its own.
+            // Otherwise the kernel sends router solicitations.
             inside(name, || {
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             });
@@ -125,7 +125,7 @@ pub(crate) struct Opened {
     pub(crate) resources: Resources,
 }
 
-/// The parts that so many workers have of a port, each with resources of its own, on the right.
+/// Opens the parts of a port for `workers` workers, each with its own resources, on the right.
 pub(crate) fn parts_of(bed: &Testbed, spec: &PortSpec, workers: usize) -> Vec<Opened> {
     let parts = spec.parts(workers).unwrap().into_iter();
     parts
@@ -144,7 +144,7 @@ pub(crate) fn open(text: &str) -> Result<Opened, PortError> {
     Ok(Opened { port, resources })
 }
 
-/// The bytes of test frame `number`: addresses, an EtherType for experiments, number, filling.
+/// Returns the bytes of test frame `number`: addresses, an EtherType for experiments, number, padding.
 pub(crate) fn frame_bytes(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
     bytes.extend(number.to_be_bytes());
@@ -162,7 +162,7 @@ impl Opened {
         batch.packets_mut()[last].bytes_mut().copy_from_slice(bytes);
     }
 
-    /// Sends one frame, for as long as it takes.
+    /// Sends one frame, and retries until the port accepts it.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let mut batch = Batch::new();
         self.load(&mut batch, bytes);
@@ -172,7 +172,7 @@ impl Opened {
         }
     }
 
-    /// Receives until `batch` holds `n`.
+    /// Receives until `batch` has `n` packets.
     pub(crate) fn receive(&mut self, batch: &mut Batch, n: usize) {
         let start = Instant::now();
         while batch.len() < n {
@@ -181,7 +181,7 @@ impl Opened {
         }
     }
 
-    /// Receives until this frame comes, behind what may have been under way.
+    /// Receives until this frame arrives, and discards frames before it.
     fn receive_until(&mut self, bytes: &[u8]) {
         let mut batch = Batch::new();
         while batch.packets().last().is_none_or(|p| p.bytes() != bytes) {
@@ -207,13 +207,13 @@ impl Opened {
     }
 }
 
-/// A port at either end of the first cable. `backend` and `options` make the spec.
+/// Opens a port at either end of the first veth pair. `backend` and `options` make the spec.
 pub(crate) fn both_ends(bed: &Testbed, backend: &str, options: &str) -> (Opened, Opened) {
     let at = |name| open(&format!("{backend}:{name}{options}")).unwrap();
     (bed.in_left(|| at("left0")), bed.in_right(|| at("right0")))
 }
 
-/// Thousands of frames of all lengths, in bursts of all sizes, in both directions.
+/// Thousands of frames of all lengths pass in bursts of all sizes, in both directions.
 pub(crate) fn frames_cross_both_ways_in_order(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
@@ -249,7 +249,7 @@ fn cross(from: &mut Opened, to: &mut Opened) {
     assert_eq!(sent.tx_too_long + sent.tx_failed + got.rx_overrun, 0);
 }
 
-/// Frames that no link of this MTU takes are counted and do not stop the others.
+/// Frames that are invalid for a link of this MTU are counted and do not stop the others.
 pub(crate) fn frames_too_long_or_too_short_are_counted(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
@@ -273,7 +273,7 @@ pub(crate) fn frames_too_long_or_too_short_are_counted(backend: &str, options: &
     );
 }
 
-/// What does not fit into the receive ring is counted, and what is dropped makes room again.
+/// Frames that do not fit into the receive ring are counted, and dropped packets free their slots.
 pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, &format!("{options},ring=64"));
@@ -295,12 +295,12 @@ pub(crate) fn a_full_receive_ring_counts_what_it_loses(backend: &str, options: &
     assert_eq!(right.receive_one(), frame_bytes(100, 60));
 }
 
-/// Whoever sleeps on `port` is woken by what `other` sends, and by nothing else.
+/// A thread that sleeps on `port` wakes up when `other` sends, and only then.
 pub(crate) fn an_owner_that_sleeps_is_woken(port: &mut Opened, other: &mut Opened) {
     let mut alarm = Alarm::default();
     for number in 0..20 {
         let (quiet, mut slept) = (Duration::from_millis(2), false);
-        // The kernel may have something to say on a new interface.
+        // The kernel may send frames of its own on a new interface.
         for _ in 0..100 {
             while port.port.rx(&mut Batch::new()) > 0 {}
             alarm.clear();
@@ -326,7 +326,7 @@ pub(crate) fn an_owner_that_sleeps_is_woken(port: &mut Opened, other: &mut Opene
     }
 }
 
-/// A link that goes down and comes up again.
+/// Traffic resumes after a link goes down and comes up again.
 pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
@@ -338,7 +338,7 @@ pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &s
         panic!("still up")
     };
     assert!(text.contains("left0 is down"), "{text}");
-    // The kernel hands the other end's state on a little later.
+    // The kernel reports the other end's state a little later.
     let start = Instant::now();
     while right.port.link().is_up() {
         assert!(start.elapsed() < PATIENCE, "still up");
@@ -366,8 +366,8 @@ pub(crate) fn traffic_resumes_after_the_link_was_down(backend: &str, options: &s
     assert_eq!(left.receive_one(), frame_bytes(10, 60));
 }
 
-/// An interface deleted while frames are under way: the port says so and stays usable, and finds an
-/// interface of the same name that comes later.
+/// If the interface is deleted under traffic, the port reports that and stays usable. It continues on a new interface
+/// of the same name.
 pub(crate) fn an_interface_that_vanishes_is_told_and_may_return(backend: &str, options: &str) {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, mut right) = both_ends(&bed, backend, options);
@@ -403,8 +403,8 @@ pub(crate) fn an_interface_that_vanishes_is_told_and_may_return(backend: &str, o
     right.receive_until(&frame_bytes(1 << 40, 60));
 }
 
-/// Specs that name nothing, and processes that may nothing.
-pub(crate) fn what_is_missing_is_named(backend: &str) {
+/// Wrong specs and missing privileges are named in errors.
+pub(crate) fn missing_interfaces_and_capabilities_are_named(backend: &str) {
     let Some(bed) = Testbed::new(0) else { return };
     let error = bed.in_left(|| open(&format!("{backend}:none0")).err().unwrap());
     assert!(error.is_missing(), "{error}");
@@ -413,7 +413,7 @@ pub(crate) fn what_is_missing_is_named(backend: &str) {
         text.contains("\"none0\"") && text.contains("ip link"),
         "{text}"
     );
-    // Capabilities are the thread's own.
+    // Capabilities belong to a single thread.
     let without = std::thread::spawn({
         let spec = format!("{backend}:lo");
         move || {
@@ -426,7 +426,7 @@ pub(crate) fn what_is_missing_is_named(backend: &str) {
     assert!(error.to_string().contains("needs root"), "{error}");
 }
 
-/// Leaves the calling thread without any privilege.
+/// Drops all privileges of the calling thread.
 pub(crate) fn give_up_capabilities() {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

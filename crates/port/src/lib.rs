@@ -1,12 +1,12 @@
-//! Packet pool, [`Batch`], trait [`Port`], and one folder per backend.
+//! The packet pool, the [`Batch`], the trait [`Port`], and one folder per backend.
 //!
-//! A [`Packet`] is a handle on memory of a [`Pool`] or of a port's ring, a [`Batch`] is up to 64 of them, and a [`Port`]
-//! receives and sends batches. A port is opened from its textual spec ([`PortSpec`]) with the pool and what else ports share
-//! ([`Resources`]), and used by exactly one thread. Each backend describes itself in a [`Backend`], of which [`backends`] is
-//! the list. What programs in the kernel need of ports is in [`in_kernel`].
+//! A [`Packet`] is a handle on memory of a [`Pool`] or of a port's ring. A [`Batch`] has up to 64 packets, and a
+//! [`Port`] receives and sends batches. A port is opened from its textual spec ([`PortSpec`]), with the pool and other
+//! state that ports share ([`Resources`]), and used by exactly one thread. Each backend describes itself in a
+//! [`Backend`]; [`backends`] is the list of them. [`in_kernel`] has the ports for programs in the kernel.
 //!
-//! Begin with `port.rs`, then `null.rs`, the smallest backend. There is `unsafe` here, for rings and packet memory that are
-//! shared with the kernel, with devices and with other processes.
+//! Start reading at `port.rs`, then `null.rs`, the smallest backend. The crate has `unsafe` code for rings and packet
+//! memory that are shared with the kernel, with devices and with other processes.
 //!
 //! ```
 //! use taut_port::{Batch, Port, PortSpec, Resources};

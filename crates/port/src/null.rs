@@ -1,5 +1,4 @@
-//! A port with nothing behind it: what it is given vanishes, and on request it makes packets from
-//! nothing. The floor of what any port costs.
+//! The port `null`, which discards sent packets and optionally generates packets. It shows the minimum cost of a port.
 
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply, pcap};
@@ -37,34 +36,34 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Joinable(joinable),
 };
 
-/// Lengths of the frames that a source delivers, bytes with check sequence.
+/// The range of a source's frame length, bytes with frame check sequence.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 64..=1518;
-/// Length of the check sequence, which packets come without.
+/// The length of the frame check sequence, which packets do not include.
 const CHECK_BYTES: u16 = 4;
 
-/// Bytes of all frames of a capture at most: what is worth more than a ring of packets stays a file.
+/// The maximum number of bytes of a capture's frames. Larger captures are read from a file.
 const MOST_BYTES: usize = 64 << 20;
 
 struct NullPort {
     pool: PoolHandle,
     source: usize,
-    /// Length of the packets, bytes; with frames the longest.
+    /// Length of the packets, bytes; with frames, that of the longest.
     len_bytes: u16,
     frames: Option<Frames>,
     counters: PortCounters,
 }
 
-/// Frames of a capture, in memory.
+/// The frames of a capture, in memory.
 struct Frames {
     bytes: Vec<u8>,
-    /// Place behind each of them.
+    /// End offset of each frame.
     ends: Vec<usize>,
-    /// The next one, and its place.
+    /// Index and offset of the next frame.
     next: (usize, usize),
 }
 
 impl Frames {
-    /// Reads all of them, once.
+    /// Reads all frames of a file, once.
     fn read(spec: &PortSpec, file: &str) -> Result<Self, PortError> {
         let capture = PortSpec::of(&format!("pcap:{file}"), pcap::BACKEND, file)?;
         let mut resources = Resources::for_ports(std::slice::from_ref(&capture))?;
@@ -95,7 +94,7 @@ impl Frames {
         Ok(Self { bytes, ends, next })
     }
 
-    /// Length of the longest, bytes.
+    /// Returns the length of the longest frame, bytes.
     fn longest(&self) -> usize {
         let begins = std::iter::once(&0).chain(&self.ends);
         let lengths = self.ends.iter().zip(begins).map(|(end, begin)| end - begin);
@@ -210,7 +209,7 @@ mod tests {
         Ok((spec.open(&mut resources)?, resources))
     }
 
-    /// A capture of frames of these lengths, each of bytes with its number.
+    /// Writes a capture of frames of these lengths, each filled with its number.
     fn capture(path: &Path, lengths: &[u32]) {
         let words = |words: &[u32]| words.iter().flat_map(|it| it.to_le_bytes()).collect();
         let mut bytes: Vec<u8> = words(&[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1]);
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_capture_come_over_and_over_whatever_became_of_them() {
+    fn the_frames_of_a_capture_repeat_unchanged_by_the_receiver() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("three.pcap");
         capture(&path, &[60, 1514, 61]);
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_said() {
+    fn an_invalid_capture_is_refused_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("some.pcap");
         let text = format!("null:source=1,frames={}", path.display());

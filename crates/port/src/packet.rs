@@ -1,13 +1,12 @@
-//! Packet: an owned handle on bytes that live in a [`Pool`] or in a port's receive ring.
+//! Packet: an owned handle on bytes in a [`Pool`] or in a port's receive ring.
 
 use crate::pool::slots::Pool;
 use std::ptr::NonNull;
 
-/// An owned packet. Dropping it gives its memory back to where it came from: the pool's free list,
-/// or the receive ring of the port that holds it in place (which is how a packet crosses from one
-/// port to another with one copy at most).
+/// An owned packet. Dropping it returns its memory to its owner: the pool's free list, or the receive ring of the port
+/// that holds it in place. Therefore a packet moves from one port to another with one copy at most.
 ///
-/// 24 bytes; belongs to one thread. Laid out as `dpdk/shim.c` writes it.
+/// It has 24 bytes and belongs to one thread. `dpdk/shim.c` writes the same layout.
 #[repr(C)]
 pub struct Packet {
     data: NonNull<u8>,
@@ -18,7 +17,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Offsets of the fields, for those who write packets from C: data, pool, slot, length, headroom.
+    /// The offsets of the fields for C code that writes packets: data, pool, slot, length, headroom.
     #[cfg(dpdk)]
     pub(crate) const LAYOUT: [usize; 5] = [
         std::mem::offset_of!(Self, data),
@@ -52,53 +51,54 @@ impl Packet {
         }
     }
 
-    /// Length in bytes, from the destination MAC address on, without frame check sequence.
+    /// Returns the length in bytes, from the destination MAC address on, without frame check sequence.
     #[inline(always)]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// True for a packet without bytes.
+    /// Returns true for a packet without bytes.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `new` was promised that the range is valid and ours until this handle is dropped.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len()) }
     }
 
-    /// The frame's bytes, to change in place.
+    /// Returns the frame's bytes, to change in place.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` makes the borrow unique.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len()) }
     }
 
-    /// The address of the first byte, for code that is not Rust. It may be used for as long as the packet is borrowed, and
-    /// reaches the headroom before it and the tailroom behind the last byte as well.
+    /// Returns the address of the first byte, for C code. It is valid as long as the packet is borrowed, and also for
+    /// the headroom before it and the tailroom after the last byte.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.data.as_ptr()
     }
 
-    /// Bytes that [`Packet::prepend`] could still give.
+    /// Returns the bytes that [`Packet::prepend`] can still add.
     #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.headroom)
     }
 
-    /// Whether the packet lies in a ring that a port receives from in place, and not in a pool: a peer may then write there as well.
+    /// Returns true if the packet is in a ring that a port receives from in place, not in a pool. A peer may then write
+    /// to it.
     pub fn is_in_ring(&self) -> bool {
         // A ledger does not know where its slots end.
         self.stride_bytes() == 0
     }
 
-    /// Grows the front by `n` bytes (their contents are what was there). False, and no change,
-    /// where the headroom is too short.
+    /// Extends the packet by `n` bytes at the front, with their previous contents. Returns false and changes nothing if
+    /// the headroom is too short.
     #[inline]
     pub fn prepend(&mut self, n: u16) -> bool {
         if n > self.headroom || self.len.checked_add(n).is_none() {
@@ -111,7 +111,7 @@ impl Packet {
         true
     }
 
-    /// Bytes that [`Packet::append`] could still give; none where a packet lies in a ring that a port receives from in
+    /// Returns the bytes that [`Packet::append`] can still add; 0 for a packet in a ring that a port receives from in
     /// place.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
@@ -125,8 +125,8 @@ impl Packet {
         unsafe { self.pool.as_ref() }.stride_bytes()
     }
 
-    /// Grows the end by `n` bytes (their contents are what was there). False, and no change, where the tailroom is too
-    /// short.
+    /// Extends the packet by `n` bytes at the end, with their previous contents. Returns false and changes nothing if
+    /// the tailroom is too short.
     #[inline]
     pub fn append(&mut self, n: u16) -> bool {
         let fits = usize::from(n) <= self.tailroom();
@@ -136,7 +136,8 @@ impl Packet {
         fits
     }
 
-    /// Takes `n` bytes off the front; they are headroom then. False, and no change, where there are fewer.
+    /// Removes `n` bytes from the front, which become headroom. Returns false and changes nothing if there are fewer
+    /// bytes.
     #[inline]
     pub fn drop_front(&mut self, n: u16) -> bool {
         let (Some(len), Some(headroom)) = (self.len.checked_sub(n), self.headroom.checked_add(n))
@@ -150,25 +151,25 @@ impl Packet {
         true
     }
 
-    /// Shortens to `len` bytes; a longer `len` changes nothing.
+    /// Truncates the packet to `len` bytes; a longer `len` changes nothing.
     #[inline]
     pub fn truncate(&mut self, len: u16) {
         self.len = self.len.min(len);
     }
 
-    /// The pool or receive ring that owns the memory.
+    /// Returns the pool or receive ring that owns the memory.
     #[inline(always)]
     pub(crate) fn pool(&self) -> NonNull<Pool> {
         self.pool
     }
 
-    /// The slot's number in its pool.
+    /// Returns the slot's number in its pool.
     #[inline(always)]
     pub(crate) fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Gives up the handle but not the slot: it stays counted out, for whoever takes its number.
+    /// Drops the handle but not the slot, which stays counted out; the caller owns its number.
     #[inline(always)]
     pub(crate) fn into_slot(self) -> u32 {
         let slot = self.slot;
@@ -176,7 +177,7 @@ impl Packet {
         slot
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     #[inline(always)]
     pub(crate) fn data(&self) -> NonNull<u8> {
         self.data

@@ -1,14 +1,14 @@
-//! Ports in pairs: where a packet goes that nobody has sent elsewhere, and in which order it meets functions.
+//! Pairs of ports: the default egress port of a packet, and the order in which it passes the functions.
 
-/// Ports in pairs: of so many ports the first two are a pair, the next two, and so on; a last one without a partner is
-/// its own.
+/// The pairs of a list of ports: the first two are a pair, the next two, and so on. A last port without a partner is
+/// its own partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairs {
     ports: usize,
 }
 
-/// Direction of a packet through the list of functions. The list is like a row of rooms: a packet on its way back meets
-/// the last one first.
+/// The direction of a packet through the list of functions. In the reverse direction a packet passes the last function
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the first port of a pair to the second one.
@@ -18,13 +18,14 @@ pub enum Direction {
 }
 
 impl Pairs {
-    /// Pairs of so many ports.
+    /// Returns the pairs of `ports` ports.
     #[must_use]
     pub const fn of(ports: usize) -> Self {
         Self { ports }
     }
 
-    /// The port through which packets leave that came in through port `from`; also the port whose packets leave through `from`.
+    /// Returns the egress port of packets from ingress port `from`. It is also the ingress port of packets that leave
+    /// through `from`.
     #[inline(always)]
     #[must_use]
     pub const fn partner(self, from: usize) -> usize {
@@ -37,7 +38,7 @@ impl Pairs {
 }
 
 impl Direction {
-    /// Returns the direction of packets that come in through port `from`.
+    /// Returns the direction of packets from ingress port `from`.
     #[inline(always)]
     #[must_use]
     pub const fn from_port(from: usize) -> Self {
@@ -48,7 +49,7 @@ impl Direction {
         }
     }
 
-    /// Returns which of `count` functions is met as number `step`.
+    /// Returns the position of the function that is step `step` of `count`.
     #[inline(always)]
     #[must_use]
     pub const fn place(self, step: usize, count: usize) -> usize {

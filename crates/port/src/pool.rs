@@ -1,10 +1,10 @@
-//! The packet pool: equal slots of shared memory and the list of those that are free.
+//! The packet pool: equal slots of shared memory, and a list of free slots.
 //!
-//! A pool belongs to one thread, so taking and returning a slot is a push and a pop. The list is
-//! last-in-first-out: the slot used next is the one whose cache lines are still warm.
+//! A pool belongs to one thread, so taking and returning a slot is a push and a pop. The list is last-in-first-out, so
+//! that the next slot is the one whose cache lines are still in the cache.
 //!
-//! The same type keeps the books of a port that receives *in place* (its slots are descriptors of
-//! the peer's ring, and "free" means "may be handed back to the peer").
+//! The same type is the ledger of a port that receives *in place*. Its slots are descriptors of the peer's ring, and a
+//! free slot is one that may be returned to the peer.
 
 pub(crate) mod slots;
 
@@ -19,19 +19,19 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use taut_sys::Mapping;
 
-/// Bytes kept before each received frame, for headers that functions put in front.
+/// The bytes kept before each received frame, for headers that functions add.
 pub(crate) const HEADROOM_BYTES: u16 = 128;
 
-/// Slot size for memory nobody else lays down rules for: 33 cache lines, an odd number, so that the
-/// first lines of consecutive slots fall into different cache sets (a power of two would map all of
-/// them onto two sets).
+/// The default size of a slot: 33 cache lines, an odd number, so that the first lines of consecutive slots are in
+/// different cache sets. A power of two would map all of them to two sets.
 const STRIDE_BYTES: u32 = 2112;
 
-/// Slot size where the kernel wants a power of two (AF_XDP).
+/// The size of a slot if the kernel requires a power of two (AF_XDP).
 const ALIGNED_STRIDE_BYTES: u32 = 2048;
 
 impl Pool {
-    /// Takes the slots of packets back, those of one pool in a row at once, as [`Pool::give_back`] would one by one.
+    /// Takes back the slots of packets, successive ones of one pool together, with the same result as
+    /// [`Pool::give_back`] for each.
     ///
     /// # Safety
     /// The packets are initialised, and nobody uses them any more.
@@ -75,12 +75,11 @@ impl Pool {
 pub struct PoolHandle(NonNull<Pool>);
 
 impl PoolHandle {
-    /// A pool of `slots` frames, on huge pages if there are any. `aligned` gives slots of 2048 bytes
-    /// on 2048-byte boundaries, as AF_XDP wants; otherwise slots are laid out to spread over cache
-    /// sets.
+    /// Makes a pool of `slots` frames, on huge pages if there are any. `aligned` gives slots of 2048 bytes on 2048-byte
+    /// boundaries, as AF_XDP requires; otherwise slots are spread over cache sets.
     ///
     /// # Errors
-    /// When the machine has not got the memory.
+    /// The machine has not enough memory.
     pub fn new(slots: u32, aligned: bool) -> Result<Self, PortError> {
         let stride_bytes = if aligned {
             ALIGNED_STRIDE_BYTES
@@ -88,7 +87,7 @@ impl PoolHandle {
             STRIDE_BYTES
         };
         let memory = Mapping::create("taut-pool", slots as usize * stride_bytes as usize)?;
-        // Highest first, so that the pool is used from its start.
+        // Highest slots first, so that the pool is used from its start.
         Ok(Self::from_parts(
             (0..slots).rev().collect(),
             Some(memory),
@@ -97,13 +96,13 @@ impl PoolHandle {
         ))
     }
 
-    /// The books of a ring of `slots` descriptors that a port receives from in place.
+    /// Makes a ledger of a ring with `slots` descriptors that a port receives from in place.
     pub(crate) fn ledger(slots: u32) -> Self {
         Self::from_parts(Vec::with_capacity(slots as usize), None, 0, None)
     }
 
-    /// Makes a ledger as [`PoolHandle::ledger`] does; the last packet to be dropped drops `memory`, wherever the port
-    /// is by then.
+    /// Makes a ledger as [`PoolHandle::ledger`] does. `memory` is dropped with the last packet, even if the port no
+    /// longer exists.
     pub(crate) fn ledger_keeping(slots: u32, memory: Box<dyn Any>) -> Self {
         let returned = Vec::with_capacity(slots as usize);
         Self::from_parts(returned, None, 0, Some(memory))
@@ -132,13 +131,13 @@ impl PoolHandle {
         unsafe { self.0.as_ref() }
     }
 
-    /// True if `packet` lies in this pool.
+    /// Returns true if `packet` is in this pool.
     #[inline(always)]
     pub(crate) fn owns(&self, packet: &Packet) -> bool {
         packet.pool() == self.0
     }
 
-    /// The pool itself, for making [`Packet`]s.
+    /// Returns the pool itself, for making [`Packet`]s.
     #[inline(always)]
     pub(crate) fn raw(&self) -> NonNull<Pool> {
         self.0
@@ -150,7 +149,7 @@ impl PoolHandle {
         self.pool().count_out(slots);
     }
 
-    /// Takes slots of a ledger out of the books that somebody else owns from now on.
+    /// Removes slots from a ledger, because another owner tracks them from now on.
     #[cfg(dpdk)]
     #[inline(always)]
     pub(crate) fn hand_over(&self, slots: u32) {
@@ -158,26 +157,26 @@ impl PoolHandle {
         outstanding.set(outstanding.get() - slots);
     }
 
-    /// Slots that can be taken now.
+    /// Returns the number of free slots.
     #[inline]
     pub fn available(&self) -> usize {
         // SAFETY: single-threaded, and the reference ends with this expression.
         unsafe { &*self.pool().returned.get() }.len()
     }
 
-    /// Slots that packets hold at this moment.
+    /// Returns the number of slots that packets hold now.
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.pool().outstanding.get() as usize
     }
 
-    /// Whether the memory lies on huge pages.
+    /// Returns true if the memory is on huge pages.
     pub fn on_huge_pages(&self) -> bool {
         self.pool().memory.as_ref().is_some_and(|m| m.huge)
     }
 
-    /// Takes one slot as a packet of `len` bytes (at most [`PoolHandle::room`]), contents as they
-    /// were. None when the pool is empty.
+    /// Takes one slot as a packet of `len` bytes (at most [`PoolHandle::room`]), with its previous contents. None if
+    /// the pool is empty.
     #[inline]
     pub fn take(&self, len: u16) -> Option<Packet> {
         let pool = self.pool();
@@ -191,11 +190,11 @@ impl PoolHandle {
         Some(unsafe { self.packet(slot, len) })
     }
 
-    /// The packet of `len` bytes in a slot that was lent.
+    /// Returns the packet of `len` bytes in a slot that was lent.
     ///
     /// # Safety
-    /// The pool must have memory; `slot` must be counted out of it and held by nobody else; `len` must
-    /// be at most [`PoolHandle::room`].
+    /// The pool must have memory; `slot` must be counted out of it and held by nobody else; `len` must be at most
+    /// [`PoolHandle::room`].
     #[inline(always)]
     pub(crate) unsafe fn packet(&self, slot: u32, len: u16) -> Packet {
         let base = self.base();
@@ -207,13 +206,13 @@ impl PoolHandle {
         }
     }
 
-    /// Returns where frames of a slot start, in bytes from the start of the memory.
+    /// Returns the offset of a slot's frames from the start of the memory, bytes.
     #[inline(always)]
     pub(crate) fn offset_of(&self, slot: u32) -> usize {
         slot as usize * self.pool().stride_bytes as usize + usize::from(HEADROOM_BYTES)
     }
 
-    /// The start of the memory; dangling for a ledger.
+    /// Returns the start of the memory; dangling for a ledger.
     #[inline(always)]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.pool()
@@ -222,8 +221,8 @@ impl PoolHandle {
             .map_or(NonNull::dangling(), Mapping::base)
     }
 
-    /// Takes up to `n` slots without making packets of them and tells `each` their numbers; returns how
-    /// many. Whoever has them makes packets of them or gives them back.
+    /// Takes up to `n` slots without making packets of them, and passes their numbers to `each`. Returns how many.
+    /// Their new owner makes packets of them or returns them.
     #[inline(always)]
     pub(crate) fn lend_slots(&self, n: usize, mut each: impl FnMut(u32)) -> usize {
         // SAFETY: single-threaded; `each` gets a number, and the callers in this crate do not touch the
@@ -239,7 +238,7 @@ impl PoolHandle {
         n
     }
 
-    /// Gives a lent slot back.
+    /// Returns a lent slot to the pool.
     ///
     /// # Safety
     /// It must be counted out and held by nobody else.
@@ -249,30 +248,30 @@ impl PoolHandle {
         unsafe { Pool::give_back(self.0, slot) };
     }
 
-    /// Bytes a frame may have in one slot.
+    /// Returns the maximum number of bytes of a frame in one slot.
     #[inline]
     pub fn room(&self) -> usize {
         (self.pool().stride_bytes as usize).saturating_sub(usize::from(HEADROOM_BYTES))
     }
 
-    /// The memory the slots lie in; a ledger has none.
+    /// Returns the memory of the slots; a ledger has none.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         self.pool().memory.as_ref()
     }
 
-    /// Bytes from one slot's start to the next one's.
+    /// Returns the bytes from one slot's start to the next one's.
     #[cfg(feature = "xdp")]
     pub(crate) fn stride_bytes(&self) -> usize {
         self.pool().stride_bytes as usize
     }
 
-    /// Slots that the memory has room for.
+    /// Returns the number of slots in the memory.
     #[cfg(feature = "xdp")]
     pub(crate) fn slots(&self) -> usize {
         self.memory().map_or(0, |m| m.len() / self.stride_bytes())
     }
 
-    /// Takes every returned slot of a ledger out of the books, oldest first.
+    /// Removes every returned slot of a ledger, oldest first.
     #[inline(always)]
     pub(crate) fn drain_returned(&self, mut each: impl FnMut(u32)) {
         // SAFETY: single-threaded; `each` gets a number, not access to this pool, and the callers in
@@ -294,7 +293,7 @@ impl PoolHandle {
         returned.clear();
     }
 
-    /// Whether a ledger has returned slots waiting.
+    /// Returns true if a ledger has returned slots.
     #[inline(always)]
     pub(crate) fn has_returned(&self) -> bool {
         self.available() != 0
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_grows_to_the_end_of_its_slot_and_not_into_the_next_one() {
+    fn a_packet_grows_to_the_end_of_its_slot_only() {
         for aligned in [false, true] {
             let pool = PoolHandle::new(3, aligned).unwrap();
             let all = [0, 1, 2].map(|_| pool.take(100).unwrap());
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_from_the_front_can_be_prepended_again() {
+    fn bytes_dropped_from_the_front_can_be_prepended_again() {
         let pool = PoolHandle::new(1, false).unwrap();
         let mut packet = pool.take(4).unwrap();
         packet.bytes_mut().copy_from_slice(b"taut");
@@ -415,8 +414,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of takes and drops, no two living packets share a slot or a byte, and
-        /// nothing is lost.
+        /// For any order of takes and drops, no two existing packets share a slot or a byte, and no slot is lost.
         #[test]
         fn slots_are_held_once(steps in proptest::collection::vec((any::<bool>(), any::<u8>()), 1..400)) {
             let pool = PoolHandle::new(16, false).unwrap();

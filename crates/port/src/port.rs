@@ -1,15 +1,14 @@
-//! The one interface every backend has: [`Port`].
+//! The interface of all backends: [`Port`].
 
 use crate::Batch;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Alarm, StampClock};
 
-/// Place where packets enter and leave. Used by one thread, polled, never blocking.
+/// A place where packets enter and leave. It is used by one thread, polled, and never blocks.
 ///
-/// A function or worker above a port does not know which backend it has. The calls are dynamic, but
-/// once per batch, not per packet.
+/// A function or worker does not know the backend of a port. The calls are dynamic, but once per batch, not per packet.
 pub trait Port {
-    /// Appends the packets that have arrived to `batch`, as many as it has room for; returns how many.
+    /// Appends the packets that have arrived to `batch`, up to its capacity; returns their number.
     ///
     /// ```
     /// # use taut_port::{Batch, Port, PortSpec, Resources};
@@ -22,9 +21,8 @@ pub trait Port {
     /// ```
     fn rx(&mut self, batch: &mut Batch) -> usize;
 
-    /// Takes packets from the front of `batch` and hands them to the other side at once; returns how
-    /// many. Packets that did not fit stay in the batch: the caller decides whether to try again or to
-    /// drop them.
+    /// Takes packets from the front of `batch` and sends them at once; returns their number. Packets that did not fit
+    /// stay in the batch: the caller decides whether to retry or to drop them.
     ///
     /// ```
     /// # use taut_port::{Batch, Port, PortSpec, Resources};
@@ -38,83 +36,83 @@ pub trait Port {
     /// ```
     fn tx(&mut self, batch: &mut Batch) -> usize;
 
-    /// Whether the other side is there. May make a system call: ask about once a second, not per batch.
+    /// Returns the link state. It may make a system call, so call it about once per second, not per batch.
     fn link(&mut self) -> Link;
 
-    /// Returns what has passed so far. Cheap, but not free.
+    /// Returns the counters so far. The call is cheap, but not free.
     fn counters(&mut self) -> PortCounters;
 
-    /// Says whether packets can still come out of the port. Links and peers can always bring more; files end. Ask as
-    /// often as about the link.
+    /// Returns whether the port can still receive packets: links and peers can always bring more, files end. Call it as
+    /// often as [`Port::link`].
     fn supply(&mut self) -> Supply {
         Supply::Open
     }
 
-    /// Whether packets wait in the port until they are asked for, without loss (a file): then nobody need
-    /// take more than can be passed on.
+    /// Returns true if packets wait in the port without loss until they are received (a file). Then the caller should
+    /// receive no more than it can send.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Whether what is sent goes anywhere; false for a file that is only read.
+    /// Returns true if sent packets go anywhere; false for a file that is only read.
     fn takes(&self) -> bool {
         true
     }
 
-    /// Whether the link behind it takes frames of this length and kind; one that knows no limit says yes.
+    /// Returns true if the link accepts frames of this length and kind. A link without a known limit accepts all.
     fn fits(&self, _frame: &[u8]) -> bool {
         true
     }
 
-    /// Lets go of everything that was taken and waits until it is where it belongs, as far as that can be
-    /// known: once, when no more will be sent. May block and call the system.
+    /// Flushes all packets and waits until they have reached their destination, as far as that can be known. It is
+    /// called once, after the last send. It may block and make system calls.
     fn close(&mut self) {}
 
-    /// Is told whether the bytes of packets that come in have to be nobody else's: then frames in memory that a stranger can
-    /// write to as well are copied before they are handed out.
+    /// Sets whether received packets must be in memory that no other process can write to. If so, frames in shared
+    /// memory are copied before they are delivered.
     fn own_bytes(&mut self, _wanted: bool) {}
 
-    /// Readies the port for an owner that will sleep: has `alarm` watch what becomes readable when a packet arrives.
-    /// The owner calls [`Port::rx`] once more before it sleeps, as a packet may have come just before, and
-    /// [`Port::disarm`] when it is awake. False if the port needs to be called instead (work left undone,
-    /// or a backend that cannot wake anybody: [`Backend::wakes`](crate::Backend::wakes)).
+    /// Prepares the port for an owner that will sleep: `alarm` watches the file that becomes readable when a packet
+    /// arrives. The owner calls [`Port::rx`] once more before it sleeps, because a packet may have arrived just before,
+    /// and [`Port::disarm`] when it is awake. Returns false if the owner must keep polling, because work is left or the
+    /// backend cannot wake a thread ([`Backend::wakes`](crate::Backend::wakes)).
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let _ = alarm;
         false
     }
 
-    /// The owner polls again.
+    /// Ends the preparation for sleep, because the owner polls again.
     fn disarm(&mut self) {}
 
-    /// Returns when the packets that the last [`Port::rx`] appended arrived, one stamp each, by the device's own clock
-    /// and in its unit (a network card: ticks; a capture file: microseconds since 1970); 0 for a packet without. Empty
-    /// where stamps were not asked for, or the backend has none.
+    /// Returns the arrival timestamps of the packets that the last [`Port::rx`] appended, by the device's own clock and
+    /// in its unit (a NIC: ticks; a capture file: microseconds since 1970). It is 0 for a packet without one. The list
+    /// is empty if timestamps are not configured, or the backend has none.
     fn arrival_stamps(&self) -> &[u64] {
         &[]
     }
 
-    /// The clock of [`Port::arrival_stamps`]; none where stamps were not asked for, or the backend has none.
+    /// Returns the clock of [`Port::arrival_stamps`]; None if timestamps are not configured, or the backend has none.
     fn stamp_clock(&self) -> Option<StampClock> {
         None
     }
 
-    /// Describes what the port made of what its spec left open (which driver mode, whether something is copied), for
-    /// people to read; empty if nothing was.
+    /// Describes for display the choices that the spec left open (such as driver mode, copies); empty if there were
+    /// none.
     fn details(&self) -> String {
         String::new()
     }
 }
 
-/// State of a port's other side.
+/// The state of a port's link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
     /// Packets can pass.
     Up,
-    /// The other side is not there (yet, or any more); the text says what is awaited or what happened.
+    /// The peer is not there; the text says what the port waits for or what happened.
     Down(String),
 }
 
-/// Of an interface ([`taut_sys::interface::Interface::passes`]).
+/// Converts the result for an interface ([`taut_sys::interface::Interface::passes`]).
 impl From<Result<(), String>> for Link {
     fn from(passes: Result<(), String>) -> Self {
         passes.map_or_else(Self::Down, |()| Self::Up)
@@ -122,64 +120,64 @@ impl From<Result<(), String>> for Link {
 }
 
 impl Link {
-    /// True if packets can pass.
+    /// Returns true if packets can pass.
     pub fn is_up(&self) -> bool {
         *self == Link::Up
     }
 }
 
-/// Packets that a port still has to give.
+/// The packets that a port can still receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Supply {
-    /// Packets may come at any time.
+    /// Packets may arrive at any time.
     Open,
-    /// No packets will ever come: the port is for sending.
+    /// No packets will ever arrive: the port is only for sending.
     None,
-    /// All packets there were have come.
+    /// All packets have been received.
     Ended,
-    /// The port can do no more, in either direction.
+    /// The port has failed, in both directions.
     Broken(Breakdown),
 }
 
-/// Reason why a port can do no more.
+/// The reason why a port has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
-    /// Reason and place in words.
+    /// Reason and position in words.
     pub why: String,
-    /// The machine is to blame, such as a full disk; else what was read.
+    /// True if the machine is the cause, such as a full disk; false if the input is.
     pub is_machines: bool,
 }
 
-/// Counts of what passed through a port since it was opened. Packets that the caller could not place (a full ring) are
-/// the caller's to count; these are the ones lost inside.
+/// The counters of a port since it was opened. Packets that did not fit into a full ring are counted by the caller;
+/// these counters include the losses inside the port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-// Folders of versions that did not count something stay readable.
+// Missing fields default to 0, so that results folders of older versions stay readable.
 #[serde(default)]
 pub struct PortCounters {
-    /// Packets given to the caller.
+    /// Packets delivered to the caller.
     pub rx_packets: u64,
     /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
-    /// Packets taken from the caller and handed over.
+    /// Packets taken from the caller and sent.
     pub tx_packets: u64,
     /// Bytes of `tx_packets`.
     pub tx_bytes: u64,
-    /// Arrived, but the receive ring was full (counted by the kernel or the device).
+    /// Packets that arrived when the receive ring was full (counted by the kernel or the device).
     pub rx_overrun: u64,
-    /// Arrived with a description that cannot be true (a lying peer, a broken ring).
+    /// Packets that arrived with an invalid descriptor (a malicious peer, a broken ring).
     pub rx_malformed: u64,
-    /// Arrived, but longer than a buffer.
+    /// Packets that arrived, but were longer than a buffer.
     pub rx_too_long: u64,
-    /// Packets taken that were longer than the other side's buffer or the link's MTU.
+    /// Packets taken that were longer than the peer's buffer or the link's MTU.
     pub tx_too_long: u64,
-    /// Packets taken that the kernel or the other side refused.
+    /// Packets taken that the kernel or the peer refused.
     pub tx_failed: u64,
-    /// Packets not taken, as the ring was full, and dropped: counted by whoever sends.
+    /// Packets not taken because the ring was full, and dropped: counted by the sender.
     pub tx_full: u64,
 }
 
 impl PortCounters {
-    /// All counts, in the order of the fields.
+    /// Returns all counters, in the order of the fields.
     #[must_use]
     pub const fn counts(&self) -> [u64; 10] {
         [
@@ -196,7 +194,7 @@ impl PortCounters {
         ]
     }
 
-    /// Makes counters from all counts, in the order of the fields.
+    /// Makes counters from an array in the order of the fields.
     #[must_use]
     pub const fn of(counts: [u64; 10]) -> Self {
         let [

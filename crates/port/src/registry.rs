@@ -1,6 +1,6 @@
-//! Every backend by name, and the one that a textual spec names: `backend:target,key=value,...`.
+//! The list of backends, and parsing of the backend in a spec: `backend:target,key=value,...`.
 //!
-//! Adding a backend is its folder, one line in [`backends`], and its docs page.
+//! A new backend needs its folder, one line in [`backends`], and its docs page.
 
 use crate::backend::{Backend, Joinable, PortSpec, Split};
 use crate::error::PortError;
@@ -8,7 +8,7 @@ use crate::{af_packet, af_xdp, dpdk, memif, null, pair, pcap, tap, veth};
 use std::str::FromStr;
 use taut_settings::suggestion;
 
-/// Returns every backend that this build has.
+/// Returns all backends of this build.
 pub fn backends() -> &'static [Backend] {
     &[
         af_packet::BACKEND,
@@ -55,10 +55,10 @@ impl PortSpec {
         Self::of(text, backend, rest)
     }
 
-    /// Readies the port for workers that join one after the other, while those before them run.
+    /// Prepares the port for workers that join one after the other, while earlier ones run.
     ///
     /// # Errors
-    /// As [`PortSpec::open`]; where the number of workers is fixed once the port is open.
+    /// As [`PortSpec::open`]; also if the number of workers is fixed once the port is open.
     pub fn joinable(&self) -> Result<Joinable, PortError> {
         self.check_joinable()?;
         match self.split() {
@@ -70,7 +70,7 @@ impl PortSpec {
     /// Checks whether workers can join while the port is open.
     ///
     /// # Errors
-    /// Names the ports where they can.
+    /// The error names the ports that support it.
     pub fn check_joinable(&self) -> Result<(), PortError> {
         let is_joinable = |split: Split| matches!(split, Split::Joinable(_));
         if is_joinable(self.split()) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_passes_on_keeps_what_is_none_of_its_options_in_order() {
+    fn a_backend_passes_unknown_options_to_the_device_in_order() {
         let text = "dpdk:net_pcap0,rx_pcap=b,ring=64,rx_pcap=a,representor=[0,1]";
         let spec = PortSpec::parse(text).unwrap();
         assert_eq!(
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_workers_cannot_share_says_so() {
+    fn a_port_refuses_too_many_workers_with_a_reason() {
         for (text, workers, part) in [
             (
                 "pcap:x.pcap",

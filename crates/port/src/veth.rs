@@ -1,4 +1,4 @@
-//! The end of a chain that is a veth wire: a spec that `taut chain up` puts a real port in the place of.
+//! The veth pair at the end of a chain: a spec that `taut chain up` replaces by a real port.
 
 use crate::{Backend, PortError, PortSpec, Split};
 
@@ -32,7 +32,7 @@ fn nobody(what: &str) -> PortError {
 }
 
 impl PortSpec {
-    /// Whether it stands for a wire that is yet to be made (`veth:`).
+    /// Returns true if the spec describes a veth pair that is yet to be made (`veth:`).
     pub fn is_wire(&self) -> bool {
         self.backend() == BACKEND.name
     }

@@ -1,4 +1,4 @@
-//! Runs the bodies of this crate's fuzz targets over seeded noise and damaged input, on the stable toolchain.
+//! Runs the bodies of this crate's fuzz targets on seeded random bytes and damaged input, on the stable toolchain.
 
 #[path = "../../../fuzz/bodies/corpus.rs"]
 mod corpus;
@@ -13,7 +13,7 @@ use taut_port::memif::message::{MESSAGE_BYTES, Message, VERSION};
 
 const SEED: u64 = 0x3e31;
 
-/// Good messages with long texts, some with characters that a cut can split.
+/// Returns valid messages with long texts, some with characters that truncation can split.
 fn messages() -> Vec<[u8; MESSAGE_BYTES]> {
     let text = |len: usize| "µ→".repeat(len).chars().take(len).collect::<String>();
     [
@@ -61,8 +61,8 @@ fn messages() -> Vec<[u8; MESSAGE_BYTES]> {
     .collect()
 }
 
-/// A capture of a few frames: pcap in both units, or pcapng with two interfaces and blocks of no meaning;
-/// in either byte order.
+/// Returns a capture of a few frames: pcap in both units, or pcapng with two interfaces and unknown blocks, in either
+/// byte order.
 fn capture(random: &mut fastrand::Rng) -> Vec<u8> {
     let (big, pcapng) = (random.bool(), random.bool());
     let u32 = |value: u32| {
@@ -106,7 +106,7 @@ fn capture(random: &mut fastrand::Rng) -> Vec<u8> {
         [&u32(magic)[..], &u16(2), &u16(4), &[0; 12], &u32(1)].concat()
     };
     for _ in 0..random.usize(..30) {
-        // Some long enough to cross from one block of the reader into the next.
+        // Some frames are long enough to cross from one block of the reader into the next.
         let longest = [80, 1514, 17_000][random.usize(..3)];
         let frame = vec![random.u8(..); random.usize(..longest)];
         let len = frame.len() as u32;
@@ -168,7 +168,7 @@ fn fuzz_bodies_survive_seeded_noise() {
     let messages = messages();
     for _ in 0..200_000 {
         let mut bytes = match random.usize(..=messages.len()) {
-            // Of any length near the right one, and of a type that is mostly known.
+            // A message of any length near the correct one, usually with a known type.
             0 => {
                 let length = random.usize(MESSAGE_BYTES - 2..=MESSAGE_BYTES + 2);
                 let mut noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
@@ -191,7 +191,7 @@ fn fuzz_bodies_survive_seeded_noise() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("memif_message", memif::message);
     corpus::replay("memif_rings", memif_rings::rings);
     corpus::replay("pcap_capture", pcap::capture);

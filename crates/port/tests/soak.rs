@@ -1,4 +1,4 @@
-//! Soaks: tests that take minutes and are run by hand, one after the other.
+//! Soak tests, which take minutes and are run manually, one after the other.
 //!
 //! `cargo test --release -p taut-port --test soak -- --ignored --nocapture --test-threads 1`
 #![allow(clippy::unwrap_used)]
@@ -8,16 +8,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Port, PortSpec, Resources};
 
-/// Says to this program, started anew, which port to open as the peer that is killed.
+/// The environment variable that makes a new process of this program open a port as the peer that is killed.
 const PEER: &str = "TAUT_SOAK_PEER";
 
-/// Peers that are killed in each role.
+/// The number of peers that are killed in each role.
 const KILLS: usize = 1_000;
 
-/// Rounds until everything that is made once has been made.
+/// The number of rounds until all one-time allocations have been made.
 const WARM_UP: usize = 50;
 
-/// How long a round may take before something hangs.
+/// The timeout of a round, after which the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn open(spec: &str) -> (Box<dyn Port>, Resources) {
@@ -26,7 +26,7 @@ fn open(spec: &str) -> (Box<dyn Port>, Resources) {
     (spec.open(&mut resources).unwrap(), resources)
 }
 
-/// Does what the peer does until it is killed: sends and receives as fast as it can.
+/// Acts as the peer until it is killed: sends and receives as fast as it can.
 #[test]
 #[ignore = "the other half of the soak below, which starts it"]
 fn peer() {
@@ -57,7 +57,7 @@ fn start_peer(spec: &str) -> Child {
         .unwrap()
 }
 
-/// Open files, and memory in use, KiB.
+/// Returns the number of open files, and the memory in use, KiB.
 fn footprint() -> (usize, u64) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -76,7 +76,7 @@ fn kill_peers(path: &Path, ours: &str, peers: &str) {
         let begun = Instant::now();
         let mut peer = start_peer(&format!("memif:{}{peers}", path.display()));
         let mut came = 0;
-        // Up, and with traffic both ways.
+        // The link is up, with traffic in both directions.
         while came < 1_000 {
             assert!(
                 begun.elapsed() < PATIENCE,
@@ -97,7 +97,7 @@ fn kill_peers(path: &Path, ours: &str, peers: &str) {
         received += came;
         peer.kill().unwrap();
         peer.wait().unwrap();
-        // What was received last is held beyond the peer's end.
+        // The last received packets are held beyond the peer's end.
         while port.link().is_up() {
             assert!(
                 begun.elapsed() < PATIENCE,

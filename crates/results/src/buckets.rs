@@ -1,13 +1,13 @@
-//! Histograms as they are stored in JSON: of each bucket its lowest value (ns) and how many.
+//! Histograms in their JSON form: the lowest value (ns) and the count of each bucket.
 
 use taut_measure::LatencyHistogram;
 
-/// A histogram as it is stored.
+/// Converts a histogram to its stored form.
 pub fn buckets(histogram: &LatencyHistogram) -> Vec<(u64, u64)> {
     histogram.iter().map(|b| (b.low_ns, b.count)).collect()
 }
 
-/// A stored histogram.
+/// Converts a stored form to a histogram.
 pub fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
     let mut histogram = LatencyHistogram::new();
     for (ns, count) in buckets {

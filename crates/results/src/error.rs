@@ -1,16 +1,16 @@
-//! Why a results folder could not be written or read: the file, what is wrong, what to do.
+//! Errors of writing and reading results folders: the file, the problem, and the remedy.
 
 use std::path::{Path, PathBuf};
 
-/// An error that names its file and the way out.
+/// An error that names its file and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("{}: {source}; check the path, its permissions and the free space", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// There are no results in the folder.
@@ -25,7 +25,7 @@ pub enum ResultsError {
         /// The folder.
         path: PathBuf,
     },
-    /// A name in the results leads out of them.
+    /// A name in the results leads out of the folder.
     #[error("{}: {source}; the results are damaged", path.display())]
     NotInside {
         /// The folder.
@@ -33,12 +33,12 @@ pub enum ResultsError {
         /// The name.
         source: NotInside,
     },
-    /// A JSON file does not have the form expected.
+    /// A JSON file does not have the expected form.
     #[error("{}: line {}: {source}; the file is damaged or of another version, run the experiment again", path.display(), source.line())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// The position and the problem.
         source: serde_json::Error,
     },
     /// The folder was written by a version with another layout.
@@ -56,7 +56,7 @@ pub enum ResultsError {
     Samples {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The histogram log could not be written.
@@ -64,24 +64,24 @@ pub enum ResultsError {
     Histogram {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         source: taut_measure::HlogError,
     },
-    /// A run is there already; results are never overwritten.
+    /// A run exists already; results are never overwritten.
     #[error("{}: exists already; choose a new results folder", path.display())]
     Exists {
         /// The run's folder.
         path: PathBuf,
     },
-    /// The folder claims more runs than anybody makes.
+    /// The folder claims an implausible number of runs.
     #[error("{}: more than {most} runs; the file is damaged", path.display())]
     TooMany {
         /// The experiment.json.
         path: PathBuf,
-        /// No more are read.
+        /// The limit.
         most: u64,
     },
-    /// A device id that cannot name a folder.
+    /// A device id that is not valid as the name of a folder.
     #[error("device id {id:?}: use letters, digits and any of -_.,:=(), not beginning with '.'")]
     DeviceId {
         /// The id.
@@ -90,7 +90,7 @@ pub enum ResultsError {
 }
 
 impl ResultsError {
-    /// Makes the error that a folder has no results, or is none.
+    /// Makes the error that a folder does not exist or has no results.
     pub(crate) fn none(path: &Path) -> Self {
         let path = path.to_owned();
         match path.is_dir() {
@@ -99,17 +99,17 @@ impl ResultsError {
         }
     }
 
-    /// Makes an error of what the file system said of `path`, for `map_err`.
+    /// Makes an error of the system's error for `path`, for `map_err`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> ResultsError {
         let path = path.into();
         move |source| ResultsError::Io { path, source }
     }
 }
 
-/// The longest name of a file inside, bytes.
+/// Maximum length of the name of a file inside, bytes.
 pub(crate) const LONGEST: usize = 1024;
 
-/// A text that is no [`InsidePath`](crate::InsidePath).
+/// A text that is not an [`InsidePath`](crate::InsidePath).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no name of a file inside: it must be relative, without `.`, `..`, empty parts and control characters, at most {LONGEST} bytes long"
@@ -117,13 +117,13 @@ pub(crate) const LONGEST: usize = 1024;
 pub struct NotInside(String);
 
 impl NotInside {
-    /// Makes the error that `name` is none, as a text that can be shown.
+    /// Makes the error for `name`, as a printable text.
     pub fn of(name: &str) -> Self {
         let shown: String = name.chars().take(80).collect();
         Self(shown.escape_debug().to_string())
     }
 
-    /// Returns any name as a text that can be shown.
+    /// Returns any name as a printable text.
     pub fn shown(name: &str) -> String {
         format!("`{}`", Self::of(name).0)
     }

@@ -1,21 +1,21 @@
-//! `experiment.json`: what was asked for, on which machine, of which devices, and how it ended.
+//! `experiment.json`: the configuration, the machine, the devices, and how the experiment ended.
 
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
-/// The whole of `experiment.json`.
+/// The content of `experiment.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// What every results folder says.
+    /// The manifest, which every results folder has.
     #[serde(flatten)]
     pub manifest: Manifest,
-    /// What every device was measured with.
+    /// The settings for every device.
     pub settings: Settings,
     /// Devices in the order of the report.
     pub devices: Vec<DeviceInfo>,
     /// The clock of all stamps.
     pub clock: Clock,
-    /// What two cores of this machine need to pass a cache line; `None` when not measured.
+    /// Round trip of a cache line between two cores of this machine; `None` when not measured.
     pub ping_pong: Option<PingPong>,
 }
 
@@ -24,15 +24,15 @@ impl Experiment {
     pub const SCHEMA: u32 = 1;
 }
 
-/// How long and how hard.
+/// Length and load of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Shortened, to see that it works.
+    /// Shortened, for a quick check.
     Quick,
-    /// The usual lengths.
+    /// The default lengths.
     Default,
-    /// The reference's lengths.
+    /// The lengths of the reference measurement.
     Full,
 }
 
@@ -79,13 +79,13 @@ impl Transport {
     }
 }
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A forwarder under test.
     Forwarder,
-    /// The generator looped back to itself: what the measurement itself costs.
+    /// The generator looped back to itself: the cost of the measurement itself.
     Calibration,
 }
 
@@ -101,9 +101,8 @@ pub struct DeviceInfo {
     pub transport: Transport,
     /// Forwarder or calibration.
     pub kind: Kind,
-    /// What moves its packets: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`, or the name of the program
-    /// that does. Devices of one transport and I/O that have a flush policy differ in it alone and are
-    /// compared with each other.
+    /// Its packet I/O: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`, or the name of the forwarding program. Devices
+    /// of one transport and I/O that have a flush policy differ in it alone and are compared with each other.
     pub io: String,
     /// Flush policy as written on the command line, `full(32, drain 100 us)`; `None` where the
     /// device has none.
@@ -112,19 +111,19 @@ pub struct DeviceInfo {
     pub flush_wait_ns: Option<u64>,
     /// The command that ran it.
     pub command: Vec<String>,
-    /// Anything a reader should know; may be empty.
+    /// A note for the reader; may be empty.
     pub note: String,
 }
 
-/// The clock behind the stamps.
+/// The clock of the time stamps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
-    /// What it is, for example `TSC`.
+    /// Name of the clock source, for example `TSC`.
     pub source: String,
     /// Ticks per second.
     pub hz: f64,
-    /// Bound of the calibration's error, parts per million.
+    /// Bound of the calibration error, parts per million.
     pub error_ppm: f64,
 }
 

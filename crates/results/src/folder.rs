@@ -1,5 +1,5 @@
-//! The results folder of a comparison, written and read back. A file appears under its name only when it is whole (written
-//! under another name, then renamed), and a run's folder only when all its files are there.
+//! The results folder of a comparison, written and read back. A file appears under its name only when it is complete
+//! (written under another name, then renamed), and a run's folder only when all its files exist.
 //!
 //! ```text
 //! DIR/experiment.json                    settings, machine, devices, how it ended
@@ -29,18 +29,18 @@ use crate::run::{CbrResult, Sweep};
 use crate::samples::SampleReader;
 use crate::whole_file::write_json;
 
-/// File that results folders of `taut demo` and `taut bench comparison` are known by.
+/// File that identifies results folders of `taut demo` and `taut bench comparison`.
 pub const COMPARISON_HEAD: &str = "experiment.json";
 
-/// A JSON file of results is no larger, bytes.
+/// Maximum size of a JSON file of results, bytes.
 const MOST_BYTES: u64 = 1 << 30;
-/// A comparison has no more runs of devices.
+/// Maximum number of device runs in a comparison.
 const MOST_RUNS: u64 = 100_000;
 
-/// Refuses a folder that holds results already, of whichever command, or anything else that they would be mixed with.
+/// Refuses a folder that contains results of any command, or anything else that they would be mixed with.
 ///
 /// # Errors
-/// There is something in the folder: the error names a head file rather than what lies beside it.
+/// The folder is not empty: the error names a head file if there is one, else another entry.
 pub fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let first = entries
@@ -59,7 +59,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates the folder and writes its `experiment.json`. A folder that holds results already is refused.
+    /// Creates the folder and writes its `experiment.json`. A folder that contains results already is an error.
     pub fn create(dir: &Path, experiment: &Experiment) -> Result<Folder, ResultsError> {
         refuse_results(dir)?;
         fs::create_dir_all(dir.join("runs")).map_err(ResultsError::io(dir))?;
@@ -70,17 +70,17 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Replaces `experiment.json`, for example when the experiment has ended.
+    /// Replaces `experiment.json`, for example at the end of the experiment.
     pub fn update(&self, experiment: &Experiment) -> Result<(), ResultsError> {
         write_json(&self.dir.join(COMPARISON_HEAD), experiment)
     }
 
-    /// The folder's path.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Begins the run of a device in a repetition (counted from 1). One that is there already is refused.
+    /// Begins the run of a device in a repetition (counted from 1). A run that exists already is an error.
     pub fn begin_run(&self, device_id: &str, repetition: u32) -> Result<RunWriter, ResultsError> {
         check_device_id(device_id)?;
         let whole = self
@@ -97,7 +97,7 @@ impl Folder {
     }
 }
 
-/// A device's id is the name of its folder.
+/// Checks that a device's id is valid as the name of its folder.
 fn check_device_id(id: &str) -> Result<(), ResultsError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:=()".contains(c);
     if id.is_empty() || id.starts_with('.') || !id.chars().all(plain) {
@@ -153,13 +153,14 @@ impl RunWriter {
         write_json(&self.partial.join("sweep.json"), sweep)
     }
 
-    /// Declares the run complete.
+    /// Completes the run.
     pub fn finish(self) -> Result<(), ResultsError> {
         fs::rename(&self.partial, &self.whole).map_err(ResultsError::io(self.partial))
     }
 }
 
-/// Reads every JSON file of the folder `below` in a results folder, by name; what cannot be read, one sentence each, beside it.
+/// Reads every JSON file of the folder `below` in a results folder, by name, and a sentence for each that cannot be
+/// read.
 ///
 /// # Errors
 /// The folder cannot be read, or is a link.
@@ -193,26 +194,26 @@ pub fn read_each<T: DeserializeOwned>(
 /// A results folder read back.
 #[derive(Debug)]
 pub struct Results {
-    /// Where it is.
+    /// Path of the folder.
     pub dir: PathBuf,
-    /// Its `experiment.json`.
+    /// The content of its `experiment.json`.
     pub experiment: Experiment,
     /// Complete runs of the devices listed there, by device, then repetition.
     pub runs: Vec<Run>,
-    /// What is not there or cannot be read, one sentence each.
+    /// Missing or unreadable parts, one sentence each.
     pub problems: Vec<String>,
 }
 
-/// A run read back. What the run did not measure is `None`.
+/// A run read back. Parts that it did not measure are `None`.
 #[derive(Debug)]
 pub struct Run {
     /// The device.
     pub device_id: String,
     /// The repetition, from 1.
     pub repetition: u32,
-    /// The results folder that it lies in, and its own in there.
+    /// The results folder that contains the run.
     pub dir: PathBuf,
-    /// See [`Run::dir`].
+    /// The run's own folder in `dir`.
     pub name: InsidePath,
     /// The measurement at the constant rate.
     pub cbr: Option<CbrResult>,
@@ -230,20 +231,20 @@ impl Run {
             .transpose()
     }
 
-    /// Whether it has a file of that name.
+    /// Returns whether the run has a file of that name.
     pub fn has(&self, file: &str) -> bool {
         has(&self.dir, &format!("{}/{file}", self.name))
     }
 }
 
 impl Results {
-    /// Reads a folder. Only an `experiment.json` that is missing or unreadable is an error; runs
-    /// that are missing, unfinished or damaged are named in `problems` and left out.
+    /// Reads a results folder. Only an `experiment.json` that is missing or unreadable is an error; runs that are
+    /// missing, unfinished or damaged are named in `problems` and skipped.
     pub fn load(dir: &Path) -> Result<Results, ResultsError> {
         Self::load_below(dir, None)
     }
 
-    /// Reads a folder that lies below another one, as [`Results::load`] does: no link leads there.
+    /// Reads a results folder below another one, as [`Results::load`] does; it must not be reached through a link.
     pub fn load_below(dir: &Path, below: Option<&InsidePath>) -> Result<Results, ResultsError> {
         let named = |name: &str| match below {
             Some(below) => format!("{below}/{name}"),
@@ -333,7 +334,7 @@ fn read_optional<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Option<T
     }
 }
 
-/// Takes a name as one of a file of a results folder.
+/// Converts the name of a file of a results folder.
 fn inside(dir: &Path, name: &str) -> Result<InsidePath, ResultsError> {
     InsidePath::new(name).map_err(|source: NotInside| ResultsError::NotInside {
         path: dir.to_owned(),
@@ -341,22 +342,22 @@ fn inside(dir: &Path, name: &str) -> Result<InsidePath, ResultsError> {
     })
 }
 
-/// Whether a results folder has a plain file of that name, and no link on the way.
+/// Returns whether a results folder has a plain file of that name, without a link on the path.
 pub fn has(dir: &Path, name: &str) -> bool {
     InsidePath::new(name).is_ok_and(|name| name.is_file(dir))
 }
 
-/// Opens a plain file of a results folder, by its name in there. Links are not followed.
+/// Opens a plain file of a results folder by its name. Links are not followed.
 ///
 /// # Errors
-/// There is none, or something else.
+/// The file does not exist, or is not a plain file.
 pub fn open(dir: &Path, name: &str) -> Result<File, ResultsError> {
     let name = inside(dir, name)?;
     name.open(dir)
         .map_err(ResultsError::io(name.in_folder(dir)))
 }
 
-/// Opens a file as [`open`] does, and returns it with its path for messages; none if there is nothing of that name.
+/// Opens a file as [`open`] does, and returns it with its path for messages; `None` if it does not exist.
 pub(crate) fn open_optional(
     dir: &Path,
     name: &str,
@@ -370,30 +371,28 @@ pub(crate) fn open_optional(
     }
 }
 
-/// Reads all of a plain file of a results folder that is no larger than records are, by its name in there. Links are not
-/// followed.
+/// Reads a plain file of a results folder by its name, up to the size limit of records. Links are not followed.
 ///
 /// # Errors
-/// There is none, or something else, or it is larger.
+/// The file does not exist, is not a plain file, or is larger.
 pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, ResultsError> {
     let name = inside(dir, name)?;
     name.read(dir, MOST_BYTES)
         .map_err(ResultsError::io(name.in_folder(dir)))
 }
 
-/// Writes a file of a results folder, whole or not at all, by its name in there; folders on the way are made. Links are not
-/// followed.
+/// Writes a file of a results folder atomically by its name; parent folders are created. Links are not followed.
 ///
 /// # Errors
-/// A part of the name is a link, or the file system refuses.
+/// A part of the name is a link, or the file system returns an error.
 pub fn write(dir: &Path, name: &str, text: &[u8]) -> Result<(), ResultsError> {
     inside(dir, name)?.write(dir, text)
 }
 
-/// Reads a JSON file of a results folder, by its name in there. Links are not followed.
+/// Reads a JSON file of a results folder by its name. Links are not followed.
 ///
 /// # Errors
-/// It is not there, or not of this form.
+/// The file does not exist, or has another form.
 pub fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, ResultsError> {
     parse_json(&dir.join(name), &read(dir, name)?)
 }
@@ -405,8 +404,8 @@ fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, Result
     })
 }
 
-/// Reads the file that a results folder is known by, if its layout is the one supported. The version is
-/// looked at before the rest, which another version may well lay out anew.
+/// Reads the head file of a results folder, if its layout version is supported. The version is checked before the rest,
+/// whose layout may differ in another version.
 ///
 /// # Errors
 /// The file cannot be read, or has another layout.

@@ -1,5 +1,6 @@
-//! Names that others have written: a place inside a folder, and nowhere else. Whatever a file of results names is reached
-//! through [`InsidePath`], so that no name leads out of the folder, and no link in it either: folders of results come from strangers, too.
+//! Names from untrusted sources: a path inside a folder, and nowhere else. Every file name in a results file is
+//! resolved through [`InsidePath`], so that no name and no link leads out of the folder. Results folders may come from
+//! untrusted sources.
 
 use crate::error::{LONGEST, NotInside, ResultsError};
 use crate::whole_file::write_whole;
@@ -11,20 +12,20 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The longest part of a name, bytes: what file systems take.
+/// Maximum length of a part of a name, bytes: the limit of file systems.
 const LONGEST_PART: usize = 255;
 
-/// The name of a file or folder inside another folder: relative, of ordinary parts without `.` and `..`, without control
-/// characters, at most 1024 bytes long.
+/// The name of a file or folder inside another folder: relative, without `.`, `..` and control characters, at most 1024
+/// bytes long.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InsidePath(String);
 
 impl InsidePath {
-    /// Takes a name.
+    /// Checks a name.
     ///
     /// # Errors
-    /// It leads elsewhere, or is none that files should have.
+    /// The name leads out of the folder, or is not valid for files.
     pub fn new(name: &str) -> Result<Self, NotInside> {
         let good = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= LONGEST_PART;
         let whole = name.len() <= LONGEST && !name.chars().any(char::is_control);
@@ -34,10 +35,10 @@ impl InsidePath {
         Err(NotInside::of(name))
     }
 
-    /// Takes the name of a file or folder that lies in the folder itself, not further below.
+    /// Checks the name of a file or folder directly in the folder, not further below.
     ///
     /// # Errors
-    /// The name is none that [`InsidePath::new`] takes, or has a `/` in it.
+    /// [`InsidePath::new`] refuses the name, or it contains a `/`.
     pub fn one(name: &str) -> Result<Self, NotInside> {
         match name.contains('/') {
             true => Err(NotInside::of(name)),
@@ -45,29 +46,29 @@ impl InsidePath {
         }
     }
 
-    /// Takes a path, which must be text.
+    /// Checks a path, which must be valid UTF-8.
     ///
     /// # Errors
-    /// As [`InsidePath::new`].
+    /// The errors of [`InsidePath::new`].
     pub fn of(path: &Path) -> Result<Self, NotInside> {
         let text = path.to_str();
         Self::new(text.ok_or_else(|| NotInside::of(&path.to_string_lossy()))?)
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A name below this one.
+    /// Returns the name of `below` in this folder.
     ///
     /// # Errors
-    /// Both together are too long.
+    /// The joined name is too long.
     pub fn join(&self, below: &Self) -> Result<Self, NotInside> {
         Self::new(&format!("{self}/{below}"))
     }
 
-    /// Returns the path in `folder`, for messages and for what this program makes itself.
+    /// Returns the path in `folder`, for messages and for files that only this program creates.
     pub fn in_folder(&self, folder: &Path) -> PathBuf {
         folder.join(&self.0)
     }
@@ -75,9 +76,9 @@ impl InsidePath {
     /// Opens the plain file of this name in `folder` to read it. No part of the name may be a link.
     ///
     /// # Errors
-    /// There is none, or something else.
+    /// The file does not exist, or is not a plain file.
     pub fn open(&self, folder: &Path) -> io::Result<File> {
-        // A pipe without a writer would keep this waiting.
+        // Opening a pipe without a writer would block.
         let file = self.walk(folder, OFlags::RDONLY | OFlags::NONBLOCK)?;
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {
             FileType::RegularFile => Ok(File::from(file)),
@@ -85,11 +86,11 @@ impl InsidePath {
         }
     }
 
-    /// Replaces the file of this name in `folder`, whole or not at all, with the folders above it. A link of this name is replaced
-    /// itself.
+    /// Replaces the file of this name in `folder` atomically; parent folders are created. A link of this name is
+    /// replaced itself.
     ///
     /// # Errors
-    /// A part of the name is a link, or the file system refuses.
+    /// A part of the name is a link, or the file system returns an error.
     pub fn write(&self, folder: &Path, text: &[u8]) -> Result<(), ResultsError> {
         let path = self.in_folder(folder);
         if let Some(above) = self.above() {
@@ -98,10 +99,10 @@ impl InsidePath {
         write_whole(&path, text)
     }
 
-    /// Reads all of the plain file of this name in `folder`, of at most `most` bytes.
+    /// Reads the plain file of this name in `folder`, of at most `most` bytes.
     ///
     /// # Errors
-    /// As [`InsidePath::open`], or the file is larger.
+    /// The errors of [`InsidePath::open`], or the file is larger.
     pub fn read(&self, folder: &Path, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(folder)?.take(most + 1).read_to_end(&mut bytes)?;
@@ -113,30 +114,31 @@ impl InsidePath {
         Ok(bytes)
     }
 
-    /// Whether there is a plain file of this name in `folder`, and no link on the way.
+    /// Returns whether there is a plain file of this name in `folder`, without a link on the path.
     pub fn is_file(&self, folder: &Path) -> bool {
         self.open(folder).is_ok()
     }
 
-    /// Whether there is a folder of this name in `folder`, and no link on the way.
+    /// Returns whether there is a folder of this name in `folder`, without a link on the path.
     pub fn is_folder(&self, folder: &Path) -> bool {
         self.walk(folder, OFlags::DIRECTORY).is_ok()
     }
 
-    /// Makes a file of this name in `folder`, which this program has made itself, with the folders above it.
+    /// Creates a file of this name in `folder`, which this program has created itself; parent folders are created.
     ///
     /// # Errors
-    /// There is one already, or the file system refuses.
+    /// The file exists already, or the file system returns an error.
     pub fn create(&self, folder: &Path) -> io::Result<File> {
         let path = self.in_folder(folder);
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
         File::create_new(path)
     }
 
-    /// The folder of this name in `folder`, made if it is not there, with those above it. No part of the name may be a link.
+    /// Returns the folder of this name in `folder`, which is created with its parents if it does not exist. No part of
+    /// the name may be a link.
     ///
     /// # Errors
-    /// Something else has the name, or the file system refuses.
+    /// Something else has the name, or the file system returns an error.
     pub fn make_folder(&self, folder: &Path) -> io::Result<PathBuf> {
         if let Some(above) = self.above() {
             above.make_folder(folder)?;
@@ -148,17 +150,17 @@ impl InsidePath {
         }
     }
 
-    /// The folder that it lies in; none if that is the folder that it is inside of.
+    /// Returns the parent folder, or `None` if that is the root of the names.
     fn above(&self) -> Option<Self> {
         let (above, _) = self.0.rsplit_once('/')?;
         Some(Self(above.to_owned()))
     }
 
-    /// The files below the folder of this name in `folder`, named from `folder`; none if it is not there. Links, and files with
-    /// names that nobody could be told, are left out.
+    /// Returns the files below the folder of this name in `folder`, with names relative to `folder`; none if it does
+    /// not exist. Links, and files with unprintable names, are skipped.
     ///
     /// # Errors
-    /// It cannot be read, or a part of the name is a link.
+    /// The folder cannot be read, or a part of the name is a link.
     pub fn files(&self, folder: &Path) -> io::Result<Vec<Self>> {
         match self.walk(folder, OFlags::DIRECTORY) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -171,7 +173,7 @@ impl InsidePath {
             .collect())
     }
 
-    /// Goes down part by part, so that a link is met as what it is.
+    /// Opens part by part, so that a link is recognised as such.
     fn walk(&self, folder: &Path, last: OFlags) -> io::Result<OwnedFd> {
         let step = |at: &OwnedFd, part: &str, how: OFlags| {
             let how = how | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -302,7 +304,7 @@ mod tests {
             .read(&folder, 3)
             .unwrap_err();
         assert!(refusal.to_string().contains("larger than"), "{refusal}");
-        // The folder itself may be reached by a link: its name is the user's own.
+        // The folder itself may be reached by a link: its name comes from the user.
         symlink(&folder, place.path().join("results")).unwrap();
         assert!(
             InsidePath::new("a/b/file")

@@ -1,5 +1,5 @@
-//! `interruptions.json`: when the cores of generator and device were taken away in a measurement, as their own loops
-//! saw it.
+//! `interruptions.json`: the interruptions of the cores of generator and device in a measurement, as their own loops
+//! recorded them.
 
 use crate::error::ResultsError;
 use crate::whole_file::write_whole;
@@ -10,16 +10,16 @@ use taut_model::Gap;
 use taut_sys::{Clock, Interruption, LoggedInterruptions};
 use taut_traffic::LoopInterruptions;
 
-/// When the cores of generator and device were taken away.
+/// File with the interruptions of the cores of generator and device.
 pub const RECORDED_INTERRUPTIONS: &str = "interruptions.json";
 
 /// The interruptions of a measurement, in its own time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredInterruptions {
-    /// Those of the generator's loop.
+    /// Interruptions of the generator's loop.
     pub generator: CoreInterruptions,
-    /// Those of the device's loop; none of a device that does not tell.
+    /// Interruptions of the device's loop; `None` if the device does not record them.
     pub device: Option<CoreInterruptions>,
 }
 
@@ -27,14 +27,15 @@ pub struct MeasuredInterruptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreInterruptions {
-    /// Those for which there was no room.
+    /// Number of interruptions for which there was no space.
     pub unkept: u64,
-    /// Start after the first packet was due, and length, ns; in their order.
+    /// Start relative to the first due packet, and length, ns; in order.
     pub each: Vec<(i64, u64)>,
 }
 
 impl MeasuredInterruptions {
-    /// Of the trial that an instrument has just made, and of its device if that notes its own in `device_log`.
+    /// Returns the interruptions of an instrument's last trial, and those of its device if it records its own in
+    /// `device_log`.
     ///
     /// # Errors
     /// The device's file cannot be read.
@@ -67,8 +68,8 @@ impl MeasuredInterruptions {
     }
 }
 
-/// A device notes from its own start on: of interest is what came in the trial. Only if that is longer than the file
-/// goes back, some are missing.
+/// Selects the device's interruptions during the trial from its log, which begins at the device's start. Some are
+/// missing only if the trial is longer than the log reaches back.
 fn device(log: &LoggedInterruptions, began: u64, clock: &Clock) -> CoreInterruptions {
     let in_trial = |one: &&Interruption| one.start_ticks + one.length_ticks > began;
     let first = log.each.iter().position(|one| in_trial(&one));
@@ -91,7 +92,7 @@ fn in_ns(each: &[Interruption], began: u64, clock: &Clock) -> Vec<(i64, u64)> {
 }
 
 impl CoreInterruptions {
-    /// The same for the model, not yet told apart.
+    /// Returns the interruptions as gaps for the model, without a cause yet.
     pub fn gaps(&self) -> Vec<Gap> {
         let gap = |(start, length): &(i64, u64)| Gap {
             start_ns: *start as f64,
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_the_trials_and_what_came_before_it_is_left_out() {
+    fn interruption_times_start_with_the_trial_and_omit_earlier_ones() {
         let clock = Clock {
             hz: 2e9,
             error_ppm: 0.0,

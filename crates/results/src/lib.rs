@@ -1,17 +1,16 @@
-//! Results folders: what is in them, written so that a part is never taken for the whole, and read back tolerant of
-//! what is missing.
+//! Results folders: their content, written so that a part is never mistaken for the whole, and read back with tolerance
+//! of missing parts.
 //!
 //! The types to know:
 //!
-//! - [`Manifest`]: what the head of every folder says: taut's version, the machine, noise, how far the measurement came.
+//! - [`Manifest`]: the head of every folder: taut's version, the machine, its noise, and the completion.
 //! - [`Recording`]: the folder of one measurement while packets fly; its [`SampleThread`] writes a row for each packet.
 //! - [`Folder`] and [`Results`]: the folder of a comparison of devices, while it is filled and read back.
 //!
 //! A measurement fills a folder ([`Recording`], [`Folder`], or [`PartsFolder`] for benchmarks); its report reads it
-//! again, by names that stay inside ([`InsidePath`], [`read_json`], [`open`]), as folders come from strangers, too.
-//! [`write_json`] and [`write_whole`] are what all of them write with: under a name there is either the old text or all
-//! of the new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or
-//! draws.
+//! again. Folders may come from untrusted sources, so all names stay inside the folder ([`InsidePath`], [`read_json`],
+//! [`open`]). All of them write with [`write_json`] and [`write_whole`]: a file is either the old one or the complete
+//! new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or draws.
 //!
 //! Begin with `manifest.rs`, then `recording.rs`, then `folder.rs`.
 
@@ -23,7 +22,6 @@ mod experiment;
 mod folder;
 mod inside;
 mod interruptions;
-mod kept;
 mod manifest;
 mod noise;
 mod packets;
@@ -31,6 +29,7 @@ mod parts;
 mod recording;
 mod run;
 mod samples;
+mod stored_samples;
 mod table;
 mod whole_file;
 
@@ -43,7 +42,6 @@ pub use folder::{
 };
 pub use inside::{InsidePath, files_below};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
-pub use kept::each_kept_sample;
 pub use manifest::{Completion, FailedAttempt, LeftOut, Manifest, Origin, hex, instant, moment};
 pub use noise::{MOST_TAKEN, Noise, busy, noise};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
@@ -53,5 +51,6 @@ pub use recording::{
 };
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, is_only_numbers};
+pub use stored_samples::each_kept_sample;
 pub use table::{Cells, write_table};
 pub use whole_file::{write_json, write_whole, write_whole_with};

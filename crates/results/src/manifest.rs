@@ -1,11 +1,11 @@
-//! What every results folder says of itself.
+//! The manifest of a results folder.
 
 use crate::noise::{Noise, noise};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 use taut_host::{CorePlan, Machine};
 
-/// What the head of every results folder says.
+/// The head of every results folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Layout version of the folder.
@@ -16,20 +16,20 @@ pub struct Manifest {
     pub taut_version: String,
     /// When it began, RFC 3339.
     pub started: String,
-    /// The command that repeats it.
+    /// The command that repeats the experiment.
     pub command_line: String,
-    /// How far it came.
+    /// The completion of the experiment.
     #[serde(rename = "stage")]
     pub completion: Completion,
     /// Facts about the machine, as an object of names and values; nested objects are sections.
     pub machine: serde_json::Value,
-    /// Which core did what, in one or two sentences.
+    /// The task of each core, in one or two sentences.
     pub core_plan: String,
     /// Known sources of noise.
     pub noise: Vec<Noise>,
-    /// What could not be measured here.
+    /// Measurements that were impossible on this machine.
     pub left_out: Vec<LeftOut>,
-    /// Attempts that failed and were made again.
+    /// Attempts that failed and were repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_attempts: Vec<FailedAttempt>,
 }
@@ -59,67 +59,67 @@ impl Manifest {
     }
 }
 
-/// Completion of an experiment or a benchmark: how far it came.
+/// Completion of an experiment or a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Completion {
-    /// It is under way, or ended without a word (killed, power lost).
+    /// It is running, or ended without a record (killed, power lost).
     Running,
-    /// It was stopped by the user; what is there is complete in itself, other parts are missing.
+    /// The user stopped it; existing parts are complete, others are missing.
     Interrupted,
-    /// It came to its end, but some of its runs failed. (Of experiments only: a benchmark leaves out what fails.)
+    /// It ended, but some of its runs failed. (This is for experiments only: a benchmark skips failed parts.)
     Incomplete,
-    /// All that was planned is there.
+    /// All planned parts exist.
     Finished,
 }
 
-/// Something not measured.
+/// A measurement that was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// What is missing.
+    /// The missing measurement.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// How to get it.
+    /// The way to get it.
     pub how: String,
 }
 
-/// An attempt at a measurement that failed and was made again: what came of the later one is in the results, which would look
-/// more reliable than they are without this.
+/// A measurement attempt that failed and was repeated. The results contain the later attempt, and would look more
+/// reliable than they are without this record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedAttempt {
-    /// What was measured, and in which repetition.
+    /// The measurement and its repetition.
     pub what: String,
-    /// Why it failed.
+    /// The reason of the failure.
     pub why: String,
 }
 
-/// A point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).
+/// Returns a point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).
 pub fn instant(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-/// Returns the point in time that [`instant`] wrote. None for what is none.
+/// Returns the point in time that [`instant`] wrote, or `None` for another text.
 pub fn moment(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }
 
-/// Returns bytes, such as those of a digest, as people compare them: two digits each.
+/// Returns bytes in hexadecimal, such as those of a digest: two digits each.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
-/// How a measurement came about.
+/// The origin of a measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origin {
     /// When it began, RFC 3339, UTC.
     pub started: String,
-    /// What repeats it.
+    /// The command that repeats it.
     pub command_line: String,
-    /// What the figures depend on besides the machine's hardware.
+    /// Versions of the software that the figures depend on.
     pub versions: serde_json::Value,
-    /// It ended before all probes that were asked for had been sent.
+    /// True if it ended before all requested probes were sent.
     pub stopped: bool,
 }

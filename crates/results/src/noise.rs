@@ -7,16 +7,16 @@ use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
-    /// Short name.
+    /// Short name of the source.
     pub name: String,
-    /// What it does to the results here.
+    /// Its effect on these results.
     pub detail: String,
-    /// Share of the time that a busy loop on a core lost to others; none for other sources.
+    /// Fraction of the time that a busy loop on a core lost to others; `None` for other sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<f64>,
 }
 
-/// Known sources of noise on both cores.
+/// Returns the known sources of noise on both cores.
 pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> {
     noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
         .into_iter()
@@ -28,10 +28,10 @@ pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> 
         .collect()
 }
 
-/// More of a core than this taken by others makes latencies theirs.
+/// Fraction of a core taken by others above which latencies are no longer representative.
 pub const MOST_TAKEN: f64 = 0.02;
 
-/// What to say first of results from a machine that others kept busy, by its sources of noise: one sentence and what to do.
+/// Returns a warning for results from a busy machine, from its sources of noise: one sentence and the remedy.
 pub fn busy(noise: &[Noise]) -> Option<String> {
     let taken = noise
         .iter()

@@ -1,8 +1,8 @@
-//! Samples of packets: the columns that [`super::SampleReader`] reads and what became of each packet, as Parquet or CSV,
-//! written as the packets come.
+//! Samples of packets: the columns that [`super::SampleReader`] reads and the outcome of each packet, as Parquet or
+//! CSV, written while packets arrive.
 //!
-//! A file gets its name when it is whole. When the disk is full it is cut back to its last whole block of
-//! rows, closed properly, and named all the same: it is sound, and says with its rows how far it goes.
+//! A file gets its name when it is complete. When the disk is full, it is truncated to its last complete block of rows,
+//! closed properly, and still gets its name. It is valid, and its rows show how far it goes.
 
 use super::error::ResultsError;
 use parquet::basic::{Compression, Encoding};
@@ -19,29 +19,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_traffic::Sampled;
 
-/// One packet, and all that is known of it.
+/// One packet with all recorded values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketSample {
-    /// Its number in the order of sending.
+    /// Its number in sending order.
     pub sequence: u64,
-    /// When it was due, ns after the measurement began.
+    /// Due time, ns after the measurement began.
     pub intended_send_ns: i64,
-    /// How late it was sent, ns; held at 4.29 s.
+    /// Send delay, ns; at most 4.29 s is recorded.
     pub send_delay_ns: u32,
-    /// Round trip of its first sound arrival from the send stamp, ns, held at 4.29 s; none if there was none.
+    /// Round trip of its first intact arrival from the send stamp, ns, at most 4.29 s; `None` if there was none.
     pub latency_ns: Option<u32>,
-    /// How often it came back sound, held at 255.
+    /// Number of intact arrivals, at most 255.
     pub arrivals: u8,
-    /// A later packet came back first.
+    /// True if a later packet came back first.
     pub reordered: bool,
-    /// The port had no room for it.
+    /// True if the port had no space for it.
     pub refused: bool,
-    /// It came back damaged, and not sound.
+    /// True if it came back corrupt only.
     pub corrupt: bool,
 }
 
 impl PacketSample {
-    /// Returns what a trial noted of packet `sequence`, in nanoseconds.
+    /// Returns the record of packet `sequence` from a trial, in nanoseconds.
     pub fn of(sequence: u64, packet: &Sampled, ns_per_tick: f64) -> Self {
         let ns = |ticks: u32| (f64::from(ticks) * ns_per_tick) as u32;
         Self {
@@ -71,15 +71,15 @@ const SCHEMA: &str = "message samples {
 const CSV_HEADER: &str =
     "sequence,intended_send_ns,send_delay_ns,latency_ns,arrivals,reordered,refused,corrupt\n";
 
-/// Rows per row group, and rows of CSV that are written together: 8 MiB in memory.
+/// Number of rows per row group, and rows of CSV that are written together: 8 MiB in memory.
 const BLOCK: usize = 1 << 18;
 
-/// How samples are written.
+/// File format of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketFormat {
-    /// Columns, compressed.
+    /// Parquet: compressed columns.
     Parquet,
-    /// Text.
+    /// CSV: text.
     Csv,
 }
 
@@ -97,7 +97,7 @@ enum Sink {
     Csv(CsvSink),
 }
 
-/// Writes `samples.parquet` or `samples.csv`; holds one block.
+/// Writer of `samples.parquet` or `samples.csv`; it buffers one block.
 pub struct PacketWriter {
     partial: PathBuf,
     whole: PathBuf,
@@ -105,7 +105,7 @@ pub struct PacketWriter {
 }
 
 impl PacketWriter {
-    /// Begins the file in `dir`.
+    /// Creates the file in `dir`.
     pub fn create(dir: &Path, format: PacketFormat) -> Result<Self, ResultsError> {
         let whole = dir.join(format!("samples.{}", format.ending()));
         let partial = dir.join(format!("samples.{}.partial", format.ending()));
@@ -123,7 +123,7 @@ impl PacketWriter {
         })
     }
 
-    /// Adds a packet, in the order of sending. After an error only [`PacketWriter::finish`] makes sense.
+    /// Adds a packet, in the order of sending. After an error, only [`PacketWriter::finish`] may follow.
     pub fn push(&mut self, sample: &PacketSample) -> Result<(), ResultsError> {
         let written = match &mut self.sink {
             Sink::Parquet(sink) => sink.push(sample),
@@ -132,8 +132,8 @@ impl PacketWriter {
         written.map_err(ResultsError::io(&self.whole))
     }
 
-    /// Writes what is left, closes the file and gives it its name; returns its rows. After an error it ends
-    /// with the last whole block; without any whole block there is no file.
+    /// Writes the remaining rows, closes the file and gives it its name; returns the number of rows. After an error the
+    /// file ends with the last complete block; without any complete block there is no file.
     pub fn finish(self, after_error: bool) -> Result<u64, ResultsError> {
         match self.end(after_error) {
             (_, Some(why)) => Err(why),
@@ -141,7 +141,7 @@ impl PacketWriter {
         }
     }
 
-    /// Finishes the file as [`PacketWriter::finish`] does, and returns the number of its rows also after an error.
+    /// Finishes the file as [`PacketWriter::finish`] does, and returns the number of rows even after an error.
     pub fn end(mut self, after_error: bool) -> (u64, Option<ResultsError>) {
         let failed = |whole: &Path, why: Option<std::io::Error>| why.map(ResultsError::io(whole));
         let mut why = None;
@@ -158,7 +158,7 @@ impl PacketWriter {
                 Sink::Csv(sink) => sink.salvage(),
             };
             if saved.is_err() || self.written() == 0 {
-                // What cannot be read is of no use, and on a full disk in the way.
+                // An unreadable file is useless, and takes space on a full disk.
                 let _ = fs::remove_file(&self.partial);
                 return (0, failed(&self.whole, why.or(saved.err())));
             }
@@ -169,7 +169,7 @@ impl PacketWriter {
         }
     }
 
-    /// Rows in whole blocks.
+    /// Returns the number of rows in complete blocks.
     pub fn written(&self) -> u64 {
         match &self.sink {
             Sink::Parquet(sink) => sink.rows,
@@ -179,11 +179,11 @@ impl PacketWriter {
 }
 
 struct ParquetSink {
-    /// None once it has failed or been closed.
+    /// The writer; `None` after a failure or the end.
     file: Option<SerializedFileWriter<File>>,
-    /// The same file, to cut it.
+    /// A second handle of the file, for truncation.
     raw: File,
-    /// Whole row groups, and where in the file each ends.
+    /// Complete row groups, and the file offset of each end.
     groups: Vec<(RowGroupMetaDataPtr, u64)>,
     rows: u64,
     sequences: Vec<i64>,
@@ -199,7 +199,7 @@ struct ParquetSink {
 
 fn of_parquet(error: parquet::errors::ParquetError) -> std::io::Error {
     match error {
-        // What the file system said, without the library's wrapping.
+        // The error of the system, without the library's wrapping.
         parquet::errors::ParquetError::External(source) => match source.downcast() {
             Ok(io) => *io,
             Err(other) => std::io::Error::other(other),
@@ -216,7 +216,7 @@ impl ParquetSink {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_dictionary_enabled(false)
-            // Indices of pages lie behind the row groups: where a file is cut there are none.
+            // Page indices would be after the row groups: a truncated file has none.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_encoding(Encoding::DELTA_BINARY_PACKED);
@@ -322,11 +322,11 @@ impl ParquetSink {
         }
     }
 
-    /// Cuts the file behind its last whole row group and ends it there; where there is no room for the end
-    /// either, behind the one before, and so on.
+    /// Truncates the file after its last complete row group and writes the footer there. If there is no space for the
+    /// footer either, it truncates after the group before, and so on.
     fn salvage(&mut self) -> std::io::Result<()> {
         if let Some(file) = self.file.take() {
-            // What it still buffers must not go behind the footer.
+            // The writer's buffer must not be written after the footer.
             std::mem::forget(file);
         }
         let schema = parse_message_type(SCHEMA).map_err(of_parquet)?;
@@ -382,7 +382,7 @@ impl CsvSink {
     fn push(&mut self, s: &PacketSample) -> std::io::Result<()> {
         use std::fmt::Write as _;
         let latency = s.latency_ns.map(|ns| ns.to_string()).unwrap_or_default();
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = writeln!(
             self.block,
             "{},{},{},{latency},{},{},{},{}",
@@ -402,7 +402,7 @@ impl CsvSink {
     }
 
     fn write_block(&mut self) -> std::io::Result<()> {
-        // Longer than the writer's buffer, so it goes straight to the file.
+        // The block exceeds the writer's buffer, so it goes straight to the file.
         self.out.write_all(self.block.as_bytes())?;
         self.out.flush()?;
         self.whole_bytes += self.block.len() as u64;
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_ends_with_its_last_whole_block_and_is_sound() {
+    fn an_interrupted_file_ends_with_its_last_complete_block() {
         for format in [PacketFormat::Parquet, PacketFormat::Csv] {
             let dir = tempfile::tempdir().unwrap();
             let writer = write(dir.path(), format, BLOCK as u64 * 2 + 100);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_a_row_per_packet_and_nothing_where_there_is_no_latency() {
+    fn csv_rows_list_each_packet_with_unknown_latency_blank() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), PacketFormat::Csv, 4)
             .finish(false)

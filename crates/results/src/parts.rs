@@ -1,5 +1,5 @@
-//! A results folder of a benchmark being filled: a head that says what was measured where, and one file per part
-//! that is complete.
+//! A results folder of a benchmark during the measurement: a head with the benchmark and the machine, and one file per
+//! complete part.
 
 use crate::error::ResultsError;
 use crate::folder::refuse_results;
@@ -8,17 +8,17 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of a benchmark, being filled: its head, and a file for each part.
+/// The folder of a benchmark during the measurement: its head, and a file for each part.
 pub struct PartsFolder {
     head: PathBuf,
     parts: PathBuf,
 }
 
 impl PartsFolder {
-    /// Creates `dir` with the file `head` and the folder `parts`. One that holds results already is refused.
+    /// Creates `dir` with the file `head` and the folder `parts`. A folder that contains results already is an error.
     ///
     /// # Errors
-    /// The folder holds something, or the file system refuses.
+    /// The folder is not empty, or the file system returns an error.
     pub fn create(
         dir: &Path,
         (head_name, head): (&str, &impl Serialize),
@@ -35,10 +35,10 @@ impl PartsFolder {
         Ok(folder)
     }
 
-    /// Replaces the head, for example when the experiment has ended.
+    /// Replaces the head, for example at the end of the experiment.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system returns an error.
     pub fn update(&self, head: &impl Serialize) -> Result<(), ResultsError> {
         write_json(&self.head, head)
     }
@@ -46,7 +46,7 @@ impl PartsFolder {
     /// Writes a part to a file of its name.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system returns an error.
     pub fn write(&self, name: &str, part: &impl Serialize) -> Result<(), ResultsError> {
         write_json(&self.parts.join(format!("{name}.json")), part)
     }

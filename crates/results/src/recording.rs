@@ -1,18 +1,19 @@
-//! The folder of `taut generate --out`: samples that are written while packets fly, the latencies as a
-//! histogram log, the slowest packets as a capture, and the summary.
+//! The folder of `taut generate --out`: samples that are written during the measurement, the latencies as a histogram
+//! log, the slowest packets as a capture, and the summary.
 //!
 //! ```text
 //! DIR/summary.json           what `--json` prints at the end; written last
 //! DIR/samples.parquet        one row per packet sent (or samples.csv)
 //! DIR/latency.hlog           the latencies as an HdrHistogram log
-//! DIR/slowest.json           the slowest packets and what they waited for
-//! DIR/interruptions.json     when the cores of generator and device were taken away
-//! DIR/inside/latency.hlog    those of the device only, if a tap watched
-//! DIR/worst.pcapng           the slowest packets and those around them, on request
+//! DIR/slowest.json           the slowest packets and the causes of their delay
+//! DIR/interruptions.json     interruptions of the cores of generator and device
+//! DIR/inside/latency.hlog    latencies of the device only, with a tap
+//! DIR/worst.pcapng           the slowest packets and their neighbours, on request
 //! DIR/report.html, figures/  made from the above
 //! ```
 //!
-//! With several streams the samples, latency.hlog, slowest.json and worst.pcapng lie in a folder per stream, `1-NAME`, `2-NAME` and so on.
+//! With several streams the samples, latency.hlog, slowest.json and worst.pcapng are in a folder per stream, `1-NAME`,
+//! `2-NAME` and so on.
 
 use super::error::ResultsError;
 use super::interruptions::{MeasuredInterruptions, RECORDED_INTERRUPTIONS};
@@ -29,13 +30,14 @@ use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 use taut_traffic::{Arrived, Blocks, Sampler, sampler};
 
-/// The latencies of a stream as an HdrHistogram log.
+/// File with the latencies of a stream as an HdrHistogram log.
 pub const RECORDED_LATENCIES: &str = "latency.hlog";
 
-/// The slowest packets of a stream.
+/// File with the slowest packets of a stream.
 pub const RECORDED_SLOWEST: &str = "slowest.json";
 
-/// The name of each stream's folder in that of the recording; empty where there is only one, which has none of its own.
+/// Returns the name of each stream's folder in that of the recording; empty if there is only one stream, which has no
+/// folder of its own.
 pub fn stream_names(names: &[String]) -> Vec<String> {
     match names {
         [_] => vec![String::new()],
@@ -46,18 +48,18 @@ pub fn stream_names(names: &[String]) -> Vec<String> {
     }
 }
 
-/// A folder being filled by one run.
+/// The folder of one run during the measurement.
 #[derive(Debug)]
 pub struct Recording {
     dir: PathBuf,
-    /// A folder for each stream; `dir` itself where there is only one.
+    /// A folder for each stream; `dir` itself if there is only one.
     streams: Vec<PathBuf>,
-    /// The folder was there before.
+    /// True if the folder existed before.
     was_there: bool,
 }
 
 impl Recording {
-    /// Makes the folder. One that holds a recording already is refused.
+    /// Makes the folder. A folder that contains a recording already is an error.
     pub fn create(dir: &Path, stream_names: &[String]) -> Result<Self, ResultsError> {
         let was_there = dir.is_dir();
         fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
@@ -90,16 +92,16 @@ impl Recording {
         })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Removes the samples written so far and the folders that this leaves empty: nothing was measured.
+    /// Removes the samples written so far and the folders that become empty, as nothing was measured.
     pub fn discard(self) {
         for stream in &self.streams {
             for file in ["samples.parquet", "samples.csv"] {
-                // It may never have come that far.
+                // The file may not exist yet.
                 let _ = fs::remove_file(stream.join(file));
             }
             if *stream != self.dir {
@@ -156,7 +158,7 @@ impl Recording {
         write_json(&self.streams[stream].join(RECORDED_SLOWEST), slowest)
     }
 
-    /// Writes `inside/latency.hlog`: what a tap on the device's wires saw, like [`Self::write_histogram`].
+    /// Writes `inside/latency.hlog`: the latencies from a tap on the device's wires, like [`Self::write_histogram`].
     pub fn write_inside(
         &self,
         histogram: &LatencyHistogram,
@@ -168,7 +170,7 @@ impl Recording {
         write_log(&dir.join("latency.hlog"), histogram, start, duration)
     }
 
-    /// Writes a stream's `worst.pcapng`; `start` is when the run began.
+    /// Writes a stream's `worst.pcapng`; `start` is the time at which the run began.
     pub fn write_worst(
         &self,
         stream: usize,
@@ -222,7 +224,7 @@ fn write_log(
     write_whole(path, &text)
 }
 
-/// What of a stream's name a folder's name can have.
+/// Returns a stream's name with the characters that are invalid in a folder's name replaced by `_`.
 fn plain(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.chars()
@@ -250,7 +252,7 @@ pub struct SampleThread {
 }
 
 impl SampleThread {
-    /// What went wrong, as soon as it has; nothing more is written then.
+    /// Returns the first error, after which nothing more is written.
     pub fn problem(&self) -> Option<&str> {
         self.problem.get().map(String::as_str)
     }
@@ -268,14 +270,14 @@ impl SampleThread {
     }
 }
 
-/// What has become of the samples of a stream that the loop has handed over.
+/// The result of writing a stream's samples.
 #[derive(Debug, Default)]
 pub struct SamplesWritten {
-    /// Rows of the file.
+    /// Number of rows in the file.
     pub rows: u64,
-    /// Packets that are not in it, as it could not be written.
+    /// Number of packets that are missing in the file, as it could not be written.
     pub lost: u64,
-    /// Why not.
+    /// The error, if there was one.
     pub problem: Option<ResultsError>,
 }
 
@@ -288,7 +290,7 @@ fn write_all(
     let (mut failed, mut taken) = (None, 0);
     while let Some(block) = blocks.next() {
         taken += block.packets.len() as u64;
-        // What cannot be written any more is only counted.
+        // After an error, samples are only counted.
         let left = match failed {
             None => &block.packets[..],
             Some(_) => &[],
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_lost_and_said() {
+    fn samples_that_a_full_disk_refuses_are_lost_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::create(dir.path(), &["only".to_string()]).unwrap();
         let partial = dir.path().join("samples.parquet.partial");

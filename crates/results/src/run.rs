@@ -1,4 +1,4 @@
-//! `cbr.json` and `sweep.json`: what one device did in one repetition.
+//! `cbr.json` and `sweep.json`: the results of one device in one repetition.
 
 use serde::{Deserialize, Serialize};
 use taut_host::EnergyUse;
@@ -8,27 +8,27 @@ use taut_measure::{JitterSummary, SearchResult, Summary};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CbrResult {
-    /// Rate asked for, packets per second.
+    /// Requested rate, packets per second.
     pub offered_pps: f64,
     /// Rate sent.
     pub sent_pps: f64,
     /// Rate received.
     pub received_pps: f64,
-    /// Packets handed to the device.
+    /// Packets accepted by the device.
     pub sent: u64,
-    /// Different packets that came back.
+    /// Distinct packets that came back.
     pub received: u64,
     /// Packets that never came back.
     pub lost: u64,
-    /// Packets due that the device's full receive ring did not take; not in `sent`.
+    /// Due packets that the device's full receive ring did not accept; not in `sent`.
     pub refused: u64,
-    /// Packets that came back again.
+    /// Packets that came back more than once.
     pub duplicate: u64,
     /// Packets that came after a later one.
     pub reordered: u64,
     /// Packets whose contents had changed.
     pub corrupt: u64,
-    /// Frames seen that were not the generator's.
+    /// Received frames that were not the generator's.
     pub foreign: u64,
     /// Latencies beyond the histogram's range.
     pub saturated: u64,
@@ -38,12 +38,12 @@ pub struct CbrResult {
     pub latency_from_intended: Option<Summary>,
     /// Differences of successive latencies.
     pub jitter: Option<JitterSummary>,
-    /// Send delay: how late the generator sent, against its own schedule. Results of 0.1 call it `slip`.
+    /// Send delay of the generator relative to its own schedule. Results of 0.1 call it `slip`.
     #[serde(alias = "slip")]
     pub send_delay: Option<Summary>,
-    /// What machine and device did meanwhile (interrupts, switches, counters): names and values.
+    /// Activity of machine and device during the measurement (interrupts, switches, counters): names and values.
     pub activity: serde_json::Value,
-    /// What it cost in energy and processor time; none in results of before that was recorded.
+    /// Energy and processor time; `None` in results from before these were recorded.
     #[serde(default)]
     pub energy: Option<EnergyUse>,
 }
@@ -54,7 +54,7 @@ pub struct CbrResult {
 pub struct Sweep {
     /// Trials in the order they ran.
     pub trials: Vec<SweepTrial>,
-    /// What the search for the highest loss-free rate found; `None` when it did not finish.
+    /// Result of the search for the highest loss-free rate; `None` when it did not finish.
     pub search: Option<SearchResult>,
 }
 
@@ -62,21 +62,21 @@ pub struct Sweep {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepTrial {
-    /// Rate asked for, packets per second.
+    /// Requested rate, packets per second.
     pub offered_pps: f64,
     /// Rate sent.
     pub sent_pps: f64,
     /// Rate received.
     pub received_pps: f64,
-    /// Packets handed to the device.
+    /// Packets accepted by the device.
     pub sent: u64,
     /// Packets that came back.
     pub received: u64,
     /// Packets that never came back.
     pub lost: u64,
-    /// Packets that the device's full receive ring did not take.
+    /// Packets that the device's full receive ring did not accept.
     pub refused: u64,
-    /// The generator itself could not keep the rate: the trial tells nothing about the device.
+    /// True if the generator could not sustain the rate: the trial says nothing about the device.
     pub behind: bool,
     /// Round trip from the send stamp; `None` when nothing came back.
     pub latency: Option<Summary>,

@@ -14,18 +14,18 @@ use super::error::ResultsError;
 /// One packet of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Sample {
-    /// Its number in the order of sending.
+    /// Its number in sending order.
     pub sequence: u64,
-    /// When it was due, ns after the measurement began.
+    /// Due time, ns after the measurement began.
     pub intended_send_ns: i64,
-    /// Send delay: how late it was sent, ns; held at 4.29 s. Files of 0.1 call it `slip_ns`.
+    /// Send delay, ns; at most 4.29 s is recorded. Files of 0.1 call it `slip_ns`.
     #[serde(alias = "slip_ns")]
     pub send_delay_ns: u32,
-    /// Round trip from the send stamp, ns, held at 4.29 s; `None` for a packet that was lost or refused.
+    /// Round trip from the send stamp, ns, at most 4.29 s; `None` for a packet that was lost or refused.
     pub latency_ns: Option<u32>,
 }
 
-/// Whether a Parquet file has nothing but numbers: no column of text, and no words beside the columns.
+/// Returns whether a Parquet file contains only numbers: no text columns and no text metadata.
 pub fn is_only_numbers(file: File) -> bool {
     let Ok(file) = SerializedFileReader::new(file) else {
         return false;
@@ -38,7 +38,7 @@ pub fn is_only_numbers(file: File) -> bool {
     !has_text && metadata.key_value_metadata().is_none_or(Vec::is_empty)
 }
 
-/// Reads samples block by block; holds one row group, as large as its writer made it.
+/// Reader of samples, block by block; it buffers one row group, as large as its writer made it.
 pub struct SampleReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
@@ -46,20 +46,20 @@ pub struct SampleReader {
 }
 
 impl SampleReader {
-    /// Opens the file and checks that the columns are there.
+    /// Opens the file and checks that it has the columns.
     pub fn open(path: &Path) -> Result<SampleReader, ResultsError> {
         let input = File::open(path).map_err(ResultsError::io(path))?;
         Self::of(input, path)
     }
 
-    /// Reads a sample file that is open already, as [`SampleReader::open`] does; errors name `path`.
+    /// Reads a sample file that is already open, as [`SampleReader::open`] does; errors name `path`.
     pub fn of(input: File, path: &Path) -> Result<SampleReader, ResultsError> {
         let file = SerializedFileReader::new(input).map_err(damaged(path))?;
         let found = file.metadata().file_metadata().schema_descr();
         let names: Vec<&str> = found.columns().iter().map(|column| column.name()).collect();
         let columns = |delay| ["sequence", "intended_send_ns", delay, "latency_ns"];
         let (wanted, former) = (columns("send_delay_ns"), columns("slip_ns"));
-        // Those of `taut generate --out` have more behind them.
+        // Files of `taut generate --out` have further columns.
         if !names.starts_with(&wanted) && !names.starts_with(&former) {
             let reason = format!("columns {names:?} instead of {wanted:?}");
             return Err(ResultsError::Samples {
@@ -74,12 +74,12 @@ impl SampleReader {
         })
     }
 
-    /// Packets in the file.
+    /// Returns the number of packets in the file.
     pub fn rows(&self) -> u64 {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
-    /// The next block in the order of sending; `None` at the end.
+    /// Returns the next block in the order of sending; `None` at the end.
     pub fn next_block(&mut self) -> Result<Option<Vec<Sample>>, ResultsError> {
         if self.next_group == self.file.num_row_groups() {
             return Ok(None);
@@ -143,7 +143,7 @@ fn short(reader: ColumnReader) -> Option<ColumnReaderImpl<Int32Type>> {
     }
 }
 
-/// All values of a column, and for each row whether it has one (empty for a required column).
+/// Returns all values of a column, and for each row whether it has one (empty for a required column).
 fn read_column<T: DataType>(
     reader: ColumnReader,
     typed: Typed<T>,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_the_former_name_of_the_send_delay_is_read() {
+    fn a_file_with_the_old_send_delay_column_parses() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples.parquet");
         let schema = "message samples { required int64 sequence (integer(64, false)); required int64 intended_send_ns;

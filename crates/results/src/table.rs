@@ -1,4 +1,4 @@
-//! Any table as a Parquet file: named columns of texts or numbers.
+//! Parquet files of arbitrary tables: named columns of texts or numbers.
 
 use super::error::ResultsError;
 use super::whole_file::write_whole_with;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 pub enum Cells {
     /// Texts.
     Text(Vec<String>),
-    /// Numbers; one that is none is written as it is (NaN).
+    /// Numbers; a missing one is NaN.
     Number(Vec<f64>),
 }
 
-/// Writes a table, whole or not at all. Columns are equally long.
+/// Writes a table atomically. All columns have the same length.
 ///
 /// # Errors
-/// The file system refuses, or columns differ in length.
+/// The file system returns an error, or columns differ in length.
 pub fn write_table(
     path: &Path,
     columns: &[(String, Cells)],

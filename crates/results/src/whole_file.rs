@@ -1,4 +1,4 @@
-//! Files written whole or not at all: a file appears under its name only when all of it is there.
+//! Atomic file writes: a file appears under its name only when it is complete.
 
 use crate::error::ResultsError;
 use serde::Serialize;
@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a JSON file as people read it, whole or not at all.
+/// Writes a pretty-printed JSON file atomically.
 ///
 /// # Errors
-/// The file system refuses.
+/// The file system returns an error.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|source| ResultsError::Json {
         path: path.to_owned(),
@@ -19,18 +19,19 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsErro
     write_whole(path, &text)
 }
 
-/// Writes a file so that under its name there is either the old text or all of the new one.
+/// Writes a file atomically: it is either the old one or the complete new one.
 ///
 /// # Errors
-/// The file system refuses.
+/// The file system returns an error.
 pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
     write_whole_with(path, |mut file| file.write_all(text))
 }
 
-/// As [`write_whole`], for a file that is written piece by piece. What `write` has begun when it fails is removed.
+/// Does the same as [`write_whole`] for a file that is written piece by piece. If `write` fails, the partial file is
+/// removed.
 ///
 /// # Errors
-/// The file system refuses, or `write` fails.
+/// The file system returns an error, or `write` fails.
 pub fn write_whole_with(
     path: &Path,
     write: impl FnOnce(File) -> io::Result<()>,
@@ -38,7 +39,8 @@ pub fn write_whole_with(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
-    // Something of that name is what was left of another attempt. It may be a link that somebody has put there.
+    // An existing entry of that name is left over from an earlier attempt. It may also be a link that another user has
+    // placed there.
     match fs::remove_file(&partial) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(e)),
         _ => {}

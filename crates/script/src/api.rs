@@ -1,4 +1,4 @@
-//! Lua state with the table `taut` in it: what its functions do on this side.
+//! A Lua state with the table `taut`: the Rust side of its functions.
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
 use crate::lock::lock;
@@ -32,18 +32,18 @@ pub struct State {
     core: Rc<Core>,
 }
 
-/// State that the functions of a Lua state share.
+/// Data shared by the functions of a Lua state.
 struct Core {
     state: LuaState,
     shared: Arc<Shared>,
     number: StateNumber,
     /// Calls a script's function with a batch.
     with_batch: RefCell<Option<Function>>,
-    /// Open ports (by number, from 0) and what drives them.
+    /// Open ports (by number, from 0) and their load generator.
     instrument: RefCell<Option<(Vec<usize>, Instrument)>>,
-    /// Sockets of those open ports that have one.
+    /// Sockets of the open ports that have one.
     sockets: RefCell<Vec<PathBuf>>,
-    /// Whether a task's top level is running.
+    /// True while a task's top level is running.
     loads_task: RefCell<bool>,
 }
 
@@ -56,10 +56,10 @@ fn has_ended() -> Error {
 }
 
 impl State {
-    /// A state that has not read the script yet.
+    /// Makes a state that has not read the script yet.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn new(shared: &Arc<Shared>) -> mlua::Result<Self> {
         let state = LuaState::new(shared.script.trusted)?;
         let number = shared.watch(state.ends());
@@ -72,7 +72,7 @@ impl State {
             sockets: RefCell::default(),
             loads_task: RefCell::new(false),
         });
-        // From here on dropped as a state is.
+        // From here on it is dropped like a state.
         let state = Self { core };
         let core = &state.core;
         let host = host(core)?;
@@ -98,7 +98,7 @@ impl State {
     /// Runs the script's top level.
     ///
     /// # Errors
-    /// What is wrong with the script.
+    /// The script fails.
     pub fn load(&self) -> mlua::Result<()> {
         let shared = &self.core.shared;
         self.lua()
@@ -113,7 +113,7 @@ impl State {
     /// Runs the script's top level in a task.
     ///
     /// # Errors
-    /// As [`State::load`].
+    /// The errors are those of [`State::load`].
     pub fn load_task(&self) -> mlua::Result<()> {
         self.core.loads_task.replace(true);
         let loaded = self.load();
@@ -124,7 +124,7 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // Functions in the state hold the core, and the core holds the state: both go here.
+        // Functions in the state own the core, and the core owns the state: both are freed here.
         self.core.close_ports();
         self.core.with_batch.borrow_mut().take();
         self.core.shared.forget(self.core.number);
@@ -137,7 +137,7 @@ impl Core {
         counts.add(self.number, name, cell).map_err(wrong)
     }
 
-    /// Opens these ports, and notes what they would leave behind.
+    /// Opens these ports, and records the sockets that they would leave behind.
     fn open_ports(&self, ports: &[PortSpec], traffic: Traffic) -> Result<Instrument, TrialError> {
         self.forget_sockets();
         let opened = Instrument::open(ports, traffic, self.shared.script.clock)?;
@@ -157,7 +157,7 @@ impl Core {
         lock(&self.shared.sockets).retain(|socket| !gone.contains(socket));
     }
 
-    /// Returns the instrument at these ports: the one that is open, if it is at the same ones, or a new one.
+    /// Returns the load generator at these ports: the open one, if it has the same ports, or a new one.
     fn instrument_at(
         &self,
         open: Option<(Vec<usize>, Instrument)>,
@@ -169,7 +169,7 @@ impl Core {
                 instrument.set_traffic(traffic).map_err(wrong)?;
                 Ok(instrument)
             }
-            // Closes its ports first: they may be among those to open now.
+            // Its ports are closed first: the new ones may be the same.
             other => {
                 drop(other);
                 let specs: Vec<_> = ports
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// Returns an error of a trial as the script sees it, and notes whether something is missing that the trial needs.
+    /// Returns an error of a trial for the script, and records whether the trial lacks something.
     fn trial_error(&self, error: TrialError) -> Error {
         let lacking = match &error {
             TrialError::Port(error) => error.is_missing(),
@@ -195,7 +195,7 @@ impl Core {
     }
 }
 
-/// The functions that `taut.lua` is built on.
+/// Makes the functions on which `taut.lua` is built.
 fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     let lua = core.state.lua();
     let host = lua.create_table()?;
@@ -274,7 +274,7 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     Ok(host)
 }
 
-/// What makes the counter of a name.
+/// Makes the function for the counter of a name.
 fn counter(core: &Rc<Core>) -> mlua::Result<Function> {
     let weak = Rc::downgrade(core);
     core.state.lua().create_function(move |_, name: String| {
@@ -366,7 +366,7 @@ fn task(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plai
     run().map_err(|e| shared.explain(&e))
 }
 
-/// Prints like Lua's own, but a reader that has gone away is no reason to die.
+/// Prints like Lua's own function, but ignores a closed reader.
 fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     let line = line_of(lua, values)?;
     let mut out = std::io::stdout().lock();
@@ -374,7 +374,7 @@ fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     Ok(())
 }
 
-/// A number as traffic files have it.
+/// Returns a number in the format of traffic files.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.to_string_lossy()),
@@ -384,8 +384,8 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// The stream of a table with the keys of traffic files; the index-th of its trial, from 0. Those of a script that is not
-/// trusted read no files.
+/// Makes the stream of a table with the keys of traffic files; `index` is its index in its trial, from 0. Streams of an
+/// untrusted script read no files.
 fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream> {
     let mut texts = Vec::new();
     for pair in settings.pairs::<Value, Value>() {
@@ -419,7 +419,7 @@ fn stream(settings: &Table, index: usize, trusted: bool) -> mlua::Result<Stream>
         .ok_or_else(|| wrong("no stream"))
 }
 
-/// Explains what is wrong with a stream's key where some that are none of the stream are possible as well.
+/// Describes an unknown key of a stream if other keys are valid as well.
 fn with_options(error: Error, beside: &[String]) -> Error {
     let text = match &error {
         Error::RuntimeError(text) if !beside.is_empty() => text.as_str(),
@@ -429,7 +429,7 @@ fn with_options(error: Error, beside: &[String]) -> Error {
         return error;
     };
     let (key, rest) = unknown.split_once('`').unwrap_or_default();
-    // What was meant is said anew, as it may be one of the others.
+    // The suggestion is made again, as it may be one of the others.
     let rest = rest.split(';').next().unwrap_or_default();
     let of_stream: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let known = beside
@@ -448,7 +448,7 @@ fn with_options(error: Error, beside: &[String]) -> Error {
     ))
 }
 
-/// The number (from 0) of the port that an option names.
+/// Returns the number (from 0) of the port that an option names.
 fn port_of(options: &Table, key: &str, otherwise: usize) -> mlua::Result<usize> {
     match options.get::<Value>(key)? {
         Value::Nil => Ok(otherwise),
@@ -533,7 +533,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     Ok(found)
 }
 
-/// Returns the numbers (from 0) of a trial's ports: the one that sends, and the one that receives if it is another.
+/// Returns the numbers (from 0) of a trial's ports: that of the sender, and that of the receiver if it is another.
 fn ports_of(options: &Table, count: usize) -> mlua::Result<Vec<usize>> {
     if count == 0 {
         return Err(wrong("taut.run: no ports; give one or two with --port"));
@@ -555,7 +555,7 @@ fn ports_of(options: &Table, count: usize) -> mlua::Result<Vec<usize>> {
     Ok(ports)
 }
 
-/// What a trial sends, and what the script does with each stream's packets.
+/// The traffic of a trial, and the script's functions for each stream's packets.
 struct Sending {
     traffic: Traffic,
     names: Vec<String>,
@@ -592,7 +592,7 @@ impl Sending {
     }
 }
 
-/// Returns the trial that the options ask for: its rate and its length.
+/// Returns the trial of the options: its rate and its duration.
 fn trial_of(options: &Table, traffic: &Traffic) -> mlua::Result<Trial> {
     let rate_pps = match options.get::<Value>("rate")? {
         Value::Nil => 100_000.0,
@@ -614,7 +614,7 @@ fn trial_of(options: &Table, traffic: &Traffic) -> mlua::Result<Trial> {
     Ok(trial)
 }
 
-/// The script's hand in a trial.
+/// The script's interface to a trial.
 struct ScriptHand<'a> {
     state: &'a LuaState,
     with_batch: Function,
@@ -625,7 +625,7 @@ struct ScriptHand<'a> {
 }
 
 impl ScriptHand<'_> {
-    /// Sends packets that are not counted, and whose arrivals the script does not see.
+    /// Sends packets that are not counted, and without showing arrivals to the script.
     fn warm_up(&mut self, instrument: &mut Instrument, trial: Trial, halt: &AtomicBool) {
         let listener = self.on_receive.take();
         let mut nothing: [Summaries; 0] = [];

@@ -1,5 +1,4 @@
-//! Counts of a script: its counters and histograms, over all its states, within reach also when a state does not come
-//! to its end.
+//! Counters and histograms of a script over all its states, which remain accessible when a state does not end.
 
 use crate::lock::lock;
 use std::collections::BTreeMap;
@@ -7,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use taut_lua::{Number, Pending};
 use taut_measure::LatencyHistogram;
 
-/// Counters and histograms of a script at most, over all its states: a histogram takes 70 KB outside of Lua.
+/// Limit on the counters and histograms of a script, over all its states: a histogram takes 70 KB outside of Lua.
 const MOST: usize = 4096;
 
-/// Counts that a script has made.
+/// The counts of a script.
 #[derive(Debug, Default)]
 pub struct Counted {
     /// Counters by name, over all tasks.
@@ -32,10 +31,10 @@ pub enum Cell {
     Histogram(Recorded),
 }
 
-/// Number of a state.
+/// The number of a state.
 pub type StateNumber = u64;
 
-/// Counts of states that have ended, and where the others count.
+/// Counts of states that have ended, and the cells of the others.
 #[derive(Default)]
 pub struct Counts {
     of_ended: Counted,
@@ -43,10 +42,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// A state counts something more.
+    /// Adds a cell of a state.
     ///
     /// # Errors
-    /// There is too much already.
+    /// The limit is reached.
     pub fn add(&mut self, state: StateNumber, name: String, cell: Cell) -> Result<(), String> {
         let ended = self.of_ended.counters.len() + self.of_ended.histograms.len();
         if ended + self.of_live.len() >= MOST {
@@ -58,12 +57,12 @@ impl Counts {
         Ok(())
     }
 
-    /// A state has ended.
+    /// Adds the counts of a state that has ended.
     pub fn close(&mut self, state: StateNumber) {
         self.take(|number| number == state);
     }
 
-    /// Returns all that has been counted until now, also by states that have not ended.
+    /// Returns all counts so far, including those of running states.
     pub fn whole(&mut self) -> Counted {
         self.take(|_| true);
         std::mem::take(&mut self.of_ended)
@@ -91,7 +90,7 @@ impl Counts {
     }
 }
 
-/// Records what a script has handed over.
+/// Records the values that a script has passed.
 pub fn record(into: &mut LatencyHistogram, values: impl Iterator<Item = f64>) {
     values.for_each(|value| into.record(value.round() as u64));
 }

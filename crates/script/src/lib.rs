@@ -1,19 +1,19 @@
 //! Lua scripts for the generator: a script configures streams and tasks, makes and changes packets, reads those that
 //! arrive, and counts.
 //!
-//! Whole batches cross into Lua, which LuaJIT compiles; packets are lent by `taut_lua`. Every task is a thread with a
-//! state of its own, in which the script's top level runs first.
+//! Whole batches are passed to Lua, which LuaJIT compiles; `taut_lua` gives access to packets. Every task is a thread
+//! with its own state, in which the script's top level runs first.
 //!
 //! The types to know:
 //!
-//! - [`Script`]: a file and what it may use: ports, arguments, memory, time.
-//! - [`Ended`]: how it ended, and what it had counted by then.
+//! - [`Script`]: a file and its resources: ports, arguments, memory, time.
+//! - [`Ended`]: the outcome, and the counts by then.
 //! - [`Counted`]: its counters and histograms, summed over all its states.
 //!
-//! `taut script` fills a [`Script`] and calls [`Script::run`]. That makes a Lua state (`api.rs` has what the functions
-//! of the table `taut` do on this side, `taut.lua` the part in Lua), runs the file's top level and then its `main`. A
-//! trial is one of `taut_traffic::Instrument`, whose packets a hand makes and sees. A task is a thread (`tasks.rs`) with
-//! one more such state; values go between states by `value.rs`, and all of them share what is in `script.rs`.
+//! `taut script` fills a [`Script`] and calls [`Script::run`]. It makes a Lua state, and runs the file's top level and
+//! then its `main`. The functions of the table `taut` are in `api.rs` (Rust) and `taut.lua` (Lua). A trial is one of
+//! `taut_traffic::Instrument`, in which a `Hand` makes and sees packets. A task is a thread (`tasks.rs`) with another
+//! such state. Values are passed between states by `value.rs`, and all of them share the data in `script.rs`.
 //!
 //! Begin with `run.rs`, then `api.rs`.
 

@@ -1,10 +1,10 @@
-//! Results that `taut.run` gives back: counts, latencies and gaps as Lua tables.
+//! Results that `taut.run` returns: counts, latencies and gaps as Lua tables.
 
 use mlua::{Lua, Table};
 use taut_measure::Summary;
 use taut_traffic::{Summaries, Tally};
 
-/// The results of a trial: the first stream's at the top, and each stream's in `streams`.
+/// Returns the results of a trial: the first stream's at the top, and each stream's in `streams`.
 pub fn results(
     lua: &Lua,
     names: &[String],
@@ -84,7 +84,7 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
     Ok(())
 }
 
-/// Nil where nothing was measured.
+/// Returns nil if nothing was measured.
 pub fn summary(lua: &Lua, summary: Option<Summary>) -> mlua::Result<Option<Table>> {
     let Some(s) = summary else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Running a script: its state and those of its tasks, and what ends them.
+//! Runs a script: its state and those of its tasks, and their end.
 
 use crate::api::State;
 use crate::counts::Counted;
@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Time that its states may take after that to reach an instruction at which they can be ended. One that does not is in
-/// a call that does not come back.
+/// Timeout for its states to reach an instruction at which they can be stopped. A state that exceeds it is in a call
+/// that does not return.
 const OUT_OF_CALL: Duration = Duration::from_secs(2);
-/// Time between two looks at the script.
+/// Interval in which the script is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Result of a script.
 #[derive(Debug)]
 pub struct Ended {
-    /// Counts of the script by then.
+    /// Counts of the script at its end.
     pub counted: Counted,
-    /// Success if the script came to its end, or why not.
+    /// Success if the script ended by itself, otherwise the reason.
     pub outcome: Result<(), ScriptError>,
-    /// Whether some of the script is in a call that does not come back: the process is to end soon, which takes its
-    /// threads along.
+    /// True if a part of the script is in a call that does not return: the process must exit soon, which ends its
+    /// threads.
     pub is_stuck: bool,
 }
 
-/// Reason why a script did not come to its end.
+/// Reason why a script failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The script cannot be read.
@@ -36,22 +36,22 @@ pub enum ScriptError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Answer of the system.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The script failed; the line says where and why.
+    /// The script failed; the line contains the position and the reason.
     #[error("{0}")]
     Failed(String),
     /// The script failed because the machine lacks something: a device, a permission, the other side of a link.
     #[error("{0}")]
     Missing(String),
-    /// The script was told to stop from outside, and did not by itself.
+    /// The script was stopped by the user or the time limit, and did not end by itself.
     #[error("{0}")]
     Interrupted(String),
 }
 
 impl Script {
-    /// Runs the script to its end. `stop` is the user's.
+    /// Runs the script to its end. `stop` is set by the user.
     pub fn run(self, stop: &AtomicBool) -> Ended {
         match std::fs::read_to_string(&self.path) {
             Ok(source) => self.run_source(source, stop),
@@ -66,13 +66,13 @@ impl Script {
         }
     }
 
-    /// Runs as [`Script::run`] does, with the script's text instead of that of its file.
+    /// Runs like [`Script::run`], with the script's text instead of its file.
     pub fn run_source(self, source: String, stop: &AtomicBool) -> Ended {
         let shared = Arc::new(Shared::new(self, source));
         let outcome = watched(&shared, stop);
         let is_stuck = outcome.is_none();
         if is_stuck {
-            // Whoever would close these ports is in the call that does not come back.
+            // The thread that would close these ports is in the call that does not return.
             for socket in lock(&shared.sockets).drain(..) {
                 let _ = std::fs::remove_file(socket);
             }
@@ -86,7 +86,7 @@ impl Script {
     }
 }
 
-/// The outcome of a script that ended by itself, or of one that is stuck, for the user.
+/// Returns the outcome of a script that ended by itself, or is stuck, for the user.
 fn said(shared: &Shared, outcome: Option<Result<(), String>>) -> Result<(), ScriptError> {
     let path = shared.script.path.display();
     let stuck = || format!("{path}: stopped in a call that does not come back");
@@ -108,8 +108,8 @@ fn said(shared: &Shared, outcome: Option<Result<(), String>>) -> Result<(), Scri
     }
 }
 
-/// Runs main and tasks in threads of their own. Passes on that the script is to stop, and makes it stop if it does not; none
-/// if it cannot be made to. Such threads stay behind: nothing in a process can end them but its own end.
+/// Runs main and tasks in threads of their own. Passes stop requests on to the script, and forces it to stop if it does not;
+/// returns none if that is impossible. Such threads remain: only the end of the process ends them.
 fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>> {
     let (ended, end) = channel();
     let main = {
@@ -120,7 +120,7 @@ fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>
                 shared.fail(text);
             }
             let tasks = shared.tasks.join_all();
-            // Nobody listens any more to one that was given up.
+            // The receiver of a thread that was given up is closed.
             let _ = ended.send(outcome.and(tasks));
         }
     };
@@ -146,7 +146,7 @@ fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>
         if shared.halt.load(Ordering::Relaxed) {
             let waited = told.get_or_insert_with(Instant::now).elapsed();
             if waited >= shared.script.last_words {
-                // Again and again: states may be made meanwhile.
+                // This is repeated, as new states may have been made.
                 shared.end_states();
             }
             if waited >= shared.script.last_words + OUT_OF_CALL {

@@ -1,4 +1,4 @@
-//! A script, and what all of its states share.
+//! A script, and the data that all of its states share.
 
 use crate::counts::{Counts, StateNumber};
 use crate::lock::lock;
@@ -11,81 +11,81 @@ use taut_lua::{Ends, explain};
 use taut_port::PortSpec;
 use taut_sys::Clock;
 
-/// Time that a script which was told to stop may take to say its last words.
+/// Time that a script may use after a stop request, for its final output.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Error of a state that has no memory left.
 const NO_MEMORY: &str = "not enough memory; give more with --memory if the script needs it";
 
-/// A script and what it may use.
+/// A script and its resources.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// Path of the script's file.
     pub path: PathBuf,
     /// Ports it may open, in order.
     pub ports: Vec<PortSpec>,
-    /// Arguments that the script finds in `taut.args`.
+    /// Content of `taut.args` in the script.
     pub arguments: Vec<String>,
-    /// Whether it may reach files, programs and memory.
+    /// True if it may access files, programs and memory.
     pub trusted: bool,
-    /// Time after which the script is told to stop.
+    /// Time limit, after which the script gets a stop request.
     pub limit: Option<Duration>,
-    /// Time that the script may go on when it was told to stop: [`LAST_WORDS`].
+    /// Time that the script may use after a stop request: [`LAST_WORDS`].
     pub last_words: Duration,
-    /// Bytes that each of its states may hold.
+    /// Memory limit of each of its states, bytes.
     pub memory_bytes: usize,
-    /// Time to wait for the other side of a port.
+    /// Timeout for the other side of a port.
     pub wait: Duration,
     /// Core of the main state.
     pub core: Option<usize>,
-    /// The clock of all stamps.
+    /// The clock of all timestamps.
     pub clock: Clock,
 }
 
-/// Reason why a script is to stop.
+/// Reason of a stop request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The script is not to stop.
+    /// There is no stop request.
     None = 0,
-    /// The user said so.
+    /// The user requested it.
     User = 1,
-    /// The script took too long.
+    /// The script exceeded its time limit.
     Limit = 2,
     /// One of the script's tasks failed.
     Failure = 3,
 }
 
-/// State that all states of one script share.
+/// Data that all states of one script share.
 pub struct Shared {
     pub script: Script,
     pub source: String,
     /// Name of the script in Lua's messages.
     pub chunk: String,
-    /// Flag that is set once traffic is to stop.
+    /// Flag that stops traffic.
     pub halt: AtomicBool,
     reason: AtomicU8,
-    /// Flag that is set when a port could not be had that another machine may have.
+    /// Flag for an unavailable port that another machine may have.
     pub lacking: AtomicBool,
-    /// Failure of the state that failed first: what others say is that they were stopped.
+    /// Failure of the first state that failed: the others only report that they were stopped.
     failure: Mutex<Option<String>>,
     states: Mutex<Vec<(StateNumber, Ends)>>,
     made: AtomicU64,
     pub counts: Mutex<Counts>,
-    /// Sockets of ports that are open, which their files outlive if nobody closes them.
+    /// Sockets of open ports, which remain as files if the ports are not closed.
     pub sockets: Mutex<Vec<PathBuf>>,
     pub tasks: Tasks,
 }
 
 impl Shared {
-    /// What the states of a script with this text share.
+    /// Makes the shared data for a script with this text.
     pub fn new(script: Script, source: String) -> Self {
-        // Lua cuts longer names.
+        // Lua truncates longer names.
         let chunk: String = script.path.file_name().map_or_else(
             || "script".to_string(),
             |name| name.to_string_lossy().chars().take(40).collect(),
         );
         Self {
             script,
-            // A first line that says who runs it.
+            // The first line may name the interpreter.
             source: match source.strip_prefix("#!") {
                 Some(rest) => format!("--{rest}"),
                 None => source,
@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// Tells all states to stop; the first reason counts.
+    /// Requests all states to stop; the first reason counts.
     pub fn stop_for(&self, reason: Reason) {
         let _ = self.reason.compare_exchange(
             Reason::None as u8,
@@ -124,24 +124,24 @@ impl Shared {
         self.reason.load(Ordering::Relaxed) == reason as u8
     }
 
-    /// Returns the failure of the state that failed first.
+    /// Returns the failure of the first state that failed.
     pub fn first_failure(&self) -> Option<String> {
         lock(&self.failure).take()
     }
 
-    /// Says that there is one more state that may have to be ended; returns its number.
+    /// Registers a state that may have to be stopped; returns its number.
     pub fn watch(&self, ends: Ends) -> StateNumber {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         lock(&self.states).push((number, ends));
         number
     }
 
-    /// Ends all states that there are now.
+    /// Stops all current states.
     pub fn end_states(&self) {
         lock(&self.states).iter().for_each(|(_, ends)| ends.end());
     }
 
-    /// Says that a state has ended.
+    /// Removes a state that has ended.
     pub fn forget(&self, number: StateNumber) {
         lock(&self.states).retain(|(known, _)| *known != number);
         lock(&self.counts).close(number);

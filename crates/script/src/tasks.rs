@@ -1,14 +1,14 @@
-//! Tasks: threads of a script, each with what it returned.
+//! Tasks: threads of a script, each with its return values.
 
 use crate::lock::lock;
 use crate::value::Plain;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 
-/// Tasks at most that nobody has waited for: each is a thread with a state of its own.
+/// Limit on the tasks that were not joined: each is a thread with a state of its own.
 const MOST: usize = 256;
 
-/// Result of a task: what it returned, or why it failed.
+/// Result of a task: its return values, or the reason of its failure.
 pub type Outcome = Result<Vec<Plain>, String>;
 
 /// The tasks of a script, by number.
@@ -16,10 +16,10 @@ pub type Outcome = Result<Vec<Plain>, String>;
 pub struct Tasks(Mutex<Vec<Option<JoinHandle<Outcome>>>>);
 
 impl Tasks {
-    /// Starts a task, which does `work`. Returns its number.
+    /// Starts a task, which runs `work`. Returns its number.
     ///
     /// # Errors
-    /// When there are too many, or the system gives no thread.
+    /// There are too many tasks, or the system cannot start a thread.
     pub fn start(
         &self,
         name: &str,
@@ -42,7 +42,7 @@ impl Tasks {
     /// Waits for a task.
     ///
     /// # Errors
-    /// Why it failed; that it was waited for before.
+    /// The task failed, or was joined before.
     pub fn join(&self, number: usize) -> Outcome {
         let handle = lock(&self.0).get_mut(number).and_then(Option::take);
         let handle = handle.ok_or_else(|| "this task was waited for before".to_string())?;
@@ -51,10 +51,10 @@ impl Tasks {
             .unwrap_or_else(|_| Err("a task's thread died".to_string()))
     }
 
-    /// Waits for all tasks that nobody waited for; the first failure counts.
+    /// Waits for all tasks that were not joined; the first failure counts.
     ///
     /// # Errors
-    /// Why a task failed.
+    /// A task failed.
     pub fn join_all(&self) -> Result<(), String> {
         let mut outcome = Ok(());
         let mut number = 0;

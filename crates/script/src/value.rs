@@ -1,37 +1,38 @@
-//! Values that go from one Lua state to another: numbers, texts, truth values, and tables of these.
+//! Values that are passed from one Lua state to another: numbers, texts, booleans, and tables of these.
 
 use mlua::{Lua, Value};
 
 /// A copy of a Lua value, outside of any state.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plain {
-    /// Nothing.
+    /// The value nil.
     Nil,
-    /// True or false.
+    /// A boolean.
     Truth(bool),
     /// A number.
     Number(f64),
     /// A text.
     Text(Vec<u8>),
-    /// Pairs of a table.
+    /// The pairs of a table.
     Table(Vec<(Plain, Plain)>),
 }
 
-/// Tables in tables at most: more are a table that contains itself.
+/// Limit on nested tables: more mean a table that contains itself.
 const DEEPEST: usize = 32;
-/// Bytes of a copy at most. It lies outside of Lua's limit, and a table that is in others many times is copied as often.
+/// Limit on the bytes of a copy. A copy does not count towards Lua's limit, and a table that occurs in others many times
+/// is copied as often.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Plain {
     /// Copies a value out of its state.
     ///
     /// # Errors
-    /// For functions and whatever else belongs to one state.
+    /// The value is a function or another value of one state.
     pub fn of(value: &Value) -> mlua::Result<Self> {
         Self::at(value, 0, &mut 0)
     }
 
-    /// Copies a value below `depth` tables; `taken` are the bytes of the whole copy so far.
+    /// Copies a value below `depth` tables; `taken` is the number of bytes of the whole copy so far.
     fn at(value: &Value, depth: usize, taken: &mut usize) -> mlua::Result<Self> {
         *taken += size_of::<Self>() + value.as_string().map_or(0, |text| text.as_bytes().len());
         if *taken > MOST_BYTES {
@@ -69,7 +70,7 @@ impl Plain {
     /// Makes the value in a state.
     ///
     /// # Errors
-    /// What Lua says.
+    /// Lua reports an error.
     pub fn in_state(&self, lua: &Lua) -> mlua::Result<Value> {
         Ok(match self {
             Self::Nil => Value::Nil,

@@ -14,6 +14,6 @@ fn scripts_of_seeded_words_stay_within_their_limits() {
         bytes[0] |= 1;
         script::run(&bytes);
     }
-    // In this test, as others beside it would open files meanwhile.
+    // The corpus runs in this test, as a concurrent test would open files.
     corpus::replay("lua_script", script::run);
 }

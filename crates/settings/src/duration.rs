@@ -1,12 +1,12 @@
-//! Parts that settings have in common, in files and on command lines: how times are written.
+//! The format of times in files and on command lines.
 
 use std::time::Duration;
 
-/// Longest time that settings can have: a day.
+/// Longest time in settings, s: a day.
 const LONGEST_S: f64 = 86_400.0;
 
-/// Reads a time with its unit: `100us`, `1.5ms`, `20ns`, `1s`; µ is fine too. None for anything else, and for
-/// more than a day.
+/// Parses a time with its unit: `100us`, `1.5ms`, `20ns`, `1s`; µ is also accepted. Returns none for anything else, and
+/// for more than a day.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,7 +21,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     let ns = value
         * match text[at..].trim() {
             "ns" => 1.0,
-            // The micro sign and the Greek letter.
+            // The two characters are the micro sign and the Greek letter.
             "us" | "\u{b5}s" | "\u{3bc}s" => 1e3,
             "ms" => 1e6,
             "s" => 1e9,

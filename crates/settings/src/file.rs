@@ -1,5 +1,5 @@
-//! Messages about mistakes in a file of settings: where a mistake is, in words of the file instead of those of the
-//! program that reads it.
+//! Errors in a file of settings: their position, and their description in words of the file instead of those of the
+//! parser.
 
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ pub enum SettingsFileError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Answer of the system.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file says something that cannot be.
+    /// The file has an invalid value.
     #[error("{place}: {reason}")]
     Wrong {
         /// File, and line and column where known.
         place: String,
-        /// Reason: what is wrong, and what would be right.
+        /// The fault, and the valid values.
         reason: String,
     },
 }
 
 impl SettingsFileError {
-    /// The text of the file.
+    /// Returns the text of the file.
     ///
     /// # Errors
-    /// `Unreadable`, or `Wrong` where it is no text.
+    /// The error is `Unreadable`, or `Wrong` if the file is no text.
     pub fn read(path: &Path) -> Result<String, Self> {
         std::fs::read_to_string(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::InvalidData => Self::Wrong {
@@ -45,16 +45,16 @@ impl SettingsFileError {
         })
     }
 
-    /// Reads a file of TOML as a value.
+    /// Parses a TOML file as a value.
     ///
     /// # Errors
-    /// As [`Self::read`]; `Wrong` where it is none such.
+    /// The errors are those of [`Self::read`], and `Wrong` for other contents.
     pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, Self> {
         let text = Self::read(path)?;
         toml::from_str(&text).map_err(|e| Self::of_toml(&text, &path.display().to_string(), &e))
     }
 
-    /// A mistake in `text`, the contents of file `name`, at this byte if it is known where.
+    /// Makes an error in `text`, the contents of file `name`, at this byte if it is known.
     pub fn wrong(text: &str, name: &str, at: Option<usize>, reason: impl AsRef<str>) -> Self {
         let place = at.and_then(|at| text.get(..at.min(text.len())));
         Self::Wrong {
@@ -70,13 +70,13 @@ impl SettingsFileError {
         }
     }
 
-    /// Makes an error of what the TOML reader found wrong with `text`, the contents of file `name`.
+    /// Makes an error from an error of the TOML parser in `text`, the contents of file `name`.
     pub fn of_toml(text: &str, name: &str, error: &toml::de::Error) -> Self {
         Self::wrong(text, name, error.span().map(|s| s.start), in_words(error))
     }
 }
 
-/// The one of `known` that `word` was probably meant to be, as the end of a sentence; empty if none is near.
+/// Returns the entry of `known` that is nearest to `word`, as the end of a sentence; empty if none is near.
 ///
 /// ```
 /// assert_eq!(taut_settings::suggestion("xro", ["aes", "xor"]), "; did you mean `xor`?");
@@ -88,17 +88,17 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .min()
-        // Some of the word has to be right.
+        // A part of the word has to match.
         .filter(|(distance, _)| *distance <= 1 + length / 4 && *distance < length)
         .map(|(_, candidate)| format!("; did you mean `{candidate}`?"))
         .unwrap_or_default()
 }
 
-/// Says in words of the file what the TOML reader says. It begins with the key, where one is known, so that
+/// Describes an error of the TOML parser in words of the file. It begins with the key, where one is known, so that
 /// [`place_in`] finds it.
 pub fn in_words(error: &toml::de::Error) -> String {
     let message = error.message();
-    // Without the text, it writes the keys.
+    // Without the text, its message names the keys.
     let mut bare = error.clone();
     bare.set_input(None);
     let bare = bare.to_string();
@@ -107,7 +107,7 @@ pub fn in_words(error: &toml::de::Error) -> String {
         .and_then(|rest| rest.trim().strip_prefix("in `")?.strip_suffix('`'));
     let mut keys: Vec<&str> = keys.map_or_else(Vec::new, |keys| keys.split('.').collect());
     if error.span().is_some() {
-        // The place says the others.
+        // The position shows the other keys.
         keys = keys.split_off(keys.len().saturating_sub(1));
     }
     let key = keys.last().copied().unwrap_or_default();
@@ -151,18 +151,18 @@ pub fn in_words(error: &toml::de::Error) -> String {
     let (value, want) = value_and_want(message, key, &ticked);
     let before = outer(&keys[..keys.len().saturating_sub(1)]);
     match (key, value) {
-        // A type of ours that says its key itself.
+        // A type of ours has named its key itself.
         _ if !key.is_empty() && want.starts_with(key) => format!("{before}{want}"),
         ("", None) => want,
         ("", Some(value)) => format!("{value}: want {want}"),
         (_, Some(value)) => format!("{before}{key} = {value}: want {want}"),
-        // The value, as a type of ours says it.
+        // The value is that in the message of a type of ours.
         (_, None) if want.starts_with('"') => format!("{before}{key} = {want}"),
         (_, None) => format!("{before}{key}: {want}"),
     }
 }
 
-/// The value that is wrong, if the message has one that can be shown, and what would be right.
+/// Returns the invalid value, if the message contains one, and the valid values.
 fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>, String) {
     if message.starts_with("unknown variant `") {
         let known = ticked.get(1..).unwrap_or_default();
@@ -240,9 +240,9 @@ fn value_and_want(message: &str, key: &str, ticked: &[&str]) -> (Option<String>,
     }
 }
 
-/// Returns the place, in the `number`-th `[[table]]` of `text`, counted from 0, of what `reason` is about. A reason
+/// Returns the position, in the `number`-th `[[table]]` of `text`, counted from 0, of the key in `reason`. A reason
 /// begins with the key: `rate = 7: ...`, and with those around it: `rules 3: protocol = ...` is in the third of the
-/// list `rules`. None if it is about the table as a whole.
+/// list `rules`. Returns none if the reason is about the table as a whole.
 pub fn place_in(text: &str, table: &str, number: usize, reason: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;
     let tables = entry(document.get_ref(), table)?.1.get_ref().as_array()?;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_says_is_said_in_words_of_the_file() {
+    fn parser_errors_are_reported_in_terms_of_the_file() {
         for (text, in_file) in [
             ("burst = -1", "burst = -1: want a whole number, 0 or more"),
             (

@@ -1,12 +1,12 @@
-//! Keys that two ends share: from a file of one's own, so that they stand in no settings and no list of processes.
+//! Shared keys of two ends, read from a private file, so that they appear in no settings and no list of processes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Reads a key of 16 or 32 bytes from a file that nobody else may read: as bytes, or as 32 or 64 hexadecimal digits.
+/// Reads a key of 16 or 32 bytes from a file that no other user may read: as bytes, or as 32 or 64 hexadecimal digits.
 ///
 /// # Errors
-/// Says what is wrong with the file, and how to mend it.
+/// The error names the fault of the file, and how to fix it.
 pub fn shared_key(path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |e: std::io::Error| format!("cannot read {shown}: {e}");
@@ -21,7 +21,7 @@ pub fn shared_key(path: &Path) -> Result<Vec<u8>, String> {
     let hex = std::str::from_utf8(&bytes).ok().and_then(key_of_hex);
     match hex {
         Some(key) => Ok(key),
-        // A digit too few is no key of bytes.
+        // Digits with one missing are no key of bytes.
         None if matches!(bytes.len(), 16 | 32) && !is_text(&bytes) => Ok(bytes),
         None => Err(format!(
             "{shown} holds neither 32 or 64 hexadecimal digits nor 16 or 32 bytes"
@@ -35,7 +35,7 @@ fn is_text(bytes: &[u8]) -> bool {
         .all(|c| c.is_ascii_graphic() || c.is_ascii_whitespace())
 }
 
-/// Reads a key of 32 or 64 hexadecimal digits.
+/// Parses a key of 32 or 64 hexadecimal digits.
 pub fn key_of_hex(text: &str) -> Option<Vec<u8>> {
     let text = text.trim();
     if !matches!(text.len(), 32 | 64) || !text.bytes().all(|c| c.is_ascii_hexdigit()) {

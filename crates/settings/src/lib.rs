@@ -1,12 +1,11 @@
-//! What people write into files and options, and how they are told what is wrong with it.
+//! The formats of values in files and options, and the messages about errors in them.
 //!
-//! Times ([`duration`]) and sizes of memory ([`Size`]) are written with their units. A file of settings that cannot be
-//! used is a [`SettingsFileError`], which names the file, the line and the column; [`in_words`] says what the TOML reader
-//! has found in words of the file, [`place_in`] finds the key that a complaint is about, and [`suggestion`] asks
-//! "did you mean". Crates that read settings hand these errors on as they are.
+//! Times ([`duration`]) and sizes of memory ([`Size`]) are written with their units. A file with an error is a
+//! [`SettingsFileError`], which names the file, the line and the column. [`in_words`] describes an error of the TOML
+//! parser in words of the file, [`place_in`] finds the key of an error, and [`suggestion`] asks "did you mean". Crates
+//! that read settings return these errors unchanged.
 //!
-//! Begin with `file.rs`. The only input or output is that [`SettingsFileError::read`] and [`shared_key`] read the file that they
-//! are given.
+//! Begin with `file.rs`. The only input or output is that [`SettingsFileError::read`] and [`shared_key`] read the given file.
 
 #![forbid(unsafe_code)]
 

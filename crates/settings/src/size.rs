@@ -1,8 +1,8 @@
-//! Sizes of memory as people write them: `32 kB`, `8GB`, or a number of bytes.
+//! Sizes of memory: `32 kB`, `8GB`, or a number of bytes.
 
 use serde::Deserialize;
 
-/// A number of bytes. `kB`, `MB`, `GB` and `TB` are powers of 1024, as caches are made.
+/// A number of bytes. `kB`, `MB`, `GB` and `TB` are powers of 1024, as for caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Size {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_says_what_one_is() {
+    fn an_invalid_size_is_refused_with_an_example() {
         for text in ["", "big", "4 PB", "1.5 kB", "-4", "99999999999 GB"] {
             let message = text.parse::<Size>().err().unwrap_or_default();
             assert!(message.contains("such as \"32 kB\""), "{text}: {message}");

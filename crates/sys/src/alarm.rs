@@ -1,22 +1,23 @@
-//! Alarm that a sleeping worker waits on: the files that its ports make readable when packets arrive.
+//! The alarm that a sleeping worker waits on: the files that its ports make readable when packets arrive.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Filled anew for each [`Alarm::wait`], by those who have something to wait for. Allocates no more once it has held every file.
+/// A list of files, filled again for each [`Alarm::wait`] by the owners of the files. It allocates no more memory once
+/// it has held every file.
 #[derive(Debug, Default)]
 pub struct Alarm {
     files: Vec<libc::pollfd>,
 }
 
 impl Alarm {
-    /// Forgets all files.
+    /// Removes all files.
     #[inline]
     pub fn clear(&mut self) {
         self.files.clear();
     }
 
-    /// Rings when `file` is readable. It has to stay open until after [`Alarm::wait`].
+    /// Adds a file that ends the wait when it is readable. It has to stay open until after [`Alarm::wait`].
     #[inline]
     pub fn watch(&mut self, file: BorrowedFd<'_>) {
         self.files.push(libc::pollfd {
@@ -26,7 +27,7 @@ impl Alarm {
         });
     }
 
-    /// Sleeps until a file is readable or broken, a signal comes, or `at_most` is over, if there is a limit.
+    /// Sleeps until a file is readable or broken, a signal arrives, or `at_most` has passed, if it is set.
     pub fn wait(&mut self, at_most: impl Into<Option<Duration>>) {
         let timeout = at_most.into().map(|at_most| libc::timespec {
             tv_sec: at_most.as_secs() as libc::time_t,
@@ -57,7 +58,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn it_rings_for_a_readable_file_and_else_when_the_time_is_over() {
+    fn the_alarm_fires_on_a_readable_file_or_a_timeout() {
         let file = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let mut alarm = Alarm::default();
         alarm.watch(file.as_fd());

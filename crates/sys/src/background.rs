@@ -1,5 +1,5 @@
-//! Threads that work beside the data path: on files, or on what a control plane says. One that dies is noted, and whoever asked
-//! for that is told: nobody else may miss it.
+//! Threads outside the data path, for files or for the control plane. The death of a thread is recorded and reported to
+//! registered callbacks, because otherwise it would go unnoticed.
 
 use crate::Error;
 use rustix::process::getpid;
@@ -9,19 +9,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// Threads that are remembered when they have died. The first ones tell most.
+/// The maximum number of recorded deaths. The first ones are the most informative.
 const MOST_DEAD: usize = 64;
 
-/// A thread that has died of a panic.
+/// A thread that ended with a panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadThread {
     /// Name of the thread.
     pub name: String,
-    /// What it said.
+    /// Its panic message.
     pub message: String,
 }
 
-/// Watch for threads that die ([`at_death`]); dropping it ends it.
+/// A registered callback for threads that die ([`at_death`]). Dropping it removes the callback.
 #[derive(Debug)]
 #[must_use = "dropping it ends it"]
 pub struct DeathWatch(u64);
@@ -34,7 +34,7 @@ impl Drop for DeathWatch {
 
 struct Deaths {
     threads: Vec<DeadThread>,
-    /// Those who are told, by the numbers of their watches.
+    /// Callbacks, by the numbers of their watches.
     told: Vec<(u64, Box<dyn Fn() + Send>)>,
     watches: u64,
 }
@@ -45,21 +45,21 @@ static DEATHS: Mutex<Deaths> = Mutex::new(Deaths {
     watches: 0,
 });
 
-/// Starts a thread on the cores that the process may use, not on the one core that the calling worker may
-/// be pinned to. If it panics, that is noted ([`dead_threads`]).
+/// Starts a thread on the cores that the process may use, not only on the core that the calling worker may be pinned
+/// to. A panic of the thread is recorded ([`dead_threads`]).
 ///
 /// # Errors
-/// When the machine lets nobody have another thread.
+/// The system refuses to start another thread.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let own = name.to_string();
     std::thread::Builder::new()
         .name(name.to_string())
         .spawn(move || {
-            // The main thread's cores; where that cannot be asked, the caller's will do.
+            // The main thread's cores; if they are unavailable, the caller's cores remain.
             if let Ok(cores) = sched_getaffinity(Some(getpid())) {
                 let _ = sched_setaffinity(None, &cores);
             }
-            // What it leaves behind is looked at by nobody who did not know before that a thread can die.
+            // Unwind safety: only code that expects the thread to die uses the state it leaves.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
                 note(own, &*panic);
                 resume_unwind(panic);
@@ -68,13 +68,13 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHan
         .map_err(|e| Error::system(format!("starting thread {name}"), e))
 }
 
-/// Returns the threads of [`spawn`] that have died in this process, the first 64 of them.
+/// Returns the threads of [`spawn`] that have died in this process, at most the first 64.
 pub fn dead_threads() -> Vec<DeadThread> {
     deaths().threads.clone()
 }
 
-/// Has `told` called whenever a thread of [`spawn`] dies, on that thread, until the watch is dropped. It must neither wait nor start
-/// or end a watch.
+/// Registers `told`, which is called whenever a thread of [`spawn`] dies, on that thread, until the watch is dropped.
+/// The callback must not wait, nor create or drop a watch.
 pub fn at_death(told: impl Fn() + Send + 'static) -> DeathWatch {
     let mut deaths = deaths();
     let number = deaths.watches;
@@ -92,7 +92,7 @@ fn deaths() -> MutexGuard<'static, Deaths> {
 fn note(name: String, panic: &(dyn Any + Send)) {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    // One line, whatever it is.
+    // The message is reduced to one line.
     let message = text
         .unwrap_or("it said nothing")
         .lines()
@@ -117,7 +117,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_thread_that_dies_is_noted_and_told_of_and_one_that_ends_is_not() {
+    fn only_a_panicked_thread_is_recorded_and_reported() {
         let told = Arc::new(AtomicU32::new(0));
         let telling = Arc::clone(&told);
         let watch = at_death(move || {

@@ -1,84 +1,84 @@
-//! Buckets: memory for streams of records, of which the newest are kept. Each bucket belongs to one writer, who appends
-//! and publishes how far others may read; those who read hold it, and one that is held is not written over.
-//! (Gallenmüller 2021, section 3.5, hands over whole buckets; here what is in them can be read at once.)
+//! Buckets: memory for streams of records that keeps the newest ones. Each bucket belongs to one writer, which appends
+//! records and publishes how far readers may read. A reader holds a bucket, and a held bucket is not overwritten.
+//! (Gallenmüller 2021, section 3.5, passes complete buckets; here published records can be read at once.)
 //!
-//! A writer claims the bucket that was claimed longest ago, by one exchange of a word; there is no lock and no list.
-//! What a bucket is, who holds it and its number lie in that word. Numbers grow by one for each claim, and tell those
-//! who read whether a bucket is still the one that they mean.
+//! A writer claims the bucket that was claimed longest ago, by one compare-and-exchange of a word; there is no lock and
+//! no list. That word contains the bucket's kind, the number of readers that hold it, and its number. The number grows
+//! by one with each claim, so that readers can tell whether a bucket is still the one they mean.
 
 use crate::filled_on_huge_pages;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-// For tests of every interleaving (`./run miri`) loom's.
+// For tests of every interleaving (`./run miri`), the types of loom.
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Numbers that a writer leaves beside the bytes of a bucket, for those who look for one.
+/// The number of words that a writer stores in addition to the bytes of a bucket, for readers that search for a bucket.
 pub const TAGS: usize = 5;
-/// Bytes of the two words that each record begins with.
+/// The bytes of the two words that each record begins with.
 const HEAD_BYTES: usize = 16;
 
-/// Kinds of a slot: the two lowest bits of its state.
+/// The kinds of a slot: the two lowest bits of its state.
 const VACANT: u64 = 0;
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 const BUSY: u64 = 3;
 const KIND: u64 = 3;
-/// Those who hold it: the 14 bits above.
+/// One holder of the slot, in the next 14 bits.
 const HOLD: u64 = 1 << 2;
 const HOLDS: u64 = 0x3fff << 2;
-/// Its number: what is left.
+/// The position of the bucket's number, in the remaining bits.
 const NUMBER_SHIFT: u32 = 16;
-/// Bits of a slot in an entry of the directory.
+/// The number of bits of a slot index in an entry of the directory.
 const SLOT_BITS: u32 = 16;
 const MOST_SLOTS: usize = 1 << SLOT_BITS;
 
-/// A place for a bucket. Others' places are not in its cache lines, as writers publish often.
+/// A slot for a bucket. It has its own cache lines, because writers publish often.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
     state: AtomicU64,
-    /// Bytes that may be read.
+    /// Number of bytes that may be read.
     published: AtomicUsize,
     tags: [AtomicU64; TAGS],
-    /// Memory of `bucket_bytes`, none in a slot that is vacant. Changed only by who has made the slot busy.
+    /// Memory of `bucket_bytes` bytes, null in a vacant slot. Only the thread that made the slot busy may change it.
     memory: AtomicPtr<u64>,
 }
 
-/// Places for buckets, some of which have memory.
+/// Slots for buckets, some of which have memory.
 #[derive(Debug)]
 pub struct Buckets {
     slots: Box<[Slot]>,
-    /// Numbers of buckets, each with its slot, by number modulo slots.
+    /// The numbers of buckets with their slots, indexed by number modulo the number of slots.
     directory: Box<[AtomicU64]>,
     bucket_bytes: usize,
-    /// Claims tried.
+    /// Number of attempts to claim a slot.
     cursor: AtomicUsize,
     /// Number of the newest bucket.
     newest: AtomicU64,
-    /// Slots with memory.
+    /// Number of slots with memory.
     filled: AtomicUsize,
-    /// Held by who changes that, which no writer does.
+    /// Locked while the number of slots with memory changes; writers never take this lock.
     resizing: Mutex<()>,
-    /// Buckets that were passed over as somebody held them.
+    /// Number of claims that skipped a bucket because it was held.
     passed_over: AtomicU64,
 }
 
-/// Answer to who asks for a bucket by its number.
+/// The result of a lookup by number.
 #[derive(Debug)]
 pub enum Look {
-    /// There will be one of that number.
+    /// The bucket of that number does not exist yet.
     NotYet,
-    /// It was written over, or taken.
+    /// The bucket was overwritten or taken.
     Gone,
-    /// It stays as long as this is held.
+    /// The bucket exists, and stays as long as the lease.
     There(Lease),
 }
 
-/// A bucket that is being written. Dropping it closes it.
+/// A bucket that is being written. Dropping it closes the bucket.
 #[derive(Debug)]
 pub struct Bucket {
     all: Arc<Buckets>,
@@ -89,7 +89,7 @@ pub struct Bucket {
     replaced: [u64; TAGS],
 }
 
-/// A bucket that is being read, by any number.
+/// A bucket that is being read, by any number of readers.
 #[derive(Debug)]
 pub struct Lease {
     all: Arc<Buckets>,
@@ -98,7 +98,7 @@ pub struct Lease {
     number: u64,
 }
 
-/// A bucket that was taken out of the others: nobody else reads it, and it is empty once this is dropped.
+/// A bucket that was removed from the others. It has no other reader, and it is emptied when this is dropped.
 #[derive(Debug)]
 pub struct Taken {
     all: Arc<Buckets>,
@@ -117,10 +117,10 @@ unsafe impl Sync for Lease {}
 unsafe impl Send for Taken {}
 
 impl Buckets {
-    /// Makes room for `most` buckets of `bucket_bytes` each, of which none has memory yet.
+    /// Makes slots for `most` buckets of `bucket_bytes` each. None has memory yet.
     ///
     /// # Panics
-    /// For more than 65,536 buckets, none at all, or buckets that are no multiple of 8 bytes.
+    /// Panics for no bucket, for more than 65,536 buckets, and if `bucket_bytes` is no multiple of 8.
     pub fn new(most: usize, bucket_bytes: usize) -> Arc<Self> {
         assert!((1..=MOST_SLOTS).contains(&most) && bucket_bytes.is_multiple_of(8));
         let slot = || Slot {
@@ -141,34 +141,34 @@ impl Buckets {
         })
     }
 
-    /// Bytes of a bucket.
+    /// Returns the bytes of a bucket.
     pub fn bucket_bytes(&self) -> usize {
         self.bucket_bytes
     }
 
-    /// Buckets that there can be at most.
+    /// Returns the maximum number of buckets.
     pub fn most(&self) -> usize {
         self.slots.len()
     }
 
-    /// Buckets that have memory.
+    /// Returns the number of buckets with memory.
     pub fn len(&self) -> usize {
         self.filled.load(Ordering::Relaxed)
     }
 
-    /// Whether no bucket has memory.
+    /// Returns true if no bucket has memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Times that a bucket was passed over by a claim as somebody held it.
+    /// Returns how often a claim skipped a bucket because it was held.
     pub fn passed_over(&self) -> u64 {
         self.passed_over.load(Ordering::Relaxed)
     }
 
-    /// Has `wanted` buckets have memory, as many as there can be at most: gives memory to more, or takes it from those
-    /// that were claimed longest ago. Those that are held or being written keep theirs. Returns how many have some now,
-    /// and the tags of those that had to go to `lost`.
+    /// Resizes to `wanted` buckets with memory, at most the capacity: allocates memory, or frees that of the buckets
+    /// claimed longest ago. Buckets that are held or being written keep theirs. Returns the new number, and passes the
+    /// tags of removed buckets to `lost`.
     pub fn resize(&self, wanted: usize, mut lost: impl FnMut([u64; TAGS])) -> usize {
         let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut filled = self.filled.load(Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Buckets {
             if slot.state.load(Ordering::Relaxed) == VACANT {
                 slot.memory
                     .store(allocate(self.bucket_bytes), Ordering::Relaxed);
-                // Release: who claims it finds its memory.
+                // Release: the thread that claims it sees its memory.
                 slot.state.store(CLOSED, Ordering::Release);
                 filled += 1;
                 self.filled.store(filled, Ordering::Relaxed);
@@ -201,8 +201,8 @@ impl Buckets {
         filled
     }
 
-    /// Claims the bucket that was claimed longest ago, to be written anew, with tags to begin with; none if all are
-    /// being written or held.
+    /// Claims the bucket that was claimed longest ago, to overwrite it, with initial tags. None if all are being
+    /// written or held.
     pub fn claim(self: &Arc<Self>, tags: [u64; TAGS]) -> Option<Bucket> {
         let at = self.occupy()?;
         let slot = &self.slots[at];
@@ -211,7 +211,7 @@ impl Buckets {
         slot.set_tags(tags);
         let start = slot.start()?;
         let number = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
-        // Release: who holds it by its new number sees that it is empty.
+        // Release: a reader that holds it by its new number sees that it is empty.
         slot.state
             .store(number << NUMBER_SHIFT | OPEN, Ordering::Release);
         self.entry(number)
@@ -226,9 +226,9 @@ impl Buckets {
         })
     }
 
-    /// Makes the slot busy that was claimed longest ago, among those that are neither held nor being written.
+    /// Makes busy the slot that was claimed longest ago and is neither held nor being written.
     fn occupy(&self) -> Option<usize> {
-        // Each is looked at once; twice, as others move the cursor as well.
+        // Each slot is tried once. Twice the number, because other threads also move the cursor.
         for _ in 0..2 * self.slots.len() {
             let at = self.cursor.fetch_add(1, Ordering::Relaxed) % self.slots.len();
             let state = self.slots[at].state.load(Ordering::Relaxed);
@@ -239,7 +239,7 @@ impl Buckets {
                 self.passed_over.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            // Acquire: what those who held it have read, they have read before it is written anew.
+            // Acquire: previous holders have finished reading before it is overwritten.
             if self.slots[at].occupy(state) {
                 return Some(at);
             }
@@ -251,36 +251,37 @@ impl Buckets {
         &self.directory[(number % self.directory.len() as u64) as usize]
     }
 
-    /// Number of the newest bucket; they begin with 1.
+    /// Returns the number of the newest bucket; numbers begin with 1.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// Number of the oldest bucket that can still be there.
+    /// Returns the number of the oldest bucket that can still exist.
     pub fn oldest(&self) -> u64 {
         self.after(0)
     }
 
-    /// Number of the first bucket beyond that number that is there or will be.
+    /// Returns the number of the first bucket after `number` that exists or will exist.
     pub fn after(&self, number: u64) -> u64 {
         let newest = self.newest();
         let numbers = self.slots.iter().filter_map(Slot::number);
         let there = numbers.filter(|it| *it > number).min();
         let there = there.unwrap_or(u64::MAX).min(newest + 1);
-        // One that was claimed while others were looked at has its entry now, or will have it.
+        // A bucket claimed during the loop above has its entry now, or will have it.
         (number + 1..there)
             .find(|it| self.entry(*it).load(Ordering::Acquire) >> SLOT_BITS <= *it)
             .unwrap_or(there)
     }
 
-    /// Asks for the bucket of that number.
+    /// Looks up the bucket of that number.
     pub fn look(self: &Arc<Self>, number: u64) -> Look {
         let entry = self.entry(number).load(Ordering::Acquire);
         let (there, at) = (entry >> SLOT_BITS, entry as usize & (MOST_SLOTS - 1));
         if there < number {
             return Look::NotYet;
         }
-        // One that is open or held while all others are written anew loses its entry, and is still there.
+        // A bucket that stays open or held while all others are overwritten loses its directory entry, but still
+        // exists.
         let mut slots = self.slots.iter();
         let at = match there == number {
             true => Some(at),
@@ -297,7 +298,7 @@ impl Buckets {
         lease.map_or(Look::Gone, Look::There)
     }
 
-    /// Takes the oldest bucket that is no longer being written, and that nobody holds.
+    /// Takes the oldest bucket that is not being written or held.
     pub fn take(self: &Arc<Self>) -> Option<Taken> {
         let all = self.slots.iter().enumerate();
         let closed = all.filter_map(|(at, slot)| {
@@ -321,7 +322,7 @@ impl Buckets {
 impl Drop for Buckets {
     fn drop(&mut self) {
         for slot in &self.slots {
-            // Nobody has a bucket any more, as each knows this.
+            // No bucket exists any more, because each bucket has a reference to this.
             free(slot.memory.load(Ordering::Relaxed), self.bucket_bytes);
         }
     }
@@ -346,7 +347,7 @@ impl Slot {
         NonNull::new(self.memory.load(Ordering::Relaxed).cast())
     }
 
-    /// Number of its bucket, if it has one.
+    /// Returns the number of its bucket, if it has one.
     fn number(&self) -> Option<u64> {
         let state = self.state.load(Ordering::Relaxed);
         let is_there = state & KIND == OPEN || state & KIND == CLOSED;
@@ -364,15 +365,15 @@ impl Slot {
         }
     }
 
-    /// Forgets what was in it. Only who has made it busy may.
+    /// Clears the slot. Only the thread that made it busy may do this.
     fn clear(&self) {
         self.published.store(0, Ordering::Relaxed);
         self.set_tags([0; TAGS]);
     }
 
-    /// Makes a slot busy that was in that state: closed, and held by nobody.
+    /// Makes a slot busy if it is in that state: closed, and not held.
     fn occupy(&self, state: u64) -> bool {
-        // Acquire: against the Release of those who let go of it.
+        // Acquire: pairs with the Release of threads that stop holding it.
         self.state
             .compare_exchange(state, BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
@@ -385,7 +386,7 @@ impl Slot {
             let may = is_there && state >> NUMBER_SHIFT == number && state & HOLDS != HOLDS;
             may.then_some(state + HOLD)
         };
-        // Acquire: its memory, and that it was empty when it got this number.
+        // Acquire: its memory, and its empty state when it got this number.
         self.state
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, hold)
             .is_ok()
@@ -393,8 +394,8 @@ impl Slot {
 }
 
 impl Bucket {
-    /// Appends two words and bytes; the next record begins at a multiple of 8. False if there is no room. Nobody sees
-    /// it before it is published.
+    /// Appends two words and bytes; the next record begins at a multiple of 8. Returns false if the bucket is full.
+    /// Readers see the record only after it is published.
     #[inline(always)]
     #[must_use]
     pub fn append(&mut self, head: [u64; 2], bytes: &[u8]) -> bool {
@@ -414,33 +415,33 @@ impl Bucket {
         true
     }
 
-    /// Lets others read all that was appended, after these tags.
+    /// Publishes all appended records, with these tags.
     #[inline]
     pub fn publish(&mut self, tags: [u64; TAGS]) {
         let slot = &self.all.slots[self.slot];
         slot.set_tags(tags);
-        // Release: who sees the length sees the bytes and the tags.
+        // Release: a reader that sees the length sees the bytes and the tags.
         slot.published.store(self.at, Ordering::Release);
     }
 
-    /// Bytes that were appended.
+    /// Returns the number of appended bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.at
     }
 
-    /// Whether nothing was appended.
+    /// Returns true if nothing was appended.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.at == 0
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Tags of what was in its memory before, and is lost.
+    /// Returns the tags of the previous contents of its memory, which are lost.
     pub fn replaced(&self) -> [u64; TAGS] {
         self.replaced
     }
@@ -448,7 +449,7 @@ impl Bucket {
 
 impl Drop for Bucket {
     fn drop(&mut self) {
-        // Release: what was published before. Others change only the holds meanwhile.
+        // Release: all that was published before. Other threads change only the number of holders at this time.
         self.all.slots[self.slot]
             .state
             .fetch_add(CLOSED - OPEN, Ordering::Release);
@@ -456,10 +457,10 @@ impl Drop for Bucket {
 }
 
 impl Lease {
-    /// The bytes that were published, and whether there will be no more.
+    /// Returns the published bytes, and whether the bucket is closed.
     pub fn bytes(&self) -> (&[u8], bool) {
         let slot = &self.all.slots[self.slot];
-        // First whether it is closed: what was published before that is all.
+        // The state is read first: if it is closed, all its bytes are published.
         let is_closed = slot.state.load(Ordering::Acquire) & KIND == CLOSED;
         let len = slot.published.load(Ordering::Acquire);
         // SAFETY: memory of the bucket, which is neither freed nor given to another writer as long as this holds it;
@@ -468,12 +469,12 @@ impl Lease {
         (bytes, is_closed)
     }
 
-    /// The tags of what was published last; each by itself is so.
+    /// Returns the last published tags. Each tag by itself is current.
     pub fn tags(&self) -> [u64; TAGS] {
         self.all.slots[self.slot].tags()
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -481,7 +482,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Release: what was read was read before somebody writes anew.
+        // Release: the reads happen before another thread overwrites the bucket.
         self.all.slots[self.slot]
             .state
             .fetch_sub(HOLD, Ordering::Release);
@@ -489,15 +490,15 @@ impl Drop for Lease {
 }
 
 impl Taken {
-    /// All its bytes.
+    /// Returns all its bytes.
     pub fn bytes(&self) -> &[u8] {
-        // Acquire: against the Release that published them.
+        // Acquire: pairs with the Release that published them.
         let len = self.all.slots[self.slot].published.load(Ordering::Acquire);
         // SAFETY: memory of the bucket, of which so much was written; the slot is busy, so nobody else touches it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
     }
 
-    /// Its tags.
+    /// Returns its tags.
     pub fn tags(&self) -> [u64; TAGS] {
         self.all.slots[self.slot].tags()
     }
@@ -507,7 +508,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let slot = &self.all.slots[self.slot];
         slot.clear();
-        // Release: what was read was read before somebody writes anew.
+        // Release: the reads happen before another thread overwrites the bucket.
         slot.state.store(CLOSED, Ordering::Release);
     }
 }
@@ -524,7 +525,7 @@ mod interleavings {
         bucket.publish([value; TAGS]);
     }
 
-    /// What a lease shows is whole, and stays while it is held.
+    /// Checks that the data of a lease is complete, and does not change while it is held.
     fn check(lease: &Lease) {
         let (bytes, _) = lease.bytes();
         let before = bytes.to_vec();
@@ -603,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_can_be_read_while_more_is_written() {
+    fn published_bytes_are_readable_during_further_writes() {
         let buckets = Buckets::new(4, 64);
         assert!(buckets.claim([0; TAGS]).is_none());
         assert_eq!(buckets.resize(2, |_| ()), 2);
@@ -627,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_and_what_is_held_or_written_is_passed_over() {
+    fn the_oldest_bucket_that_is_not_in_use_is_reused() {
         let buckets = Buckets::new(3, 64);
         buckets.resize(3, |_| ());
         let one = |tag| {
@@ -641,7 +642,7 @@ mod tests {
         let lease = there(buckets.look(3));
         assert_eq!(one(40).replaced(), [10; TAGS]);
         assert!(matches!(buckets.look(1), Look::Gone));
-        // The second is being written, the third is held.
+        // The second bucket is being written, the third is held.
         assert_eq!(one(50).replaced(), [40; TAGS]);
         assert!(buckets.passed_over() > 0);
         drop((open, lease));
@@ -652,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn all_held_is_none_to_write_and_a_smaller_number_loses_the_oldest() {
+    fn buckets_in_use_stay_and_shrinking_frees_the_oldest() {
         let buckets = Buckets::new(4, 64);
         buckets.resize(4, |_| ());
         for number in 1..=4 {
@@ -667,12 +668,13 @@ mod tests {
         assert_eq!(lost, [1, 2]);
         assert_eq!(buckets.resize(3, |_| panic!("more")), 3);
         assert_eq!(there(buckets.look(4)).tags(), [4; TAGS]);
-        // Order stays: the empty bucket is not the next one.
+        // The order stays the same: the empty bucket is not claimed next.
         assert_eq!(buckets.claim([0; TAGS]).unwrap().replaced(), [3; TAGS]);
     }
 
-    /// Two writers and two readers at once, with buckets that are written over all the time: for Miri too.
-    /// All lengths of three records in a row in a small bucket, and one too long for any.
+    /// Two writers and two readers run at the same time, and buckets are overwritten constantly; also for Miri. The
+    /// lengths are all combinations of three successive records in a small bucket, and one that is too long for any
+    /// bucket.
     #[test]
     fn no_record_reaches_beyond_its_bucket() {
         const BYTES: usize = 80;

@@ -4,10 +4,10 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The processor's time-stamp counter, in ticks.
+/// Returns the processor's time-stamp counter, in cycles.
 ///
-/// Not serialising: neighbouring loads may move across it by a few cycles, far below what a
-/// packet costs, and a fence would cost every packet more than that.
+/// The read is not serialising: neighbouring loads may move across it by a few cycles. That is far below the cost of a
+/// packet, and a fence would cost more for every packet.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -36,17 +36,17 @@ fn raw_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Relation of the ticks of [`ticks`] to nanoseconds of `CLOCK_MONOTONIC_RAW`.
+/// The relation between the cycles of [`ticks`] and nanoseconds of `CLOCK_MONOTONIC_RAW`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Ticks per second.
+    /// Cycles per second.
     pub hz: f64,
-    /// Bound of the calibration's error, in parts per million: the width of both reading brackets
-    /// over the calibration interval.
+    /// Bound of the calibration error, in parts per million: the width of both reading brackets divided by the
+    /// calibration interval.
     pub error_ppm: f64,
 }
 
-/// A pair of readings of both clocks and how far apart they may be.
+/// A pair of readings of both clocks, and the maximum time between them.
 #[derive(Clone, Copy)]
 struct Pair {
     ticks: u64,
@@ -54,7 +54,7 @@ struct Pair {
     bracket_ticks: u64,
 }
 
-/// Reads both clocks as close together as this machine lets us: the best of 64 tries.
+/// Reads both clocks as close together as possible: the best of 64 attempts.
 fn pair() -> Pair {
     let mut best = Pair {
         ticks: 0,
@@ -78,7 +78,7 @@ fn pair() -> Pair {
 }
 
 impl Clock {
-    /// Calibrates for `interval`: longer is more exact (100 ms gives about one part per million).
+    /// Calibrates for `interval`. A longer interval is more exact (100 ms gives about one part per million).
     pub fn calibrate(interval: Duration) -> Clock {
         let first = pair();
         std::thread::sleep(interval.max(Duration::from_millis(1)));
@@ -92,58 +92,59 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds that `ticks` last.
+    /// Converts cycles to nanoseconds.
     #[inline]
     pub fn to_ns(&self, ticks: u64) -> f64 {
         ticks as f64 * (1e9 / self.hz)
     }
 
-    /// Ticks that `ns` nanoseconds last.
+    /// Converts nanoseconds to cycles.
     #[inline]
     pub fn to_ticks(&self, ns: f64) -> f64 {
         ns * (self.hz / 1e9)
     }
 }
 
-/// Clock of arrival stamps.
+/// The clock of arrival timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampClock {
-    /// The kernel's `CLOCK_REALTIME`, in units of so many ns.
+    /// The kernel's `CLOCK_REALTIME`, in units of `unit_ns`.
     Realtime {
-        /// Unit of the stamps, ns.
+        /// Unit of the timestamps, ns.
         unit_ns: u32,
     },
     /// The kernel's `CLOCK_MONOTONIC`, ns.
     Monotonic,
-    /// The time of day at which packets were recorded in a file, ns: it says nothing of when they came from there.
+    /// Wall-clock time at which packets were recorded in a file, ns. It is unrelated to the time of reading the file.
     Recorded,
     /// A clock that cannot be related to this machine's.
     Unknown,
 }
 
-/// Relation of a clock of the kernel's to the ticks at one moment.
+/// The relation between a clock of the kernel and the cycle counter at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockReading {
-    /// Ticks at the reading.
+    /// Cycle counter at the reading.
     pub ticks: u64,
-    /// The clock's nanoseconds then.
+    /// Nanoseconds of the clock at the same moment.
     pub ns: u64,
-    /// How far apart the two readings may be, ticks.
+    /// Maximum time between the two readings, cycles.
     pub bracket_ticks: u64,
-    /// Unit of the clock's stamps, ns.
+    /// Unit of the clock's timestamps, ns.
     unit_ns: u32,
 }
 
 impl ClockReading {
-    /// Returns how far off times to the clock's stamps may be, ns: by the reading, and as stamps are cut to their unit.
+    /// Returns the maximum error of times relative to the clock's timestamps, ns: that of the reading, and that of
+    /// truncating timestamps to their unit.
     #[inline]
     pub fn error_ns(&self, clock: &Clock) -> f64 {
         clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
     }
 
-    /// Reads both clocks, close together: a hundred nanoseconds. The relation changes with every correction of
-    /// the clock, up to 500 ns a millisecond, so ask anew every few milliseconds. None for a clock that nobody
-    /// here can read.
+    /// Reads both clocks within about a hundred nanoseconds. The relation changes with every correction of the clock,
+    /// up to 500 ns per millisecond, so read it again every few milliseconds. None for a clock that this machine cannot
+    /// read.
     #[inline]
     pub fn now(clock: StampClock) -> Option<Self> {
         let (id, unit_ns) = match clock {
@@ -162,7 +163,7 @@ impl ClockReading {
         })
     }
 
-    /// Nanoseconds from a reading of the ticks to a stamp of the clock's, both near this moment.
+    /// Returns the nanoseconds from a cycle count to a timestamp of the clock, both near this moment.
     #[inline]
     pub fn elapsed_ns(&self, clock: &Clock, from_ticks: u64, to_stamp: u64) -> f64 {
         let to_ns = to_stamp.wrapping_mul(u64::from(self.unit_ns));

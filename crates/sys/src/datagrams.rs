@@ -1,28 +1,29 @@
-//! Datagrams that one call of the system receives or sends several of (`recvmmsg`(2), `sendmmsg`(2)). Those of one length to one
-//! address go through the kernel as one that it cuts up on the way out (`UDP_SEGMENT`, `udp`(7)).
+//! Datagrams that one system call receives or sends together (`recvmmsg`(2), `sendmmsg`(2)). Datagrams of one length to
+//! one address pass the kernel as one, which it splits when it sends them (`UDP_SEGMENT`, `udp`(7)).
 
 use std::io;
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Datagrams that one call takes at most.
+/// The maximum number of datagrams per call.
 pub const DATAGRAMS_AT_A_TIME: usize = 16;
 
-/// Bytes that leave as one at most: those of the longest datagram over IPv4.
+/// The maximum number of bytes that leave as one: the longest datagram over IPv4.
 const MOST_AS_ONE: usize = 65_507;
 
-/// What is said beside a message whose payload is to be cut up: its control message, and the bytes of each datagram.
+/// The control message for a payload that is to be split: its header, and the bytes of each datagram.
 #[repr(C)]
 struct Segments {
     header: libc::cmsghdr,
     bytes: u16,
 }
 
-/// Bytes of an address, of IPv6, which is the longer one.
+/// The bytes of an IPv6 address structure, which is the longest one.
 const NAME_BYTES: usize = size_of::<libc::sockaddr_in6>();
 
-/// An address as the kernel has it: family, port, address; of IPv6 the flow before and the scope behind that.
+/// An address in the kernel's format: family, port, address; for IPv6 with the flow before and the scope after the
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 struct Name {
@@ -81,14 +82,14 @@ impl From<SocketAddr> for Name {
     }
 }
 
-/// Room for several datagrams of up to `BYTES` bytes each, with their addresses: those that came, or those that are to leave.
+/// A buffer for several received or outgoing datagrams of up to `BYTES` bytes each, with their addresses.
 #[derive(Debug)]
 pub struct Datagrams<const BYTES: usize> {
     bytes: Box<[[u8; BYTES]]>,
     names: Box<[Name]>,
     lengths: [usize; DATAGRAMS_AT_A_TIME],
     count: usize,
-    /// Whether the kernel has not refused to cut up.
+    /// True until the kernel refuses to split datagrams.
     is_cut_up: bool,
 }
 
@@ -105,33 +106,33 @@ impl<const BYTES: usize> Default for Datagrams<BYTES> {
 }
 
 impl<const BYTES: usize> Datagrams<BYTES> {
-    /// Returns how many there are.
+    /// Returns the number of datagrams.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no datagrams.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether there is no room for more.
+    /// Returns true if the buffer is full.
     pub fn is_full(&self) -> bool {
         self.count == DATAGRAMS_AT_A_TIME
     }
 
-    /// Returns one of them with its address; none of an address of no family that is known.
+    /// Returns one datagram with its address; None if the address family is unknown.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// Panics if there is no datagram `at`.
     pub fn get(&self, at: usize) -> Option<(&[u8], SocketAddr)> {
         assert!(at < self.count, "a datagram that is there");
         let address = self.names[at].address()?;
         Some((&self.bytes[at][..self.lengths[at]], address))
     }
 
-    /// Adds one for `to` if there is room, and `write` has something to send: it returns the length of what it has written.
-    /// Whether there was.
+    /// Adds a datagram for `to` and returns true, if the buffer is not full and `write` has written one. `write`
+    /// returns the length of the datagram, or None.
     pub fn add(
         &mut self,
         to: SocketAddr,
@@ -149,8 +150,9 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         true
     }
 
-    /// Receives what is there, but no more than `at_most`, in place of what there was; without waiting if the socket does not.
-    /// What is longer than `BYTES` is cut off. If they are fewer than `at_most`, they were all that was there.
+    /// Replaces the contents by the received datagrams, at most `at_most`. It does not wait if the socket is
+    /// non-blocking. Datagrams longer than `BYTES` are truncated. If it returns fewer than `at_most`, no more were
+    /// waiting.
     ///
     /// # Errors
     /// As `UdpSocket::recv_from`.
@@ -163,7 +165,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         let runs = [1; DATAGRAMS_AT_A_TIME];
         let found = self.call(0, &runs[..at_most], |messages, count| {
             let socket = socket.as_raw_fd();
-            // A blocking socket waits for the first one only.
+            // A blocking socket waits only for the first datagram.
             let flags = libc::MSG_WAITFORONE;
             // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
             unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
@@ -172,7 +174,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         Ok(found)
     }
 
-    /// Sends all, in order, and has none afterwards. Returns how many the kernel did not take, now or at all.
+    /// Sends all datagrams in order, and empties the buffer. Returns the number of datagrams that the kernel refused.
     pub fn send(&mut self, socket: &UdpSocket) -> usize {
         let (mut at, mut refused) = (0, 0);
         while at < self.count {
@@ -191,9 +193,9 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             match sent {
                 Ok(sent) if sent > 0 => at += runs[..sent].iter().sum::<usize>(),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // Longer than the way allows, or a device that cannot: one by one they may go.
+                // A datagram exceeds the path MTU, or the device cannot split it. They may pass one by one.
                 Err(e) if runs[0] > 1 && is_of_cutting(&e) => self.is_cut_up = false,
-                // The error is of the first one.
+                // The error belongs to the first datagram.
                 _ => {
                     at += runs[0];
                     refused += runs[0];
@@ -204,7 +206,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         refused
     }
 
-    /// Returns how many from there on leave as one: of one address and one length, but for the last one, which may be shorter.
+    /// Returns the number of datagrams from `at` that can leave as one: with the same address and length, except that
+    /// the last one may be shorter.
     fn run(&self, at: usize) -> usize {
         let (name, length) = (self.names[at], self.lengths[at]);
         if !self.is_cut_up || length == 0 {
@@ -222,8 +225,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         run
     }
 
-    /// Makes headers of datagrams from `from` on, each of so many as `runs` says, and calls the system with them; where that is one,
-    /// its length is the one that the system says.
+    /// Makes the message headers of datagrams from `from` on, each for the number of datagrams in `runs`, and calls the
+    /// system with them. For a single datagram the length is the one that the system returns.
     fn call(
         &mut self,
         from: usize,
@@ -275,7 +278,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
     }
 }
 
-/// Whether an error says that the kernel, or the device behind it, does not cut these up.
+/// Returns true if an error means that the kernel or the device cannot split these datagrams.
 fn is_of_cutting(error: &io::Error) -> bool {
     let kinds = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP];
     error.raw_os_error().is_some_and(|it| kinds.contains(&it))
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn several_leave_and_come_at_once_in_order_with_their_addresses() {
+    fn several_datagrams_are_sent_and_received_at_once_in_order() {
         for here in ["127.0.0.1:0", "[::1]:0"] {
             // Some machines have no IPv6.
             let Ok(near) = UdpSocket::bind(here) else {
@@ -314,7 +317,7 @@ mod tests {
             assert!(out.is_full());
             assert_eq!(usize::from(number), DATAGRAMS_AT_A_TIME);
             assert_eq!((out.send(&near), out.len()), (0, 0));
-            // Over the loopback interface they are there when they have left.
+            // On the loopback interface, sent datagrams have already arrived.
             let mut came = Datagrams::<64>::default();
             assert_eq!(came.receive(&far, 3).unwrap(), 3);
             assert_eq!(came.get(2), Some((&[2; 2][..], from)));
@@ -362,7 +365,7 @@ mod tests {
         }
         assert_eq!(came.receive(&other, 4).unwrap(), 1);
         assert_eq!(came.get(0).unwrap().0, [1; 500]);
-        // More than leave as one.
+        // These are more datagrams than can leave as one.
         let mut out = Datagrams::<4200>::default();
         while out.add(to, |bytes| Some(bytes.len())) {}
         assert_eq!(out.send(&near), 0);
@@ -373,12 +376,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_does_not_keep_back_what_follows() {
+    fn a_refused_datagram_does_not_delay_later_ones() {
         let near = socket("127.0.0.1:0");
         let far = socket("127.0.0.1:0");
         let to = far.local_addr().unwrap();
         let mut out = Datagrams::<8>::default();
-        // Nobody sends to port 0, nor from IPv4 to IPv6.
+        // Port 0 and a destination of the other address family are refused.
         for to in [
             to,
             "127.0.0.1:0".parse().unwrap(),

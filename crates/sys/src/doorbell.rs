@@ -1,37 +1,38 @@
-//! Wakes the receiver of a ring in memory that sleeps instead of polling.
+//! The doorbell that wakes the receiver of a ring in memory when it sleeps instead of polling.
 //!
-//! Sender and receiver each write one thing and then read the other's: the sender publishes frames and looks whether
-//! anybody asks to be woken; the receiver asks and looks for frames. With a full fence between the two steps on both sides at
-//! least one sees what the other wrote (Dekker's algorithm), so nobody sleeps on a frame. A sender whose receiver polls is not
-//! to wait for its stores, so it fences only once the receiver has said that it sleeps.
+//! Sender and receiver each write one variable and then read the other's. The sender publishes frames, then checks for
+//! a request to be woken; the receiver requests a wakeup, then checks for frames. With a full fence between the two
+//! steps on both sides, at least one side sees the other's write (Dekker's algorithm). Therefore the receiver never sleeps
+//! while a frame is waiting. A sender should not wait for its stores while the receiver polls, so it fences only after
+//! the receiver has announced that it sleeps.
 
 use crate::{Alarm, Error};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use std::os::fd::{AsFd, OwnedFd};
 
-// For tests of every interleaving (`./run miri`) loom's.
+// For tests of every interleaving (`./run miri`), the types of loom.
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Doorbell of one ring. The sender rings it if the receiver has asked for that.
+/// The doorbell of one ring. The sender rings it if the receiver has requested a wakeup.
 #[derive(Debug)]
 pub struct Doorbell {
-    /// The receiver is one that sleeps.
+    /// True if the receiver is one that sleeps.
     sleeps: AtomicBool,
-    /// The receiver sleeps, or is about to.
+    /// True if the receiver sleeps, or is about to.
     asked: AtomicBool,
-    /// Readable once it was rung.
+    /// Eventfd that is readable after a ring.
     file: OwnedFd,
 }
 
 impl Doorbell {
-    /// Makes a bell that nobody has asked yet.
+    /// Makes a doorbell without a request.
     ///
     /// # Errors
-    /// [`Error::System`] when there are too many files.
+    /// [`Error::System`] if too many files are open.
     pub fn new() -> Result<Self, Error> {
         let file = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let file = file.map_err(|e| Error::system("making a file to wake a worker", e))?;
@@ -42,41 +43,43 @@ impl Doorbell {
         })
     }
 
-    /// The receiver will look once more, then sleep on `alarm`. False the first time: then it has to go on looking, until the
-    /// sender knows that it has to fence, which takes as long as a store to get to another core.
+    /// Arms the doorbell: the receiver then checks once more for frames, and sleeps on `alarm`. Returns false the first
+    /// time: the receiver must keep polling until the sender knows that it has to fence. That takes as long as a store
+    /// needs to reach another core.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
         if !self.sleeps.load(Ordering::Relaxed) {
             self.sleeps.store(true, Ordering::SeqCst);
             return false;
         }
         self.asked.store(true, Ordering::Relaxed);
-        // Against the fence in `ring`: asked before the last look.
+        // Pairs with the fence in `ring`: the request is visible before the last check.
         fence(Ordering::SeqCst);
         alarm.watch(self.file.as_fd());
         true
     }
 
-    /// The receiver is awake.
+    /// Withdraws the request, because the receiver is awake.
     pub fn disarm(&self) {
         self.asked.store(false, Ordering::Relaxed);
-        // Whoever rang last may only now do so: then the next sleep ends early.
+        // A late ring may arrive only after this read; then the next sleep ends early.
         let _ = read(&self.file, &mut [0; 8]);
     }
 
-    /// The sender has published frames. Costs a system call only if the receiver asked, and once each time.
+    /// Rings the doorbell after frames were published. It makes one system call per request of the receiver, and none
+    /// without a request.
     #[inline(always)]
     pub fn ring(&self) {
         if !self.sleeps.load(Ordering::Relaxed) {
             return;
         }
-        // Against the fence in `arm`: published before this look.
+        // Pairs with the fence in `arm`: frames are published before this check.
         fence(Ordering::SeqCst);
         if self.asked.load(Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// Whether the receiver sleeps, or is about to.
+    /// Returns true if the receiver sleeps, or is about to.
     pub fn is_armed(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
@@ -84,7 +87,7 @@ impl Doorbell {
     #[cold]
     fn wake(&self) {
         if self.asked.swap(false, Ordering::Relaxed) {
-            // A full counter means that it was rung already.
+            // A full counter means that the doorbell was rung already.
             let _ = write(&self.file, &1_u64.to_ne_bytes());
         }
     }
@@ -98,8 +101,8 @@ mod interleavings {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// One frame and one sleep: loom does not know that a swap comes right behind what it has replaced, and sees sleepers that cannot
-    /// be where a bell is asked twice.
+    /// Only one frame and one sleep are tested. Loom does not know that a swap directly follows the value it replaces.
+    /// With a second request it reports sleeping receivers that cannot occur.
     #[test]
     fn nobody_sleeps_on_a_frame() {
         loom::model(|| {
@@ -116,7 +119,7 @@ mod interleavings {
             assert!(bell.arm(&mut Alarm::default()));
             let is_there = published.load(Ordering::Acquire);
             sender.join().unwrap();
-            // Asleep now, unless it has seen the frame or was rung since.
+            // The receiver sleeps now, unless it has seen the frame or the doorbell was rung.
             assert!(is_there || read(&bell.file, &mut [0; 8]).is_ok());
         });
     }
@@ -147,7 +150,7 @@ mod tests {
             let mut looks = 0_u32;
             while self.get() < number {
                 looks += 1;
-                // On a machine with other work both threads may share a core.
+                // On a loaded machine both threads may share a core.
                 if cfg!(miri) || looks.is_multiple_of(256) {
                     std::thread::yield_now();
                 }
@@ -159,8 +162,9 @@ mod tests {
         std::hint::black_box(number);
     }
 
-    /// Both take their two steps at the same moment, with the lines they look at in their caches, which is when a processor
-    /// would let a look overtake the store before it. Run under Miri this also checks the memory orderings.
+    /// Both threads take their two steps at the same moment, with the checked lines in their caches. In that case a
+    /// processor could let the check overtake the store before it. Run under Miri this also checks the memory
+    /// orderings.
     #[test]
     fn whoever_asked_and_then_saw_nothing_is_rung() {
         let (most, longest) = match cfg!(miri) {

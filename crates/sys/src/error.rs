@@ -1,30 +1,30 @@
-//! What can go wrong with a system call, said so that a person knows what to do.
+//! Errors of system calls, with a text that says how to fix them.
 
 use std::io;
 
-/// Why the system did not do what it was asked.
+/// The reason why a request to the system failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine lacks something that this needs.
+    /// The machine lacks something that the operation needs.
     #[error("{what}: needs {needs}")]
     Missing {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// What is lacking, and how to get it.
+        /// Missing item, and how to get it.
         needs: String,
     },
-    /// An operating-system call failed.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done, to what.
+        /// Attempted operation and its object.
         what: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Something the machine lacks.
+    /// Returns an error about something that the machine lacks.
     pub fn missing(what: impl Into<String>, needs: impl Into<String>) -> Self {
         Self::Missing {
             what: what.into(),
@@ -32,7 +32,7 @@ impl Error {
         }
     }
 
-    /// A failed system call.
+    /// Returns an error of a failed system call.
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System {
             what: what.into(),
@@ -40,7 +40,7 @@ impl Error {
         }
     }
 
-    /// True where the machine lacks something (exit code 3) rather than the input being wrong (2).
+    /// Returns true if the machine lacks something (exit code 3), false if the input is wrong (2).
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Missing { .. } => true,

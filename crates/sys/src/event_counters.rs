@@ -1,23 +1,22 @@
-//! Counts what the processor and the kernel see happen in one thread: cycles, instructions, cache misses.
-//! (perf_event_open(2); counters of a thread go on while it sleeps, and cost it nothing but what switching
-//! threads takes.)
+//! Hardware and kernel event counters of one thread: cycles, instructions, cache misses. (perf_event_open(2); the
+//! counters of a thread continue while it sleeps, and cost it only what thread switches take.)
 
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Event that can be counted.
+/// An event that can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Cycles of the core, at whatever frequency it ran.
+    /// Cycles of the core, at any clock frequency.
     Cycles,
-    /// Instructions that were completed.
+    /// Retired instructions.
     Instructions,
-    /// Loads that the first-level data cache did not have.
+    /// Loads that missed the first-level data cache.
     L1dReadMisses,
-    /// Accesses that the last cache did not have.
+    /// Accesses that missed the last-level cache.
     LlcMisses,
     /// Page faults, counted by the kernel.
     PageFaults,
@@ -26,7 +25,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Events that take a counter of the processor, as many as every processor of the last ten years has.
+    /// The events that need a hardware counter. Every processor of the last ten years has enough counters for them.
     pub const HARDWARE: [Self; 4] = [
         Self::Cycles,
         Self::Instructions,
@@ -34,7 +33,7 @@ impl Event {
         Self::LlcMisses,
     ];
 
-    /// Name of the event for people.
+    /// Returns the display name of the event.
     pub fn label(self) -> &'static str {
         match self {
             Self::Cycles => "core cycles",
@@ -46,7 +45,7 @@ impl Event {
         }
     }
 
-    /// Type and number in the kernel's interface (linux/perf_event.h).
+    /// Returns the type and number of the event in the kernel's interface (linux/perf_event.h).
     fn code(self) -> (u32, u64) {
         const HARDWARE: u32 = 0;
         const SOFTWARE: u32 = 1;
@@ -63,7 +62,7 @@ impl Event {
     }
 }
 
-/// The first 64 bytes of `struct perf_event_attr`, which every kernel takes.
+/// The first 64 bytes of `struct perf_event_attr`, which every kernel accepts.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -79,18 +78,18 @@ struct Attributes {
     config1: u64,
 }
 
-/// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING | PERF_FORMAT_GROUP`.
+/// The flags `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING | PERF_FORMAT_GROUP`.
 const READ_FORMAT: u64 = 1 | 2 | 8;
-/// `exclude_kernel`, and `exclude_hv`, without which some processors refuse.
+/// The flags `exclude_kernel` and `exclude_hv`; without the latter some processors refuse.
 const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
-/// Flag `PERF_FLAG_FD_CLOEXEC`.
+/// The flag `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// Counters of one thread, which run as long as this lives. All start and stop together, so that their
-/// figures are of the same instructions.
+/// The counters of one thread, which run as long as this exists. All start and stop together, so that their values
+/// cover the same instructions.
 #[derive(Debug)]
 pub struct EventCounters {
-    /// The first leads the group.
+    /// Files of the counters; the first one leads the group.
     files: Vec<(Event, OwnedFd)>,
     counts_kernel: bool,
 }
@@ -98,23 +97,22 @@ pub struct EventCounters {
 /// Counts since the counters were opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventCounts {
-    /// Time that the thread existed for the counters, s.
+    /// Time for which the counters were enabled, s.
     pub seconds: f64,
-    /// Every event that is counted, and how often it happened: estimated, where others used the counters some of the
-    /// time.
+    /// Count of each event. It is an estimate if other users had the counters part of the time.
     pub counts: Vec<(Event, f64)>,
 }
 
 impl EventCounters {
-    /// Starts to count `events` in the thread with this id, or in the calling one. Those that the machine
-    /// cannot count are left out.
+    /// Starts to count `events` in the thread with this id, or in the calling one. Events that the machine cannot count
+    /// are skipped.
     ///
     /// # Errors
-    /// [`Error::Missing`], and why, when it can count none of them.
+    /// [`Error::Missing`] with the reason, if the machine can count none of them.
     pub fn open(thread: Option<u32>, events: &[Event]) -> Result<Self, Error> {
         let all = Self::open_group(thread, events, 0);
         match all {
-            // What happens in the kernel is for the privileged.
+            // Counting in the kernel needs privileges.
             Err(e) if is_denied(&e) => {
                 Self::open_group(thread, events, EXCLUDE_KERNEL).map_err(|e| explain(events, &e))
             }
@@ -145,15 +143,15 @@ impl EventCounters {
         self.files.iter().map(|(event, _)| *event)
     }
 
-    /// Whether what the kernel does in the thread counts too.
+    /// Returns true if events in the kernel count too.
     pub fn counts_kernel(&self) -> bool {
         self.counts_kernel
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     ///
     /// # Errors
-    /// When they cannot be read, or others have had the processor's counters all the time.
+    /// The counters cannot be read, or other users had the processor's counters all the time.
     pub fn read(&self) -> Result<EventCounts, Error> {
         const HEAD: usize = 3;
         let what = "reading event counters";
@@ -187,7 +185,7 @@ impl EventCounters {
 }
 
 impl EventCounts {
-    /// Returns what was counted after `earlier`, a reading of the same counters.
+    /// Returns the counts after `earlier`, a reading of the same counters.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts);
         Self {
@@ -268,7 +266,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Events that the kernel counts, so that counting can be tried where the processor counts nothing.
+    /// Events that the kernel counts; they allow tests on machines without hardware counters.
     const SOFTWARE: [Event; 2] = [Event::ContextSwitches, Event::PageFaults];
     const SLEEPS: usize = 20;
 
@@ -310,7 +308,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
             tell.send(id).unwrap();
-            // Waits to be counted, works, and waits to be read.
+            // The thread waits until counting starts, works, and waits until the counters were read.
             gone.recv().unwrap();
             sleep_often();
             tell.send(id).unwrap();

@@ -1,9 +1,9 @@
-//! Keeps the processor from running ahead: what stands before is done before what stands behind begins.
+//! A fence for instructions: all instructions before it complete before later ones begin.
 
-/// Waits until every instruction before this call is done; none behind it begins earlier.
+/// Waits until every instruction before this call has completed; no later instruction begins earlier.
 ///
-/// An out-of-order processor otherwise hides some hundred cycles of a computation behind its
-/// neighbours, which is what one wants of work and not of a load that is to be felt in full.
+/// Without it, an out-of-order processor overlaps some hundred cycles of a computation with its neighbours. That is
+/// useful for normal work, but not for a load whose full latency is to be measured.
 #[inline(always)]
 pub fn wait_for_instructions() {
     #[cfg(target_arch = "x86_64")]

@@ -1,51 +1,51 @@
-//! A keyed hash of a few numbers, for tables in which strangers choose what is kept.
+//! A keyed hash of a few numbers, for tables whose keys come from untrusted sources.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-/// Key of a hash. Who does not know it cannot choose numbers that fall onto each other, or onto a place of their choice.
+/// The key of a hash. Without it, an attacker cannot choose numbers that collide, or that hash to a chosen slot.
 ///
-/// Each two numbers are multiplied with each other to 128 bits, both behind an exclusive or with secret numbers, and the halves
-/// of the product folded (the step of wyhash, Wang Yi 2019, as in the hashers that many languages have for this purpose). It is no
-/// cipher: it holds against who sees packets pass and not where they lie, and costs three multiplications for two addresses and their
-/// ports.
+/// Every two numbers are combined with secret numbers by exclusive or and multiplied to 128 bits, and the halves of the
+/// product are folded. This is the step of wyhash (Wang Yi 2019), as used in the hash tables of many languages. It is
+/// not a cipher: it protects against an attacker who sees packets pass, but not their slots. It costs three
+/// multiplications for two addresses and their ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashKey([u64; 4]);
 
 impl Default for HashKey {
-    /// Draws a key at random.
+    /// Draws a random key.
     fn default() -> Self {
         Self([(); 4].map(|()| RandomState::new().hash_one(0)))
     }
 }
 
 impl HashKey {
-    /// Returns the key of this process, drawn at random once: for what all threads have to hash alike.
+    /// Returns the random key of this process, for hashes that must agree between threads.
     pub fn of_process() -> Self {
         static KEY: OnceLock<HashKey> = OnceLock::new();
         *KEY.get_or_init(Self::default)
     }
 
-    /// The first number of the key, for hashes that begin with one.
+    /// Returns the first number of the key, as a seed for other hashes.
     #[inline]
     pub fn seed(&self) -> u64 {
         self.0[0]
     }
 
-    /// Hashes pairs of numbers; their order counts.
+    /// Hashes pairs of numbers; the order of the numbers matters.
     #[inline(always)]
     pub fn hash<const PAIRS: usize>(&self, pairs: [(u64, u64); PAIRS]) -> u64 {
         let [start, one, other, last] = self.0;
         let mut state = start;
         for (a, b) in pairs {
-            // The state goes in on both sides, so that no number alone makes one of them known.
+            // The state enters both factors, so that no input alone determines one of them.
             state = fold(a ^ one ^ state, b ^ other ^ state.rotate_left(32));
         }
         fold(state ^ last, one)
     }
 }
 
-/// Multiplies to 128 bits, and brings both halves together.
+/// Multiplies to 128 bits, and combines both halves.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -76,7 +76,7 @@ mod tests {
             for bits in [0, 16, 48] {
                 let places =
                     (0..1_u64 << 16).map(|it| key.hash([(it << shift, 7)]) >> bits & 0xffff);
-                // Of 2^16 places 41,427 are met by as many random numbers.
+                // As many random numbers as slots, 2^16, hit 41,427 slots on average.
                 let met = places.collect::<HashSet<_>>().len();
                 assert!((40_500..42_300).contains(&met), "{shift} {bits}: {met}");
             }

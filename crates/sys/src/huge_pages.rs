@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32};
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// A number that is 0 where all its bytes are.
+/// A number that is 0 if all its bytes are 0.
 ///
 /// # Safety
-/// Bytes of 0 are a valid value of it, which needs not be dropped.
+/// All-zero bytes must be a valid value of the type, and the type must not need to be dropped.
 pub unsafe trait SharedNumber {}
 
 // SAFETY: an integer.
@@ -21,7 +21,7 @@ unsafe impl SharedNumber for AtomicU16 {}
 // SAFETY: an integer.
 unsafe impl SharedNumber for AtomicU32 {}
 
-/// A table of numbers, 0 at first, that begins with a huge page, or if it is smaller with a cache line.
+/// A table of numbers, initially 0, aligned to a huge page, or to a cache line if it is smaller.
 #[derive(Debug)]
 pub struct AlignedTable<T: SharedNumber> {
     numbers: NonNull<T>,
@@ -34,10 +34,10 @@ unsafe impl<T: SharedNumber + Send> Send for AlignedTable<T> {}
 unsafe impl<T: SharedNumber + Sync> Sync for AlignedTable<T> {}
 
 impl<T: SharedNumber> AlignedTable<T> {
-    /// Makes a table of so many numbers, on huge pages where the kernel has some.
+    /// Makes a table of `len` numbers, on huge pages if the kernel has any.
     ///
     /// # Panics
-    /// If there is no such memory, as [`Vec::with_capacity`] does.
+    /// Panics if the memory is unavailable, as [`Vec::with_capacity`] does.
     pub fn new(len: usize) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout has a size, as at least one number is asked for.
@@ -87,8 +87,8 @@ impl<T: SharedNumber> Drop for AlignedTable<T> {
     }
 }
 
-/// `count` times what `make` makes, written now, on huge pages where the kernel has some. What is searched at random meets fewer
-/// misses of the translation cache so.
+/// Returns a vector of `count` values from `make`, written now, on huge pages if the kernel has any. Random lookups in
+/// it cause fewer TLB misses.
 pub fn filled_on_huge_pages<T>(count: usize, make: impl FnMut() -> T) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     prefer_huge_pages(memory.spare_capacity_mut());
@@ -96,7 +96,7 @@ pub fn filled_on_huge_pages<T>(count: usize, make: impl FnMut() -> T) -> Vec<T> 
     memory
 }
 
-/// Asks the kernel to lay memory that nobody has written yet on huge pages.
+/// Advises the kernel to use huge pages for memory that is not written yet.
 fn prefer_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     const PAGE_BYTES: usize = 4096;
     let range = memory.as_mut_ptr_range();
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_0_and_begins_where_a_page_or_a_cache_line_does() {
+    fn tables_are_zeroed_and_aligned_to_pages_or_cache_lines() {
         for (len, begin) in [
             (0, 64),
             (3, 64),

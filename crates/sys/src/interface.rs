@@ -1,36 +1,36 @@
-//! A network interface as packet sockets see it: its number, its longest frame, whether it is up.
+//! A network interface as seen by packet sockets: its index, its MTU, and whether it is up.
 
 use crate::Error;
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 
-/// Bytes of an Ethernet header, which the interface's MTU does not count.
+/// The bytes of an Ethernet header, which the interface's MTU does not include.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// Bytes of one VLAN tag, which the MTU does not count either.
+/// The bytes of one VLAN tag, which the MTU does not include either.
 pub const VLAN_TAG_BYTES: usize = 4;
 
-/// EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
+/// The EtherTypes of a VLAN tag: 802.1Q and 802.1ad.
 const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
-/// State of an interface as the kernel tells it at this moment.
+/// The current state of an interface in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
-    /// The kernel's number for it; a new interface of the same name has another.
+    /// Index of the interface in the kernel. A new interface of the same name has another index.
     pub index: u32,
-    /// Longest payload in bytes.
+    /// Maximum payload in bytes.
     pub mtu_bytes: usize,
-    /// Switched on (`ip link set NAME up`).
+    /// True if the interface is switched on (`ip link set NAME up`).
     pub up: bool,
-    /// The interface has a carrier: the other end is there and up.
+    /// True if the interface has a carrier: the other end is connected and up.
     pub running: bool,
 }
 
 impl Interface {
-    /// Looks `name` up in the network namespace that `socket` was made in.
+    /// Looks `name` up in the network namespace of `socket`.
     ///
     /// # Errors
-    /// The kernel's answer, `ENODEV` if there is none of that name.
+    /// The kernel's error, `ENODEV` if there is no interface of that name.
     pub fn find(socket: impl AsFd, name: &str) -> io::Result<Self> {
         let socket = socket.as_fd();
         let index = rustix::net::netdevice::name_to_index(socket, name)?;
@@ -46,10 +46,10 @@ impl Interface {
         })
     }
 
-    /// Says whether frames can pass.
+    /// Checks that frames can pass.
     ///
     /// # Errors
-    /// Why not, and what would help.
+    /// The error says why they cannot, and how to fix it.
     pub fn passes(&self, name: &str) -> Result<(), String> {
         if !self.up {
             Err(format!("{name} is down: ip link set {name} up"))
@@ -67,10 +67,10 @@ fn request(socket: impl AsFd, name: &str, which: libc::Ioctl) -> io::Result<libc
     unsafe { request_with(socket, name, which, |_| {}) }
 }
 
-/// Makes one request about the interface `name`, with what `fill` puts into it beside the name.
+/// Makes one request about the interface `name`; `fill` sets fields of the request other than the name.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 ///
 /// # Safety
 /// The kernel has to read and write one `ifreq`, and nothing else, for `which`.
@@ -99,7 +99,7 @@ pub unsafe fn request_with(
 /// Switches the network interface `name` on, as `ip link set NAME up` does.
 ///
 /// # Errors
-/// The kernel's answer: `ENODEV` if there is none of that name, `EPERM` without CAP_NET_ADMIN.
+/// The kernel's error: `ENODEV` if there is no interface of that name, `EPERM` without CAP_NET_ADMIN.
 pub fn switch_on(name: &str) -> io::Result<()> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -123,15 +123,15 @@ pub fn switch_on(name: &str) -> io::Result<()> {
     .map(|_| ())
 }
 
-/// The name of the driver behind the interface `name`, as ethtool says it.
+/// Returns the name of the driver of interface `name`, as ethtool prints it.
 ///
 /// # Errors
-/// The kernel's answer; some drivers have no name.
+/// The kernel's error; some drivers have no name.
 pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
-    /// `ETHTOOL_GDRVINFO` and `SIOCETHTOOL` of linux/ethtool.h and linux/sockios.h.
+    /// The numbers `ETHTOOL_GDRVINFO` and `SIOCETHTOOL` of linux/ethtool.h and linux/sockios.h.
     const GET_DRIVER_INFO: u32 = 3;
     const ETHTOOL: libc::Ioctl = 0x8946;
-    /// `struct ethtool_drvinfo`: the question, the driver's name of 32 bytes, and more.
+    /// The structure `struct ethtool_drvinfo`: the command, the driver's name of 32 bytes, and more.
     #[repr(C)]
     struct DriverInfo {
         question: u32,
@@ -153,7 +153,7 @@ pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
-/// Says what an interface that cannot be looked up means for an open port.
+/// Describes, for an open port, an interface that cannot be looked up any more.
 pub fn lost(name: &str, error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::ENODEV) {
         format!("interface {name} is gone")
@@ -162,7 +162,7 @@ pub fn lost(name: &str, error: &io::Error) -> String {
     }
 }
 
-/// Explains why there is no port or program on interface `name`, from the kernel's answer to the look-up.
+/// Explains why there is no port or program on interface `name`, from the kernel's error for the lookup.
 pub fn cannot_find(what: &str, name: &str, error: io::Error) -> Error {
     if error.raw_os_error() == Some(libc::ENODEV) {
         Error::missing(
@@ -184,7 +184,7 @@ pub fn cannot_make_socket(what: impl Into<String>, kind: &str, error: rustix::io
     }
 }
 
-/// Whether an interface of this MTU takes the frame: a tag may come on top.
+/// Returns true if an interface of this MTU accepts the frame; a VLAN tag may be added to the MTU.
 #[inline(always)]
 pub fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
     let longest = mtu_bytes + ETHERNET_HEADER_BYTES;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_interface_cannot_be_switched_on() {
+    fn an_unknown_interface_cannot_be_switched_on() {
         let error = switch_on("taut-no-such").expect_err("no such interface");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }

@@ -1,28 +1,29 @@
-//! Times in which a polling loop did not run: seen by the loop itself, as one round takes much longer than such rounds do.
+//! Interruptions of a polling loop, which the loop detects itself when an iteration takes much longer than usual.
 
 use crate::Clock;
 
-/// Rounds shorter than this are never called interrupted: a poll of an empty ring takes some nanoseconds, an interrupt
-/// handler with its way in and out a microsecond or more.
+/// The minimum length of an interrupted iteration. A poll of an empty ring takes some nanoseconds, an interrupt with
+/// its entry and exit a microsecond or more.
 const SHORTEST_NS: f64 = 1_000.0;
 
-/// Nor are rounds shorter than this many times the average of their kind.
+/// The minimum length of an interrupted iteration, as a multiple of the mean of its kind.
 const TIMES_AVERAGE: u64 = 4;
 
-/// Interruption: one time in which the loop did not run.
+/// An interruption: a time in which the loop did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interruption {
-    /// The last reading of the clock before it.
+    /// Last cycle count before it.
     pub start_ticks: u64,
-    /// Length up to the first reading after it: what the loop itself did in that round is part of it.
+    /// Length until the first cycle count after it, including the loop's own work in that iteration.
     pub length_ticks: u64,
 }
 
-/// Watch over the rounds of a polling loop: how long those with work and those without take, and from when on one
-/// counts as interrupted: longer than 1 µs and than four times what such rounds took on average in the period before.
+/// A watch for interruptions of a polling loop. It learns how long iterations with work and without work take. An
+/// iteration counts as interrupted if it is longer than 1 µs and than four times the mean of its kind in the period
+/// before.
 ///
-/// A round costs one comparison with a limit ([`RoundWatch::is_interrupted`]); the loop reads the clock anyway and sums
-/// up its own times. Limits follow the averages whenever [`RoundWatch::adapt`] is called.
+/// An iteration costs one comparison with a limit ([`RoundWatch::is_interrupted`]); the loop reads the clock anyway and
+/// sums up its own times. The limits follow the means whenever [`RoundWatch::adapt`] is called.
 ///
 /// ```
 /// use taut_sys::{Clock, RoundWatch};
@@ -38,18 +39,19 @@ pub struct Interruption {
 /// ```
 #[derive(Debug, Clone)]
 pub struct RoundWatch {
-    /// Limits for rounds without work, and with.
+    /// Limits of iterations without work, and with work.
     limits_ticks: [u64; 2],
-    /// What such rounds took on average.
+    /// Mean lengths of such iterations.
     averages_ticks: [u64; 2],
     shortest_ticks: u64,
-    /// Rounds at the last call of `adapt`.
+    /// Number of iterations at the last call of `adapt`.
     rounds: [u64; 2],
     spent_ticks: [u64; 2],
 }
 
 impl RoundWatch {
-    /// Knows nothing of rounds with work yet, which are not called interrupted before the first [`RoundWatch::adapt`].
+    /// Makes a watch without data about iterations with work. Those do not count as interrupted before the first
+    /// [`RoundWatch::adapt`].
     pub fn new(clock: &Clock) -> Self {
         let shortest_ticks = clock.to_ticks(SHORTEST_NS) as u64;
         Self {
@@ -61,14 +63,14 @@ impl RoundWatch {
         }
     }
 
-    /// Whether a round that took so long was interrupted.
+    /// Returns true if an iteration of this length was interrupted.
     #[inline(always)]
     pub fn is_interrupted(&self, worked: bool, round_ticks: u64) -> bool {
         round_ticks > self.limits_ticks[usize::from(worked)]
     }
 
-    /// Returns what was taken away from an interrupted round with work: what it took beyond the average, or beyond
-    /// `usual_ticks` if the work in it takes longer. Nothing if it took less than four times that.
+    /// Returns the time that the interruption took from an iteration with work: the excess over the mean, or over
+    /// `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times that.
     pub fn taken_ticks(&self, usual_ticks: u64, round_ticks: u64) -> u64 {
         let usual = usual_ticks.max(self.averages_ticks[1]);
         match round_ticks > TIMES_AVERAGE.saturating_mul(usual) {
@@ -77,7 +79,8 @@ impl RoundWatch {
         }
     }
 
-    /// Learns from the rounds so far, and the ticks spent in them: without work, and with.
+    /// Updates the limits from the number of iterations so far, and the cycles spent in them: without work, and with
+    /// work.
     #[cold]
     pub fn adapt(&mut self, rounds: [u64; 2], spent_ticks: [u64; 2]) {
         for kind in 0..2 {
@@ -107,13 +110,13 @@ mod tests {
     fn rounds_with_work_are_not_judged_before_any_is_known() {
         let mut watch = watch();
         assert!(!watch.is_interrupted(true, 1_000_000));
-        // Nothing worked meanwhile: still unknown.
+        // There was no work yet, so the limit is still unknown.
         watch.adapt([100, 0], [3_000, 0]);
         assert!(!watch.is_interrupted(true, 1_000_000));
         watch.adapt([200, 10], [6_000, 20_000]);
         assert!(watch.is_interrupted(true, 8_001));
         assert_eq!(watch.taken_ticks(0, 8_001), 6_001);
-        // A round with twice the work was not interrupted for that.
+        // An iteration with twice the work was not interrupted.
         assert_eq!(watch.taken_ticks(4_000, 8_001), 0);
         assert_eq!(watch.taken_ticks(4_000, 16_001), 12_001);
     }

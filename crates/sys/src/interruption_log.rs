@@ -1,9 +1,9 @@
-//! The interruptions of a loop in a file that others read while the loop runs: a ring of the latest in shared memory, and what the
-//! loop has done so far.
+//! A log of a loop's interruptions in a file that other processes read while the loop runs. The file is shared memory
+//! with a ring of the latest interruptions, and counts of the loop's work.
 //!
-//! Words of 64 bits in the machine's byte order: magic, version, ticks per second (rounded), places, interruptions so far;
-//! packets, batches of them and ticks while there were some; then per place the start and the length, in ticks. One writer, which
-//! never waits; a reader that is overtaken notices.
+//! The file has words of 64 bits in the machine's byte order. First are magic, version, cycles per second (rounded),
+//! slots, interruptions so far, packets, batches of packets and busy cycles. Then each slot has the start and the
+//! length, in cycles. There is one writer, which never waits; a reader notices if entries were overwritten.
 
 use crate::memory::Mapping;
 use crate::{Error, Interruption};
@@ -15,29 +15,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"tautgaps");
 const VERSION: u64 = 2;
-/// Interruptions kept: half a minute of 2000 a second. 1 MiB.
+/// The number of stored interruptions: half a minute of 2000 per second, in 1 MiB.
 const PLACES: usize = 1 << 16;
 const COUNT_AT: usize = 4;
 const WORK_AT: usize = 5;
 const FIRST_AT: usize = 8;
 const WORDS: usize = FIRST_AT + 2 * PLACES;
 
-/// What a loop has done with packets.
+/// Counts of a loop's work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Packets that came.
+    /// Number of received packets.
     pub packets: u64,
-    /// Batches in which they came.
+    /// Number of batches with packets.
     pub batches: u64,
-    /// Ticks of rounds in which some came, without those for which the core was taken away.
+    /// Cycles of iterations with packets, without interruptions.
     pub ticks: u64,
 }
 
 impl Work {
-    /// Reads what a loop that runs or has run noted last in its log.
+    /// Reads the latest counts from the log of a loop that runs or has run.
     ///
     /// # Errors
-    /// A file that cannot be read, or is none of these.
+    /// The file cannot be read, or is not such a log.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let words = read_words(path, FIRST_AT)?;
         Ok(Self {
@@ -47,7 +47,7 @@ impl Work {
         })
     }
 
-    /// What was done since.
+    /// Returns the work after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Work {
     }
 }
 
-/// Log in which a loop notes its interruptions for others.
+/// A log in which a loop records its interruptions for other processes.
 #[derive(Debug)]
 pub struct InterruptionLog {
     mapping: Mapping,
@@ -66,13 +66,13 @@ pub struct InterruptionLog {
 }
 
 impl InterruptionLog {
-    /// Makes the file, or empties the one that is there. `hz` are the ticks of a second.
+    /// Creates the file, or replaces an existing one. `hz` are the cycles per second.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create(path: &Path, hz: f64) -> Result<Self, Error> {
         let system = |e: rustix::io::Errno| Error::system(path.display().to_string(), e);
-        // A new file: one that is mapped by another writer keeps its length.
+        // Always a new file, because a file mapped by another writer must keep its length.
         match fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::system(path.display().to_string(), e));
@@ -86,7 +86,7 @@ impl InterruptionLog {
             mapping: Mapping::of_file(file, WORDS * size_of::<u64>())?,
             count: 0,
         };
-        // Touches every page, so that the loop's first notes do not fault.
+        // Touches every page, so that the first entries cause no page faults.
         log.words()
             .iter()
             .for_each(|word| word.store(0, Ordering::Relaxed));
@@ -106,21 +106,21 @@ impl InterruptionLog {
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr().cast(), WORDS) }
     }
 
-    /// Notes an interruption in the place of the oldest.
+    /// Records an interruption in the slot of the oldest.
     #[inline]
     pub fn push(&mut self, one: Interruption) {
         let at = FIRST_AT + 2 * (self.count as usize % PLACES);
         let words = self.words();
         words[at].store(one.start_ticks, Ordering::Relaxed);
         words[at + 1].store(one.length_ticks, Ordering::Relaxed);
-        // After the entry: a reader that sees the count sees it whole.
+        // Stored after the entry, so a reader that sees the count sees the full entry.
         words[COUNT_AT].store(self.count + 1, Ordering::Release);
         self.count += 1;
     }
 
-    /// Notes what the loop has done so far.
+    /// Records the loop's work so far.
     pub fn note_work(&mut self, work: Work) {
-        // One line of memory, and rarely: a reader gets numbers of one moment but for one time in millions.
+        // The words share a cache line and change rarely, so a reader almost always gets values of one moment.
         let numbers = [work.packets, work.batches, work.ticks];
         for (word, number) in self.words()[WORK_AT..].iter().zip(numbers) {
             word.store(number, Ordering::Relaxed);
@@ -128,29 +128,29 @@ impl InterruptionLog {
     }
 }
 
-/// Interruptions that a reader of an [`InterruptionLog`] got.
+/// Interruptions read from an [`InterruptionLog`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedInterruptions {
-    /// The latest, in their order.
+    /// Latest interruptions, in order.
     pub each: Vec<Interruption>,
-    /// Earlier ones that are no longer in the file.
+    /// Number of earlier interruptions that are no longer in the file.
     pub overwritten: u64,
-    /// Ticks per second of the loop's clock.
+    /// Cycles per second of the loop's clock.
     pub hz: f64,
 }
 
 impl LoggedInterruptions {
-    /// Reads the file of a loop that runs or has run.
+    /// Reads the log of a loop that runs or has run.
     ///
     /// # Errors
-    /// A file that cannot be read, or is none of these.
+    /// The file cannot be read, or is not such a log.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let words = read_words(path, WORDS)?;
         if words.len() != WORDS {
             return Err(other(path));
         }
         let count = words[COUNT_AT];
-        // Read again: what came meanwhile may have overwritten the oldest while they were read.
+        // The count is read again, because the writer may have overwritten the oldest entries during the read.
         let later = read_words(path, FIRST_AT)?[COUNT_AT];
         let first = (later + 1).saturating_sub(PLACES as u64).min(count);
         let each = (first..count).map(|number| {
@@ -168,7 +168,7 @@ impl LoggedInterruptions {
     }
 }
 
-/// The first words of the file, so many at most, and those in front of the entries at least.
+/// Reads at most `most` of the first words of the file, and at least those before the entries.
 fn read_words(path: &Path, most: usize) -> Result<Vec<u64>, Error> {
     let system = |e: std::io::Error| Error::system(path.display().to_string(), e);
     let file = fs::File::open(path).map_err(system)?;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_read_while_the_writer_goes_on() {
+    fn logged_interruptions_are_readable_while_the_writer_continues() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gaps");
         let mut log = InterruptionLog::create(&path, 2.5e9).unwrap();

@@ -1,9 +1,9 @@
-//! What the kernel of a network namespace knows of routes, neighbours, addresses and interfaces, and what it says when they
-//! change. (RFC 3549, rtnetlink(7).)
+//! Routes, neighbours, addresses and interfaces of a network namespace, and notifications of their changes. (RFC 3549,
+//! rtnetlink(7).)
 //!
-//! Two sockets: one hears of changes, the other asks for all there is. Who listens from before it asks misses nothing, and
-//! what is heard twice does no harm. When the kernel says that more has happened than it could tell ([`Heard::Overrun`]), all is
-//! to be asked for again.
+//! One socket receives notifications, the other one requests dumps. A reader that listens before it requests a dump
+//! misses nothing, and reading a fact twice does no harm. If the kernel reports lost notifications
+//! ([`Heard::Overrun`]), the dump must be requested again.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE,
@@ -30,119 +30,119 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Changes that are heard of (RTNLGRP_* of linux/rtnetlink.h, as bits): interfaces, neighbours, addresses and routes of
-/// either family, next-hop objects.
+/// The subscribed notifications (RTNLGRP_* of linux/rtnetlink.h, as bits): interfaces, neighbours, addresses and routes
+/// of either family, next-hop objects.
 const GROUPS: u32 = 1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 31;
-/// Bytes of changes that the kernel keeps until they are heard: some hundred thousand routes.
+/// The receive buffer for notifications, bytes: some hundred thousand routes.
 const KEPT_BYTES: usize = 256 << 20;
-/// Bytes that are received at once.
+/// The bytes received at once.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Messages that are received after one wait, at most.
+/// The maximum number of messages received after one wait.
 const AT_ONCE: usize = 256;
-/// Messages about routes (RTM_NEWROUTE, RTM_DELROUTE of linux/rtnetlink.h).
+/// The messages about routes (RTM_NEWROUTE, RTM_DELROUTE of linux/rtnetlink.h).
 const NEW_ROUTE: u16 = 24;
 const GONE_ROUTE: u16 = 25;
-/// Bytes of the header of a message, and of that of a route in it.
+/// The bytes of a message header, and of the route header after it.
 const HEADER_BYTES: usize = 16;
 const ROUTE_HEADER_BYTES: usize = 12;
-/// Attributes of a route that are looked at: where it goes (RTA_DST), through which interface (RTA_OIF), by which
-/// neighbours (RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA), its metric (RTA_PRIORITY) and table (RTA_TABLE).
+/// The parsed attributes of a route: destination (RTA_DST), interface (RTA_OIF), next hops (RTA_GATEWAY, RTA_MULTIPATH,
+/// RTA_VIA), metric (RTA_PRIORITY) and table (RTA_TABLE).
 const ROUTE_ATTRIBUTES: [u16; 7] = [1, 4, 5, 9, 18, 6, 15];
-/// Messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
+/// The messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;
-/// The kernel's own numbers of tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
+/// The kernel's numbers of the main and local tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
 pub const MAIN_TABLE: u32 = 254;
-/// Table of the addresses that are the namespace's own.
+/// The table of the namespace's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 
-/// What becomes of packets of a kernel's route.
+/// The action of a kernel route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelRouteKind {
-    /// They go to a next hop.
+    /// Forwards packets to a next hop.
     Unicast,
-    /// They are for the host itself, or for all stations of one of its networks.
+    /// Delivers packets to the host itself, or to all hosts on one of its networks.
     Local,
-    /// They vanish.
+    /// Drops packets.
     Blackhole,
-    /// Senders are told that nobody is there.
+    /// Drops packets and reports to the sender that the destination is unreachable.
     Unreachable,
-    /// Senders are told that it is forbidden.
+    /// Drops packets and reports to the sender that the destination is prohibited.
     Prohibit,
 }
 
-/// A next hop of a kernel's route.
+/// A next hop of a kernel route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelNextHop {
-    /// Number of the interface.
+    /// Index of the interface.
     pub interface: u32,
-    /// Address of the neighbour, which may be of the other family; none where destinations are neighbours themselves.
+    /// Address of the neighbour, which may be of the other family; None if the destinations are neighbours themselves.
     pub via: Option<IpAddr>,
-    /// Its part of the route's flows, beside those of the other next hops.
+    /// Weight of this next hop relative to the other ones, by which flows are spread (ECMP).
     pub weight: u16,
 }
 
-/// A route as the kernel has it.
+/// A route of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelRoute {
     /// Number of the table.
     pub table: u32,
     /// Network of the destinations, and length of its prefix in bits.
     pub to: (IpAddr, u8),
-    /// The lower, the better.
+    /// Metric; the route with the lowest one is used.
     pub metric: u32,
-    /// What becomes of packets.
+    /// Action for packets.
     pub kind: KernelRouteKind,
-    /// Next hops, those left out that the kernel does not use.
+    /// Next hops, without those that the kernel does not use.
     pub next_hops: Vec<KernelNextHop>,
-    /// Whether it stands beside one of the same prefix and metric.
+    /// True if the route was appended to one with the same prefix and metric.
     pub is_appended: bool,
 }
 
-/// Something that is so in the kernel, or has come about.
+/// A fact about the kernel's state, or a change of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFact {
-    /// A route is there.
+    /// A route exists.
     Route(KernelRoute),
-    /// A route is gone, or some of its next hops.
+    /// A route was deleted, or some of its next hops.
     RouteGone(KernelRoute),
-    /// A neighbour's MAC address is known; `is_fixed` where somebody has set it.
+    /// The MAC address of a neighbour is known or has been deleted.
     Neighbour {
-        /// Number of the interface.
+        /// Index of the interface.
         interface: u32,
         /// IP address.
         address: IpAddr,
-        /// MAC address; none if the neighbour is not known any more.
+        /// MAC address; None if the neighbour is no longer known.
         mac: Option<[u8; 6]>,
-        /// Whether somebody has set it, so that nobody asks the neighbour.
+        /// True if the entry is static, so that the neighbour is not queried.
         is_fixed: bool,
     },
-    /// An address of the host itself is there or gone.
+    /// An address of the host was added or deleted.
     Address {
-        /// Number of the interface.
+        /// Index of the interface.
         interface: u32,
-        /// Address, and length of its network's prefix in bits.
+        /// Address, and prefix length of its network in bits.
         address: (IpAddr, u8),
-        /// Whether it is there.
+        /// True if the address exists.
         is_there: bool,
     },
-    /// An interface has changed. Routes through it may have gone without a word.
+    /// An interface has changed. Routes through it may have disappeared without a notification.
     Interface,
-    /// A next-hop object has changed. Routes that use it may have changed without a word.
+    /// A next-hop object has changed. Routes that use it may have changed without a notification.
     NextHopObject,
 }
 
-/// Outcome of listening.
+/// The result of waiting for notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing in that time.
+    /// No notification arrived in that time.
     Nothing,
-    /// Some facts.
+    /// Some facts were passed on.
     Some,
-    /// More has happened than could be told: ask for all again.
+    /// Notifications were lost: request a dump again.
     Overrun,
 }
 
-/// A conversation with the kernel of one network namespace.
+/// The netlink sockets of one network namespace.
 #[derive(Debug)]
 pub struct KernelRoutes {
     changes: OwnedFd,
@@ -156,7 +156,7 @@ fn open(groups: u32) -> io::Result<OwnedFd> {
         rustix::net::AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // Protocol 0 is the one of routes.
+        // Protocol 0 is NETLINK_ROUTE.
         None,
     )?;
     bind(&socket, &SocketAddrNetlink::new(0, groups))?;
@@ -164,13 +164,14 @@ fn open(groups: u32) -> io::Result<OwnedFd> {
 }
 
 impl KernelRoutes {
-    /// Begins to listen in the network namespace of the calling thread; facts that were there before are told by [`Self::ask`].
+    /// Subscribes to notifications in the network namespace of the calling thread. [`Self::ask`] returns the existing
+    /// state.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn open() -> io::Result<Self> {
         let changes = open(GROUPS)?;
-        // Only root may have so much; what others get is less, and overruns come earlier.
+        // Only root may set this size. Others get less, so overruns happen earlier.
         if sockopt::set_socket_recv_buffer_size_force(&changes, KEPT_BYTES).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&changes, KEPT_BYTES);
         }
@@ -182,11 +183,11 @@ impl KernelRoutes {
         })
     }
 
-    /// Tells all that is so now: addresses first, then neighbours, then routes. False where so much changed meanwhile
-    /// that something may be missing.
+    /// Passes the current state to `tell`: addresses first, then neighbours, then routes. Returns false if the dump was
+    /// inconsistent because of changes, so that something may be missing.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn ask(&mut self, mut tell: impl FnMut(KernelFact)) -> io::Result<bool> {
         let mut is_whole = true;
         let mut route = [RouteMessage::default(), RouteMessage::default()];
@@ -205,10 +206,10 @@ impl KernelRoutes {
         Ok(is_whole)
     }
 
-    /// Gives an interface an address, unless it has it; IPv6 without waiting whether another station has it too.
+    /// Adds an address to an interface, unless it exists; for IPv6 without duplicate address detection.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn add_address(
         &mut self,
         interface: u32,
@@ -247,7 +248,7 @@ impl KernelRoutes {
         Ok(())
     }
 
-    /// Hears the answer to the last question; whether nothing changed while the kernel gave it.
+    /// Receives the reply to the last request. Returns true if nothing changed during the dump.
     fn hear_answer(&mut self, tell: &mut impl FnMut(KernelFact)) -> io::Result<bool> {
         let mut is_whole = true;
         loop {
@@ -271,10 +272,10 @@ impl KernelRoutes {
         }
     }
 
-    /// Waits for changes, at most for this long, and tells them in order.
+    /// Waits for notifications, at most for this time, and passes them on in order.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn listen(
         &mut self,
         most: Duration,
@@ -289,7 +290,7 @@ impl KernelRoutes {
             Ok(0) | Err(Errno::INTR) => return Ok(Heard::Nothing),
             done => done?,
         };
-        // Each change is a message of its own: many of them cost one wait.
+        // Each change is a separate message, so many of them are received after one wait.
         for taken in 0..AT_ONCE {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
             let length = match recv(&self.changes, &mut self.buffer[..], flags) {
@@ -299,7 +300,7 @@ impl KernelRoutes {
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(e) => return Err(e.into()),
             };
-            // A change that is longer than the room for it is as good as not told.
+            // A message longer than the buffer counts as lost.
             let Some(bytes) = self.buffer.get(..length) else {
                 return Ok(Heard::Overrun);
             };
@@ -316,7 +317,7 @@ impl KernelRoutes {
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 
-/// Messages in received bytes, one after the other at multiples of four; what is cut short is left out.
+/// Iterates over the messages in received bytes, aligned to four bytes; truncated messages are skipped.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (NetlinkHeader, &[u8])> {
     std::iter::from_fn(move || {
         let buffer = NetlinkBuffer::new_checked(&bytes).ok()?;
@@ -328,7 +329,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (NetlinkHeader, &[u8])> {
     })
 }
 
-/// What a message that ends an answer says.
+/// Returns the result in the message that ends a reply.
 fn outcome(message: &[u8]) -> io::Result<()> {
     let code = message.get(16..20).and_then(|code| code.try_into().ok());
     match code.map_or(0, i32::from_ne_bytes) {
@@ -337,12 +338,12 @@ fn outcome(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The fact that a message tells; none where it is about something else, or not understood.
+/// Returns the fact in a message; None if the message is about something else or invalid.
 fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     if NEXT_HOP_OBJECTS.contains(&header.message_type) {
         return Some(KernelFact::NextHopObject);
     }
-    // There may be a million routes, of which little is wanted.
+    // There may be a million routes, so only the necessary attributes are parsed.
     match header.message_type {
         NEW_ROUTE => {
             let is_appended = header.flags & NLM_F_APPEND != 0;
@@ -369,7 +370,7 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     }
 }
 
-/// The route that a message is about; none where it is not understood, or the router has nothing to do with it.
+/// Parses the route in a message; None if the message is invalid or the route is irrelevant to the router.
 fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
     let header = RouteHeader::parse(message).ok()?;
     let kind = match header.kind {
@@ -385,7 +386,7 @@ fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
         AddressFamily::Inet6 => IpAddr::from([0_u16; 8]),
         _ => return None,
     };
-    // Routes for some types of service or some sources only, and what the kernel has looked up for itself.
+    // Skips routes for a type of service or a source, and routes from the kernel's cache.
     if header.tos != 0
         || header.source_prefix_length != 0
         || header.flags.contains(RouteFlags::Cloned)
@@ -486,7 +487,7 @@ fn neighbour(message: &NeighbourMessage, is_there: bool) -> Option<KernelFact> {
     }
     let is_fixed = matches!(message.header.state, NeighbourState::Permanent);
     let is_known = is_fixed || matches!(message.header.state, NeighbourState::Reachable);
-    // Of one that is neither known nor gone nothing is to be learnt.
+    // An entry that is neither resolved nor deleted carries no information.
     let is_gone = !is_there || matches!(message.header.state, NeighbourState::Failed);
     (is_known || is_gone).then_some(())?;
     Some(KernelFact::Neighbour {
@@ -524,7 +525,7 @@ mod tests {
         RouteAddress::Inet(Ipv4Addr::new(10, 0, 0, last))
     }
 
-    /// A message about a route as the kernel writes it.
+    /// Encodes a route message as the kernel does.
     fn message(attributes: Vec<RouteAttribute>) -> Vec<u8> {
         let mut route = RouteMessage::default();
         route.header.address_family = AddressFamily::Inet;
@@ -591,13 +592,13 @@ mod tests {
             ..route
         };
         assert_eq!(facts(&several), [KernelFact::Route(route)]);
-        // Both, one behind the other; and cut short anywhere.
+        // Both messages in sequence, and truncated at any point.
         let both = [one.clone(), several].concat();
         assert_eq!(facts(&both).len(), 2);
         for end in 0..both.len() {
             assert_eq!(facts(&both[..end]).len(), usize::from(end >= one.len()));
         }
-        // A message whose own length ends it early, and one that has an attribute beyond its end.
+        // A message whose own length truncates it, and one with an attribute beyond its end.
         for end in 16..one.len() {
             let mut short = one[..end].to_vec();
             short[..4].copy_from_slice(&(end as u32).to_ne_bytes());

@@ -1,39 +1,39 @@
-//! Sixteen numbers of 32 bits at once, and loads of sixteen places of a table at once, by the vector instructions of
-//! AVX-512: more cache misses are under way together than a loop of single loads has.
+//! Vectors of sixteen 32-bit numbers, and gather loads of sixteen table entries, by AVX-512. More cache misses are in
+//! progress at a time than in a loop of single loads.
 //!
-//! What wants them is work [`OnLanes`], all of which is compiled for these instructions, and is run where
+//! Code that uses them implements [`OnLanes`]. All of it is compiled for these instructions, and runs if
 //! [`Wide::found`] has found them.
 
 use std::arch::x86_64 as cpu;
 use std::sync::atomic::{AtomicU16, AtomicU32};
 
-/// Numbers of a vector.
+/// The number of lanes of a vector.
 pub const LANES: usize = 16;
 
-/// Some lanes: the lowest bit is the first one.
+/// A set of lanes; the lowest bit is the first lane.
 pub type Which = u16;
 
-/// All lanes.
+/// The set of all lanes.
 pub const ALL_LANES: Which = u16::MAX;
 
-/// Knowledge that the processor has the instructions.
+/// Proof that the processor has the instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct Wide(());
 
 /// Work for these instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
 pub trait OnLanes {
-    /// What comes of it.
+    /// Result of the work.
     type Output;
 
-    /// Does it.
+    /// Runs the work.
     fn run(self, wide: Wide) -> Self::Output;
 }
 
-/// Sixteen numbers. Each operation is one of each lane.
+/// A vector of sixteen numbers. Each operation applies to every lane.
 #[derive(Debug, Clone, Copy)]
 pub struct Lanes(cpu::__m512i);
 
-/// Calls instructions of which the operands show that the processor has them.
+/// Calls instructions whose operands prove that the processor has them.
 macro_rules! instructions {
     ($call:expr) => {
         // SAFETY: vectors and `Wide` are made only where `Wide::found` has found these instructions, and none of them
@@ -43,7 +43,7 @@ macro_rules! instructions {
 }
 
 impl Wide {
-    /// Returns whether the processor has the instructions.
+    /// Returns a proof if the processor has the instructions.
     #[inline]
     pub fn found() -> Option<Self> {
         let has_them = is_x86_feature_detected!("avx512f")
@@ -52,7 +52,7 @@ impl Wide {
         has_them.then_some(Self(()))
     }
 
-    /// Does `work`, compiled for the instructions.
+    /// Runs `work`, compiled for the instructions.
     #[inline]
     pub fn run<W: OnLanes>(self, work: W) -> W::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
@@ -64,27 +64,27 @@ impl Wide {
         unsafe { compiled(work, self) }
     }
 
-    /// One number in all lanes.
+    /// Returns a vector with one number in all lanes.
     #[inline(always)]
     pub fn all(self, number: u32) -> Lanes {
         Lanes(instructions!(cpu::_mm512_set1_epi32(number.cast_signed())))
     }
 
-    /// These numbers.
+    /// Returns a vector of these numbers.
     #[inline(always)]
     pub fn lanes(self, numbers: &[u32; LANES]) -> Lanes {
         // SAFETY: the array is as long as the vector, and the load asks for no alignment.
         Lanes(unsafe { cpu::_mm512_loadu_si512(numbers.as_ptr().cast()) })
     }
 
-    /// The bytes of four times 16, as they lie.
+    /// Returns a vector of four blocks of 16 bytes, in memory order.
     #[inline(always)]
     pub fn four(self, bytes: &[[u8; 16]; 4]) -> Lanes {
         // SAFETY: the array is as long as the vector, and the load asks for no alignment.
         Lanes(unsafe { cpu::_mm512_loadu_si512(bytes.as_ptr().cast()) })
     }
 
-    /// The numbers in `low` and then `high`, 32 in all, at `places`.
+    /// Returns the elements at `places` of the 32 numbers in `low` followed by `high`.
     #[inline(always)]
     pub fn pick(self, low: Lanes, places: Lanes, high: Lanes) -> Lanes {
         Lanes(instructions!(cpu::_mm512_permutex2var_epi32(
@@ -94,37 +94,37 @@ impl Wide {
 }
 
 impl Lanes {
-    /// Bits that both have.
+    /// Returns the bitwise and.
     #[inline(always)]
     pub fn and(self, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_and_si512(self.0, other.0)))
     }
 
-    /// Bits that either has.
+    /// Returns the bitwise or.
     #[inline(always)]
     pub fn or(self, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_or_si512(self.0, other.0)))
     }
 
-    /// Difference, which wraps around.
+    /// Returns the wrapping difference.
     #[inline(always)]
     pub fn minus(self, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_sub_epi32(self.0, other.0)))
     }
 
-    /// Bits moved up; 0 where by 32 or more.
+    /// Shifts bits left; the result is 0 for 32 or more.
     #[inline(always)]
     pub fn up(self, by: Self) -> Self {
         Self(instructions!(cpu::_mm512_sllv_epi32(self.0, by.0)))
     }
 
-    /// Bits moved down; 0 where by 32 or more.
+    /// Shifts bits right; the result is 0 for 32 or more.
     #[inline(always)]
     pub fn down(self, by: Self) -> Self {
         Self(instructions!(cpu::_mm512_srlv_epi32(self.0, by.0)))
     }
 
-    /// Sum in the lanes of `which`.
+    /// Adds `other` in the lanes of `which`.
     #[inline(always)]
     pub fn plus_in(self, which: Which, other: Self) -> Self {
         Self(instructions!(cpu::_mm512_mask_add_epi32(
@@ -132,19 +132,19 @@ impl Lanes {
         )))
     }
 
-    /// Lanes that have one of these bits.
+    /// Returns the lanes that have any of these bits.
     #[inline(always)]
     pub fn having(self, bits: Self) -> Which {
         instructions!(cpu::_mm512_test_epi32_mask(self.0, bits.0))
     }
 
-    /// Lanes that are at most as great as these.
+    /// Returns the lanes whose number is at most that of `others`.
     #[inline(always)]
     pub fn at_most(self, others: Self) -> Which {
         instructions!(cpu::_mm512_cmple_epu32_mask(self.0, others.0))
     }
 
-    /// Numbers whose bytes come in the other order.
+    /// Reverses the bytes of each number.
     #[inline(always)]
     pub fn swapped(self) -> Self {
         let order = instructions!(cpu::_mm512_set4_epi32(
@@ -156,7 +156,7 @@ impl Lanes {
         Self(instructions!(cpu::_mm512_shuffle_epi8(self.0, order)))
     }
 
-    /// The lower 16 bits of each number.
+    /// Returns the lower 16 bits of each number.
     #[inline(always)]
     pub fn halves(self) -> [u16; LANES] {
         let mut halves = [0; LANES];
@@ -166,7 +166,7 @@ impl Lanes {
         halves
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     #[inline(always)]
     pub fn numbers(self) -> [u32; LANES] {
         let mut numbers = [0; LANES];
@@ -175,11 +175,11 @@ impl Lanes {
         numbers
     }
 
-    /// Loads what stands in `table` at `places`, for the lanes of `which`; the others keep what they have. Others may
-    /// store into the table meanwhile: each number is found as it was or as it is.
+    /// Loads the entries of `table` at `places` for the lanes of `which`; the other lanes keep their numbers. Other
+    /// threads may store into the table at the same time: each loaded number is the old or the new one.
     ///
     /// # Panics
-    /// If a place is beyond the table, or beyond 2^31.
+    /// Panics if a place is beyond the table, or beyond 2^31.
     #[inline(always)]
     pub fn loaded(self, which: Which, table: &[AtomicU32], places: Self) -> Self {
         within(which, table.len(), places);
@@ -190,8 +190,8 @@ impl Lanes {
         })
     }
 
-    /// Loads from a table of 16 bits what stands at the upper bits of these numbers, as many as it has places for: they
-    /// are the lower halves of what is loaded.
+    /// Loads from a table of 16-bit entries, indexed by as many upper bits of these numbers as the table needs. The
+    /// entries are the lower halves of the loaded numbers.
     #[inline(always)]
     pub fn loaded_by_upper_bits<const N: usize>(self, wide: Wide, table: &[AtomicU16; N]) -> Self {
         const { assert!(N.is_power_of_two() && N > 1 && N.ilog2() <= 28) }
@@ -204,7 +204,7 @@ impl Lanes {
     }
 }
 
-/// Sees that the places of some lanes are in a table of so many numbers.
+/// Checks that the places of some lanes are within a table of `len` entries.
 #[inline(always)]
 fn within(which: Which, len: usize, places: Lanes) {
     let len = len.min(1 << 31) as u32;

@@ -1,15 +1,15 @@
-//! What taut asks of the processor and the kernel that is no port: time, counters, memory, sleep, sockets and files.
+//! The interface to the processor and the kernel, except ports: time, counters, memory, sleep, sockets and files.
 //!
-//! Time is [`ticks`], read once a batch, and a [`Clock`] that makes nanoseconds of them. A worker that sleeps waits on an
-//! [`Alarm`], which a [`Doorbell`] of another thread rings. A loop that is taken its core away notices by a [`RoundWatch`] and
-//! notes it in an [`InterruptionLog`] that other processes read. [`Mapping`] is memory that may be shared with another
-//! process, of which packet pools and rings are made; an [`AlignedTable`] is on huge pages, and `lanes` are sixteen numbers
-//! that a vector instruction loads from one at once; [`interface`] says what the kernel knows of a network interface;
-//! [`compile_packet_filter`] has libpcap read an expression; a [`PatternDatabase`] is Vectorscan's.
-//! What the system refuses is an [`Error`], which says what would help.
+//! [`ticks`] reads the time once per batch, and a [`Clock`] converts it to nanoseconds. A sleeping worker waits on an
+//! [`Alarm`], which the [`Doorbell`] of another thread rings. A loop detects its interruptions with a [`RoundWatch`]
+//! and records them in an [`InterruptionLog`], which other processes read. [`Mapping`] is memory that can be shared
+//! with another process; packet pools and rings are made of it. An [`AlignedTable`] is on huge pages, and `lanes` are
+//! sixteen numbers that one vector instruction loads from it. [`interface`] returns the kernel's state of a network
+//! interface; [`compile_packet_filter`] compiles an expression with libpcap; a [`PatternDatabase`] uses Vectorscan. A
+//! failed system call returns an [`Error`], which says how to fix it.
 //!
-//! Begin with `clock.rs`. There is `unsafe` here, as system calls take pointers; what is `unsafe` to call says what its
-//! callers have to promise. Nothing in this room knows what a packet, a port or a function is.
+//! Start reading at `clock.rs`. The crate has `unsafe` code because system calls take pointers; each `unsafe` function
+//! documents what its callers must guarantee. Nothing in this crate knows packets, ports or functions.
 
 mod alarm;
 mod background;
@@ -20,6 +20,7 @@ mod doorbell;
 mod error;
 mod event_counters;
 mod fence;
+mod file_lock;
 mod hash_key;
 mod huge_pages;
 pub mod interface;
@@ -30,7 +31,6 @@ mod kernel_routes;
 pub mod lanes;
 mod library;
 mod linked_lines;
-mod locked;
 mod memory;
 mod packet_filter;
 mod pattern_database;
@@ -49,6 +49,7 @@ pub use doorbell::Doorbell;
 pub use error::Error;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
+pub use file_lock::Locked;
 pub use hash_key::HashKey;
 pub use huge_pages::{AlignedTable, SharedNumber, filled_on_huge_pages};
 pub use interruption::{Interruption, RoundWatch};
@@ -59,7 +60,6 @@ pub use kernel_routes::{
 };
 pub use library::Library;
 pub use linked_lines::{LINE_BYTES, LinkedLines, available_bytes};
-pub use locked::Locked;
 pub use memory::Mapping;
 #[doc(hidden)]
 pub use packet_filter::ask_libpcap;

@@ -1,23 +1,23 @@
-//! Libraries that are loaded while the program runs, so that it starts without them.
+//! Libraries that are loaded at run time, so that the program starts without them.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
-/// A library that is loaded, and stays so until the process ends.
+/// A loaded library, which stays loaded until the process ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Library(NonNull<c_void>);
 
 impl Library {
-    /// Loads the first of these that is there.
+    /// Loads the first of these libraries that exists.
     ///
     /// # Errors
-    /// What the loader says about the last one.
+    /// The loader's error for the last one.
     ///
     /// # Safety
-    /// What the library does when it is loaded has to be sound.
+    /// The initialisation code of the library has to be sound.
     pub unsafe fn load(names: &[&CStr]) -> Result<Self, String> {
         if cfg!(target_feature = "crt-static") {
-            // It would bring a second C library with it.
+            // A static build would load a second C library with it.
             let why =
                 "this build of taut is static and loads no libraries: take the Debian package";
             return Err(why.to_string());
@@ -31,10 +31,10 @@ impl Library {
             .ok_or_else(loader_error)
     }
 
-    /// The address of a function or constant of that name.
+    /// Returns the address of the function or constant of that name.
     ///
     /// # Errors
-    /// What the loader says if there is none.
+    /// The loader's error if there is none.
     pub fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
         // SAFETY: the handle is that of a loaded library, the name a C string.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };

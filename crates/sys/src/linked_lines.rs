@@ -1,4 +1,4 @@
-//! Cache lines each of which names another: memory of a set size for a load that walks through it.
+//! Linked cache lines: memory of a fixed size in which each line names another one, for a load that walks through it.
 //! (Gallenmüller 2021, sections 4.1.3 and 5.1.)
 
 use crate::Error;
@@ -6,20 +6,20 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of one line: a cache line of the processors that this runs on.
+/// The bytes of one line: a cache line of the supported processors.
 pub const LINE_BYTES: usize = 64;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Bytes brought into memory between two looks whether to stop: some ten milliseconds of work.
+/// The bytes populated between two checks of the stop flag: some ten milliseconds of work.
 const POPULATED_BYTES: usize = 64 << 20;
 
-/// Memory that is left to everybody else on the machine, bytes.
+/// The memory left to other processes of the machine, bytes.
 const SPARED_BYTES: u64 = 256 << 20;
 
-/// Memory of `lines` cache lines. Each holds the number of one of them, at first line 0.
+/// A block of `lines` cache lines. Each holds the number of a line, initially 0.
 ///
-/// Belongs to one thread, and lies on huge pages where enough are free.
+/// It belongs to one thread, and is on huge pages if enough are free.
 #[derive(Debug)]
 pub struct LinkedLines {
     base: NonNull<u8>,
@@ -32,11 +32,11 @@ pub struct LinkedLines {
 unsafe impl Send for LinkedLines {}
 
 impl LinkedLines {
-    /// Sets the memory aside, all of it now; `stop` ends that within moments.
+    /// Allocates and populates all the memory now; `stop` cancels that within moments.
     ///
     /// # Errors
-    /// [`Error::Missing`] when the machine has not got as much to spare, [`Error::System`]
-    /// when the kernel refuses, or it was stopped.
+    /// [`Error::Missing`] if the machine has not enough free memory, [`Error::System`] if the kernel refuses or it was
+    /// stopped.
     pub fn new(lines: usize, stop: &AtomicBool) -> Result<Self, Error> {
         let what = || {
             format!(
@@ -49,7 +49,7 @@ impl LinkedLines {
             .filter(|bytes| (1..=isize::MAX as usize - HUGE_PAGE_BYTES).contains(bytes))
             .ok_or_else(|| Error::missing(what(), "a number of lines that a machine can have"))?;
         let huge_bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
-        // The kernel keeps the huge pages of a mapping for it, so that they are there when they are touched.
+        // The kernel reserves the huge pages of a mapping, so that they are available when they are touched.
         if let Ok(base) = map(huge_bytes, MapFlags::HUGETLB) {
             let found = Self {
                 base,
@@ -60,11 +60,11 @@ impl LinkedLines {
             match found.populate(huge_bytes, stop) {
                 Ok(()) => return Ok(found),
                 Err(rustix::io::Errno::INTR) => return Err(stopped(what())),
-                // A limit of the control group, or none left on this node: ordinary ones then.
+                // The control group has a limit, or this node has no huge pages left; use normal pages then.
                 Err(_) => {}
             }
         }
-        // The kernel promises more than it has, and kills somebody when that is found out.
+        // The kernel overcommits memory, and kills a process when it runs out.
         let available = available_bytes();
         if available.is_some_and(|a| a < bytes as u64 + SPARED_BYTES) {
             let free = available.unwrap_or(0) >> 20;
@@ -92,7 +92,7 @@ impl LinkedLines {
         }
     }
 
-    /// Brings the first `bytes` into memory now, a part at a time; INTR if it was stopped.
+    /// Populates the first `bytes` now, a part at a time; returns INTR if it was stopped.
     fn populate(&self, bytes: usize, stop: &AtomicBool) -> rustix::io::Result<()> {
         for at in (0..bytes).step_by(POPULATED_BYTES) {
             if stop.load(Ordering::Relaxed) {
@@ -106,7 +106,7 @@ impl LinkedLines {
             };
             match advised {
                 Ok(()) => {}
-                // Kernels before 5.14 do not know this; pages then come as the lines are linked.
+                // Kernels before 5.14 do not know this advice; pages are then populated when lines are linked.
                 Err(rustix::io::Errno::INVAL) => return Ok(()),
                 Err(e) => return Err(e),
             }
@@ -114,13 +114,13 @@ impl LinkedLines {
         Ok(())
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     #[inline]
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// Kind of the pages that the lines lie on, for people.
+    /// Returns the kind of the pages, for display.
     pub fn pages(&self) -> &'static str {
         if self.huge {
             "huge pages"
@@ -129,10 +129,10 @@ impl LinkedLines {
         }
     }
 
-    /// The line that `line` names.
+    /// Returns the line that `line` names.
     ///
     /// # Panics
-    /// When there is no such line.
+    /// Panics if there is no such line.
     #[inline]
     pub fn next(&self, line: usize) -> usize {
         assert!(line < self.lines, "line {line} of {}", self.lines);
@@ -142,7 +142,7 @@ impl LinkedLines {
     /// Makes line `from` name line `to`.
     ///
     /// # Panics
-    /// When there is no such line.
+    /// Panics if there is no such line.
     #[inline]
     pub fn link(&mut self, from: usize, to: usize) {
         assert!(from < self.lines && to < self.lines, "{from} to {to}");
@@ -155,10 +155,10 @@ impl LinkedLines {
         }
     }
 
-    /// Returns the line that one gets to from line `from` in `steps` steps, each of which waits for the one before.
+    /// Returns the line reached from line `from` in `steps` steps, each of which depends on the previous one.
     ///
     /// # Panics
-    /// When there is no such line.
+    /// Panics if there is no such line.
     #[inline]
     pub fn follow(&self, from: usize, steps: u32) -> usize {
         assert!(from < self.lines, "line {from} of {}", self.lines);
@@ -196,15 +196,15 @@ fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }
 
-/// Returns the memory that the machine still has to give, or that the control group this runs in may have at most, bytes; none
-/// where the system does not say.
+/// Returns the memory available on the machine, limited by that of the control group of this process, bytes. None if
+/// the system does not report it.
 pub fn available_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| available_in(&text));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let in_group = limit_files(&groups).into_iter().filter_map(|path| {
-        // "max", or a number beyond all memory, is no limit.
+        // The value "max", or a number beyond all memory, is no limit.
         std::fs::read_to_string(path)
             .ok()?
             .trim()
@@ -232,7 +232,7 @@ fn limit_files(groups: &str) -> Vec<String> {
         .collect()
 }
 
-/// `MemAvailable` of a text such as `/proc/meminfo`, in bytes.
+/// Returns `MemAvailable` of a text such as `/proc/meminfo`, in bytes.
 fn available_in(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_machine_has_is_refused_before_anybody_is_killed() {
+    fn a_size_beyond_the_memory_is_refused_before_allocation() {
         for lines in [usize::MAX, 1 << 50, 0] {
             let error = LinkedLines::new(lines, &AtomicBool::new(false)).unwrap_err();
             assert!(error.is_missing(), "{error}");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_limits_are_looked_for_in_both_kinds_of_control_groups() {
+    fn memory_limits_are_read_from_both_versions_of_control_groups() {
         let files = limit_files("9:name=systemd:/\n4:memory:/a/b\n0::/c\n");
         assert_eq!(
             files,

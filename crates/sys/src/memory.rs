@@ -1,4 +1,4 @@
-//! A shared mapping of a memory file: what pools and memif regions are made of.
+//! A shared mapping of a memory file, used for pools and memif regions.
 
 use crate::Error;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
@@ -12,21 +12,21 @@ use std::sync::Arc;
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Unit of memory of [`Mapping::on_heap`], so that it starts where a page would.
+/// The unit of memory of [`Mapping::on_heap`], aligned like a page.
 #[derive(Clone)]
 #[repr(align(4096))]
 struct Page(#[allow(dead_code)] [u8; PAGE_BYTES]);
 
-/// A mapped memory file. The bytes may be shared with another process: nobody may make a Rust
-/// reference to a range that the ring protocol does not give this side at that moment.
+/// A mapped memory file. The bytes may be shared with another process. No Rust reference may be made to a range that
+/// the ring protocol does not assign to this side at that moment.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// Number of bytes mapped: whole pages.
+    /// Number of mapped bytes: whole pages.
     mapped: usize,
     fd: Arc<OwnedFd>,
-    /// Backed by huge pages.
+    /// True if backed by huge pages.
     pub huge: bool,
 }
 
@@ -37,11 +37,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes a new memory file of at least `len` bytes, on huge pages if there are any free.
-    /// Sealed against shrinking, so that no peer can turn our loads into faults.
+    /// Creates a memory file of at least `len` bytes, on huge pages if any are free. It is sealed against shrinking, so
+    /// that no peer can turn our loads into faults.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create(name: &str, len: usize) -> Result<Self, Error> {
         if let Ok(mapping) = Self::create_with(name, len.next_multiple_of(HUGE_PAGE_BYTES), true) {
             return Ok(mapping);
@@ -49,10 +49,10 @@ impl Mapping {
         Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
     }
 
-    /// Makes a new memory file on ordinary pages: for rings, which would waste a huge one.
+    /// Creates a memory file on normal pages, for rings, which would waste a huge page.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create_small(name: &str, len: usize) -> Result<Self, Error> {
         Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
     }
@@ -72,7 +72,7 @@ impl Mapping {
         Self::map(Arc::new(fd), len, huge, MapFlags::POPULATE)
     }
 
-    /// Makes a stand-in for a memory file under Miri, which knows none: nobody else sees this memory.
+    /// Allocates a substitute for a memory file under Miri, which has none. This memory cannot be shared.
     fn on_heap(len: usize) -> std::io::Result<Self> {
         let fd = Arc::new(File::open("/dev/null")?.into());
         let pages = vec![Page([0; PAGE_BYTES]); len / PAGE_BYTES].into_boxed_slice();
@@ -85,18 +85,18 @@ impl Mapping {
         })
     }
 
-    /// Maps a file of ours.
+    /// Maps a file of this process.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn of_file(fd: OwnedFd, len: usize) -> Result<Self, Error> {
         Self::map(Arc::new(fd), len, false, MapFlags::POPULATE)
     }
 
-    /// Maps a memory file that a peer sent, after checking that it is as long as the peer says.
+    /// Maps a memory file from a peer, after checking that it has the length that the peer states.
     ///
     /// # Errors
-    /// For a file that is shorter; what the system says.
+    /// The file is shorter, or the system's error.
     pub fn adopt(fd: OwnedFd, len: usize) -> Result<Self, Error> {
         let what = "mapping a memif peer's region";
         let stat = fstat(&fd).map_err(|e| Error::system(what, e))?;
@@ -109,10 +109,10 @@ impl Mapping {
                 )),
             ));
         }
-        // Whole pages of the file, which may be huge ones: others cannot be unmapped.
+        // The length is rounded to whole pages of the file, which may be huge; otherwise it cannot be unmapped.
         let page_bytes = usize::try_from(stat.st_blksize).map_or(PAGE_BYTES, |n| n.max(PAGE_BYTES));
         let mapped = len.checked_next_multiple_of(page_bytes).unwrap_or(len);
-        // Not populated: a peer may lend all of its memory, of which a ring uses a little.
+        // The mapping is not populated: a peer may share all of its memory, of which a ring uses little.
         let mut mapping = Self::map(Arc::new(fd), mapped, false, MapFlags::empty())?;
         mapping.len = len;
         Ok(mapping)
@@ -144,27 +144,27 @@ impl Mapping {
         })
     }
 
-    /// Addresses of all that is mapped.
+    /// Returns the addresses of the whole mapping.
     #[inline]
     pub fn pages(&self) -> Range<usize> {
         let start = self.base.as_ptr() as usize;
         start..start + self.mapped
     }
 
-    /// Where it begins.
+    /// Returns its start.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes that may be used.
+    /// Returns the number of usable bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The memory file, to hand to a peer.
+    /// Returns the memory file, for passing it to a peer.
     pub fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }

@@ -1,55 +1,54 @@
-//! Filters of packets as people write them (pcap-filter(7)), compiled by libpcap, which is loaded when the first one is
-//! asked for.
+//! Packet filters in the syntax of pcap-filter(7), compiled by libpcap, which is loaded for the first filter.
 //!
-//! So taut builds and runs without libpcap. Names in an expression (`host example.com`, `port domain`) are looked up by
-//! the system while it is compiled, as for every program with such filters: an expression with names waits for the
-//! system's answer.
+//! Therefore taut builds and runs without libpcap. The system resolves names in an expression (`host example.com`,
+//! `port domain`) during compilation, as in every program with such filters. Therefore an expression with names waits for the
+//! system's resolver.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes of the longest expression.
+/// The bytes of the longest expression.
 pub const LONGEST_EXPRESSION_BYTES: usize = 64 << 10;
 
-/// Link type of Ethernet (DLT_EN10MB).
+/// The link type of Ethernet (DLT_EN10MB).
 const ETHERNET: c_int = 1;
-/// What a filter answers for a packet that it accepts, and the longest packet that libpcap knows (MAXIMUM_SNAPLEN).
+/// The value that a filter returns for an accepted packet, and the longest packet of libpcap (MAXIMUM_SNAPLEN).
 const SNAP_BYTES: c_int = 262_144;
-/// Netmask of a network of which none is known (PCAP_NETMASK_UNKNOWN): `ip broadcast` is refused.
+/// The value for an unknown netmask (PCAP_NETMASK_UNKNOWN), with which `ip broadcast` is refused.
 const NO_NETMASK: u32 = u32::MAX;
 
-/// Instruction of a classic BPF program, as libpcap and the kernel write it (`struct bpf_insn`).
+/// An instruction of a classic BPF program, as in libpcap and the kernel (`struct bpf_insn`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FilterInstruction {
-    /// What it does.
+    /// Operation code.
     pub code: u16,
-    /// Instructions that a jump skips where its condition holds.
+    /// Number of instructions that a jump skips if its condition holds.
     pub jt: u8,
-    /// Instructions that it skips where the condition does not hold.
+    /// Number of instructions that a jump skips if its condition does not hold.
     pub jf: u8,
-    /// Number, place or length that it is about.
+    /// Operand: a number, offset or length.
     pub k: u32,
 }
 
-/// Why an expression was not compiled.
+/// The reason why an expression was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PacketFilterError {
-    /// There is no libpcap on this machine, and what the loader says.
+    /// This machine has no libpcap; the text is the loader's error.
     #[error("needs libpcap: apt install libpcap0.8 ({0})")]
     Missing(String),
-    /// The expression is none, and why, in libpcap's words.
+    /// The expression is invalid; the text is libpcap's error.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Compiles an expression of pcap-filter(7) for Ethernet frames. Without `optimise` it takes less time, and its program
-/// is longer.
+/// Compiles an expression of pcap-filter(7) for Ethernet frames. Without `optimise` compilation is faster, and the
+/// program is longer.
 ///
 /// # Errors
-/// [`PacketFilterError`], where libpcap is not there or refuses the expression, or it is longer than
+/// [`PacketFilterError`] if libpcap is missing or refuses the expression, or if the expression is longer than
 /// [`LONGEST_EXPRESSION_BYTES`].
 pub fn compile_packet_filter(
     text: &str,
@@ -66,7 +65,7 @@ pub fn compile_packet_filter(
         PacketFilterError::Refused("an expression has no characters of value 0".to_string())
     })?;
     let library = library()?;
-    // Until version 1.8 its parser kept its state in global variables.
+    // Until version 1.8 the parser of libpcap kept its state in global variables.
     let _alone = library.alone.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: takes no pointer.
     let handle = unsafe { (library.open_dead)(ETHERNET, SNAP_BYTES) };
@@ -102,9 +101,9 @@ pub fn compile_packet_filter(
     compiled
 }
 
-/// What libpcap's own interpreter answers for a frame, for tests. Nothing where there is no libpcap or it refuses the
-/// program. It follows jumps backwards, so a program that has some may not end, and scratch memory that was not written
-/// before holds anything.
+/// Returns the result of libpcap's own interpreter for a frame, for tests. None if libpcap is missing or refuses the
+/// program. It follows backward jumps, so a program with such jumps may not end. Scratch memory that was not written
+/// before has arbitrary contents.
 #[doc(hidden)]
 pub fn ask_libpcap(
     instructions: &[FilterInstruction],
@@ -122,7 +121,7 @@ pub fn ask_libpcap(
     }
 }
 
-/// `struct bpf_program`.
+/// The structure `struct bpf_program`.
 #[repr(C)]
 struct BpfProgram {
     length: c_uint,
@@ -139,9 +138,9 @@ impl BpfProgram {
     }
 }
 
-/// What is called of libpcap.
+/// The functions of libpcap that are called.
 struct Pcap {
-    /// Held while an expression is compiled.
+    /// Locked while an expression is compiled.
     alone: Mutex<()>,
     open_dead: OpenDead,
     compile: Compile,
@@ -161,7 +160,7 @@ type Close = unsafe extern "C" fn(*mut c_void);
 type Validate = unsafe extern "C" fn(*const FilterInstruction, c_int) -> c_int;
 type Filter = unsafe extern "C" fn(*const FilterInstruction, *const u8, c_uint, c_uint) -> c_uint;
 
-/// The library, loaded on first use; it stays.
+/// Returns the library, loaded on first use; it stays loaded.
 fn library() -> Result<&'static Pcap, PacketFilterError> {
     static LIBRARY: OnceLock<Result<Pcap, String>> = OnceLock::new();
     let loaded = LIBRARY.get_or_init(load).as_ref();
@@ -169,7 +168,7 @@ fn library() -> Result<&'static Pcap, PacketFilterError> {
 }
 
 fn load() -> Result<Pcap, String> {
-    // Debian and Ubuntu have kept the name of version 0.8.
+    // Debian and Ubuntu still use the name of version 0.8.
     let names = [c"libpcap.so.1", c"libpcap.so.0.8"];
     // SAFETY: what libpcap and the libraries under it do when they are loaded asks nothing of us.
     let library = unsafe { Library::load(&names) }?;
@@ -206,13 +205,13 @@ mod tests {
         assert_eq!(ask_libpcap(&program, &frame, 60), Some(0));
         frame[12] = 8;
         assert_eq!(ask_libpcap(&program, &frame, 60), Some(262_144));
-        // Too short to say.
+        // The frame is too short for a result.
         assert_eq!(ask_libpcap(&program, &frame[..13], 60), Some(0));
         assert_eq!(ask_libpcap(&program[..1], &frame, 60), None);
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_in_one_line() {
+    fn an_invalid_filter_expression_is_refused_with_a_reason() {
         let long = "x".repeat(LONGEST_EXPRESSION_BYTES + 1);
         for (text, says) in [
             ("a\0b", "value 0"),

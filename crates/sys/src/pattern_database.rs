@@ -1,7 +1,7 @@
-//! Many patterns looked for at once by Vectorscan (or Hyperscan, which it comes from), which is loaded when the first
-//! database is made.
+//! Search for many patterns at once by Vectorscan (or Hyperscan, from which it is derived), which is loaded for the
+//! first database.
 //!
-//! So taut builds and runs without it. Patterns are bytes, in which letters of ASCII fit in either case.
+//! Therefore taut builds and runs without it. Patterns are bytes; ASCII letters match in either case.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -9,34 +9,34 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Answer of all functions when they have done what they were asked (HS_SUCCESS).
+/// The return value of all functions on success (HS_SUCCESS).
 const SUCCESS: c_int = 0;
-/// Letters fit in either case (HS_FLAG_CASELESS).
+/// The flag for matching letters in either case (HS_FLAG_CASELESS).
 const CASELESS: c_uint = 1;
-/// What is looked into lies in one piece (HS_MODE_BLOCK).
+/// The mode for searching one contiguous block (HS_MODE_BLOCK).
 const BLOCK: c_uint = 1;
 
-/// Zeroes behind what is looked into: version 5.4.9 overlooks patterns that begin within the last 34 bytes, if there
-/// are some hundred patterns (seen on a processor with AVX-512).
+/// The zero padding after the searched bytes: version 5.4.9 overlooks patterns that begin within the last 34 bytes, if
+/// there are some hundred patterns (seen on a processor with AVX-512).
 const BEHIND: [u8; 64] = [0; 64];
 
-/// Why there is no database.
+/// The reason why there is no database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternDatabaseError {
-    /// There is no Vectorscan on this machine, and what the loader says.
+    /// This machine has no Vectorscan; the text is the loader's error.
     #[error("needs Vectorscan: apt install libvectorscan5 ({0})")]
     Missing(String),
-    /// It makes no database of the patterns, and why, in its words.
+    /// Vectorscan refuses the patterns; the text is its error.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Patterns made ready to be looked for. It does not change, so many threads may look into it.
+/// A set of compiled patterns. It does not change, so many threads may search with it.
 #[derive(Debug)]
 pub struct PatternDatabase {
     library: &'static Vectorscan,
     database: NonNull<c_void>,
-    /// Number that no other one has.
+    /// Unique number of the database.
     serial: usize,
 }
 
@@ -45,15 +45,15 @@ unsafe impl Send for PatternDatabase {}
 // SAFETY: as above.
 unsafe impl Sync for PatternDatabase {}
 
-/// Databases that were made.
+/// The number of databases made so far.
 static SERIAL: AtomicUsize = AtomicUsize::new(0);
 
 impl PatternDatabase {
-    /// Makes one; patterns are known by their places.
+    /// Compiles patterns; they are identified by their positions.
     ///
     /// # Errors
-    /// [`PatternDatabaseError`], where the library is not there or refuses the patterns, as it does if there is none,
-    /// or if one has no bytes.
+    /// [`PatternDatabaseError`] if the library is missing or refuses the patterns, as it does if there is none or if
+    /// one has no bytes.
     pub fn new(patterns: &[impl AsRef<[u8]>]) -> Result<Self, PatternDatabaseError> {
         let library = library()?;
         let refused = |reason: &str| PatternDatabaseError::Refused(reason.to_string());
@@ -84,14 +84,14 @@ impl PatternDatabase {
             Some(database) if answer == SUCCESS => Ok(Self {
                 library,
                 database,
-                // Relaxed: only that each is another one counts.
+                // Relaxed: only uniqueness matters.
                 serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             }),
             _ => Err(PatternDatabaseError::Refused(library.taken(error))),
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that it needs.
     pub fn memory_bytes(&self) -> usize {
         let mut bytes = 0;
         // SAFETY: the database is one of this library, and the number is written by the call.
@@ -99,9 +99,9 @@ impl PatternDatabase {
         bytes
     }
 
-    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it, in the
-    /// order of ends. False if it could not look: the scratch memory has no room for this database, or there are 4 GiB
-    /// or more.
+    /// Reports every match to a callback, with the position of the pattern and the offset after its last byte, in the
+    /// order of these offsets. Returns false if it could not search: the scratch memory is not prepared for this
+    /// database, or the input has 4 GiB or more.
     #[inline]
     pub fn find<F: FnMut(usize, usize)>(
         &self,
@@ -131,7 +131,8 @@ impl PatternDatabase {
     /// Calls the library.
     ///
     /// # Safety
-    /// There are `len` bytes, and scratch memory that has room for this database and is in nobody else's hands.
+    /// There must be `len` bytes, and scratch memory that is prepared for this database and not in use by any other
+    /// call.
     #[inline]
     unsafe fn scan<F: FnMut(usize, usize)>(
         &self,
@@ -162,8 +163,8 @@ impl Drop for PatternDatabase {
     }
 }
 
-/// The expression of these bytes. There are functions that take bytes as they are, but no pattern that begins with a
-/// zero.
+/// Returns the expression that matches these bytes. The library also has functions for literal bytes, but those accept
+/// no pattern that begins with a zero.
 fn literal(bytes: &[u8]) -> CString {
     let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
     let each = bytes
@@ -172,7 +173,7 @@ fn literal(bytes: &[u8]) -> CString {
     CString::new(each.collect::<Vec<u8>>()).unwrap_or_default()
 }
 
-/// Hands a match on.
+/// Passes a match on to the callback.
 unsafe extern "C" fn found<F: FnMut(usize, usize)>(
     id: c_uint,
     _from: c_ulonglong,
@@ -186,13 +187,13 @@ unsafe extern "C" fn found<F: FnMut(usize, usize)>(
     0
 }
 
-/// Memory that looking takes, of one thread.
+/// Scratch memory for the searches of one thread.
 #[derive(Debug)]
 pub struct PatternScratch {
     memory: *mut c_void,
-    /// What is looked into, with zeroes behind it.
+    /// Searched bytes, followed by zeroes.
     copied: Vec<u8>,
-    /// Bits by the serial numbers of databases that there is room for, and the number of the first word.
+    /// Bits of the databases that the memory is prepared for, by serial number, and the index of the first word.
     room: Vec<usize>,
     first: usize,
 }
@@ -215,10 +216,10 @@ const BITS: usize = usize::BITS as usize;
 const COPIED_BYTES: usize = 1 << 17;
 
 impl PatternScratch {
-    /// Makes room for looking into a database, besides those that there is room for already.
+    /// Prepares the memory for one more database.
     ///
     /// # Errors
-    /// When there is no memory: then there is room for none.
+    /// There is no memory; then it is prepared for no database.
     pub fn make_room(&mut self, database: &PatternDatabase) -> Result<(), PatternDatabaseError> {
         let library = database.library;
         // SAFETY: null or scratch memory of this library, which the call may replace by a larger one; the database is
@@ -226,12 +227,12 @@ impl PatternScratch {
         let answer =
             unsafe { (library.alloc_scratch)(database.database.as_ptr(), &mut self.memory) };
         if answer != SUCCESS {
-            // The library has freed what there was.
+            // The library has freed the previous memory.
             *self = Self::default();
             let reason = format!("no scratch memory (error {answer})");
             return Err(PatternDatabaseError::Refused(reason));
         }
-        // No more is asked for later, but for what is longer than any packet with a piece of its stream.
+        // Later only input longer than any packet with a piece of its stream allocates memory.
         self.copied.reserve(COPIED_BYTES);
         let word = database.serial / BITS;
         if self.room.is_empty() {
@@ -264,14 +265,14 @@ impl Drop for PatternScratch {
     }
 }
 
-/// `hs_compile_error_t`.
+/// The structure `hs_compile_error_t`.
 #[repr(C)]
 struct CompileError {
     message: *const c_char,
     expression: c_int,
 }
 
-/// What is called of the library.
+/// The functions of the library that are called.
 #[derive(Debug)]
 struct Vectorscan {
     compile: Compile,
@@ -310,7 +311,7 @@ type Scan = unsafe extern "C" fn(
 ) -> c_int;
 
 impl Vectorscan {
-    /// What is said about patterns that it refuses.
+    /// Returns the error text for refused patterns, and frees the error.
     fn taken(&self, error: *mut CompileError) -> String {
         let Some(said) = NonNull::new(error) else {
             return "Vectorscan gives no reason".to_string();
@@ -328,7 +329,7 @@ impl Vectorscan {
     }
 }
 
-/// The library, loaded on first use; it stays.
+/// Returns the library, loaded on first use; it stays loaded.
 fn library() -> Result<&'static Vectorscan, PatternDatabaseError> {
     static LIBRARY: OnceLock<Result<Vectorscan, String>> = OnceLock::new();
     let loaded = LIBRARY.get_or_init(load).as_ref();
@@ -361,14 +362,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ends_of_all_patterns_are_told_of_in_either_case() {
+    fn all_matches_of_all_patterns_are_reported_in_either_case() {
         let database = match PatternDatabase::new(&["ab", "b\0", "bab", "\0"]) {
             Err(PatternDatabaseError::Missing(_)) => return println!("skipped: needs Vectorscan"),
             other => other.unwrap(),
         };
         let mut ends = Vec::new();
         let mut scratch = PatternScratch::default();
-        // Without memory it does not look.
+        // Without scratch memory it does not search.
         assert!(!database.find(&mut scratch, b"ab", &mut |_, _| panic!("found")));
         scratch.make_room(&database).unwrap();
         assert!(database.find(&mut scratch, b"abABb\0", &mut |id, end| {
@@ -377,7 +378,7 @@ mod tests {
         ends.sort_unstable();
         assert_eq!(ends, [(2, 0), (4, 0), (4, 2), (6, 1), (6, 3)]);
         assert!(database.memory_bytes() > 0);
-        // Memory for one is none for another, until it is asked for.
+        // Memory prepared for one database is not prepared for another until requested.
         let many: Vec<String> = (0..2000)
             .map(|it| format!("pattern {it} of many"))
             .collect();
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused_in_words() {
+    fn empty_patterns_are_refused_with_a_reason() {
         for patterns in [&[][..], &[""], &["a", ""]] {
             match PatternDatabase::new(patterns) {
                 Err(PatternDatabaseError::Missing(_)) => println!("skipped: needs Vectorscan"),

@@ -1,7 +1,7 @@
-//! Telling the processor what will be read soon.
+//! Prefetching of cache lines that will be read soon.
 
-/// Has the processor bring the cache line in which `place` begins, and does not wait for it. For look-ups of many packets at once, each
-/// of which would wait for memory: what is asked for in one step is there in the next one.
+/// Prefetches the cache line in which `place` begins, without waiting. Lookups for many packets use it so that the
+/// lines requested in one step are in the cache in the next one.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

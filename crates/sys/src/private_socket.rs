@@ -1,4 +1,4 @@
-//! Listening at a Unix socket that only its owner can connect to.
+//! A Unix socket that only its owner can connect to.
 
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{
@@ -8,14 +8,14 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Clients that may wait for being accepted, as many as the standard library lets.
+/// The number of clients that may wait to be accepted, the same as in the standard library.
 const BACKLOG: i32 = 128;
 
-/// Listens at `path`, whose file has mode 0600 from its first moment on: the kernel takes it over from the socket that is
-/// bound (Linux, `unix_bind_bsd` in net/unix/af_unix.c). What lies at the path is not touched, nor is a link followed.
+/// Listens at `path`, whose file has mode 0600 from the start: the kernel copies the mode of the bound socket (Linux,
+/// `unix_bind_bsd` in net/unix/af_unix.c). An existing file at the path is not changed, and a link is not followed.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

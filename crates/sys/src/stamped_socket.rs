@@ -1,6 +1,5 @@
-//! Datagrams of ordinary sockets with the time at which the kernel had them (`SO_TIMESTAMPNS` of socket(7)), and what
-//! was sent with the times at which it went on (`SO_TIMESTAMPING`, the kernel's documentation,
-//! networking/timestamping).
+//! Datagrams of normal sockets with kernel timestamps: of arrival (`SO_TIMESTAMPNS` of socket(7)), and of departure
+//! (`SO_TIMESTAMPING`, the kernel's documentation, networking/timestamping).
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
@@ -8,14 +7,14 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Room for a stamp behind its header; whole words, as headers are aligned to them.
+/// The space for a timestamp after its header, in words, because headers are aligned to words.
 const CONTROL_WORDS: usize = 24;
 
-/// Asks for stamps on what arrives at `socket`. Where nobody else has asked before, the kernel begins some milliseconds later, and until
-/// then stamps datagrams when they are read.
+/// Enables timestamps of arrival on `socket`. If no other socket had them enabled, the kernel starts some milliseconds
+/// later; until then it stamps datagrams when they are read.
 ///
 /// # Errors
-/// The kernel has none.
+/// The kernel does not support them.
 pub fn stamp_arrivals(socket: &UdpSocket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is an int that outlives the call, and its size is given.
@@ -35,31 +34,31 @@ pub fn stamp_arrivals(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// When a datagram that was sent went on.
+/// The timestamp of a sent datagram at one point of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
-    /// How many were sent before it since stamps were asked for.
+    /// Number of datagrams sent before it since timestamps were enabled.
     pub number: u32,
-    /// Where it was.
+    /// Point of the path at which it was.
     pub at: Station,
-    /// When, since 1970.
+    /// Time since 1970.
     pub stamp: Duration,
 }
 
-/// Where the kernel stamps what is sent.
+/// A point at which the kernel stamps sent datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Station {
-    /// On its way into the queue of the interface, behind all of the stack.
+    /// The entry to the queue of the interface, after the whole network stack.
     Queue,
-    /// At the driver, which hands it to the device.
+    /// The driver, which passes the datagram to the device.
     Driver,
 }
 
-/// Asks for stamps on what is sent through `socket`, which numbers it from 0 on. Stamps are to be taken by
-/// [`departure`]: as long as any are there, whoever polls the socket is woken at once.
+/// Enables timestamps on datagrams sent through `socket`, which numbers them from 0. The timestamps must be read with
+/// [`departure`]: while any is waiting, a poll of the socket returns at once.
 ///
 /// # Errors
-/// The kernel has none.
+/// The kernel does not support them.
 pub fn stamp_departures(socket: &UdpSocket) -> io::Result<()> {
     let wanted: libc::c_uint = libc::SOF_TIMESTAMPING_TX_SCHED
         | libc::SOF_TIMESTAMPING_TX_SOFTWARE
@@ -83,10 +82,10 @@ pub fn stamp_departures(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// Takes a stamp of what was sent; none if there is none now.
+/// Reads the timestamp of a sent datagram; None if there is none now.
 ///
 /// # Errors
-/// The socket is gone.
+/// The socket is closed.
 pub fn departure(socket: &UdpSocket) -> io::Result<Option<Departure>> {
     let mut control = [0_u64; CONTROL_WORDS];
     // SAFETY: numbers and pointers, for which zero is a value.
@@ -125,11 +124,12 @@ pub fn departure(socket: &UdpSocket) -> io::Result<Option<Departure>> {
     }))
 }
 
-/// Kinds of stamps, as the kernel numbers them: `SCM_TSTAMP_SND` and `SCM_TSTAMP_SCHED`.
+/// The kinds of timestamps in the kernel's numbering: `SCM_TSTAMP_SND` and `SCM_TSTAMP_SCHED`.
 const DRIVER: u32 = 0;
 const QUEUE: u32 = 1;
 
-/// Receives a datagram: its length, and when the kernel had it (since 1970), if it says so. What does not fit is cut off.
+/// Receives a datagram. Returns its length, and its kernel timestamp (since 1970) if there is one. A datagram that does
+/// not fit is truncated.
 ///
 /// # Errors
 /// As `UdpSocket::recv`.
@@ -154,7 +154,7 @@ pub fn receive_stamped(
     Ok((length, stamp(&message)))
 }
 
-/// The first stamp of a message that the kernel has filled.
+/// Returns the first timestamp of a message that the kernel has filled.
 fn stamp(message: &libc::msghdr) -> Option<Duration> {
     let at = first::<libc::timespec>(message, |kind| {
         kind == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
@@ -167,12 +167,13 @@ fn since_1970(at: libc::timespec) -> Option<Duration> {
     Some(Duration::new(seconds, u32::try_from(at.tv_nsec).ok()?))
 }
 
-/// What the kernel writes beside a datagram, of which any bytes are a value.
+/// A type that the kernel writes into a control message, for which any bytes are a valid value.
 trait Plain: Copy {}
 impl Plain for libc::timespec {}
 impl Plain for libc::sock_extended_err {}
 
-/// What the first header of a message that the kernel has filled carries, of those of a wanted kind (level and type).
+/// Returns the payload of the first control message of a wanted kind (level and type), in a message that the kernel has
+/// filled.
 fn first<T: Plain>(
     message: &libc::msghdr,
     is_wanted: impl Fn((libc::c_int, libc::c_int)) -> bool,
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_has_its_length_and_a_stamp_between_sending_and_reading() {
+    fn a_datagram_has_its_length_and_its_arrival_timestamp() {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut bytes = [0; 16];
@@ -221,7 +222,7 @@ mod tests {
         let (length, stamp) = receive_stamped(&near, &mut bytes).unwrap();
         assert_eq!((&bytes[..length], stamp), (&b"plain"[..], None));
         stamp_arrivals(&near).unwrap();
-        // The first ones may be stamped late.
+        // The first datagrams may be stamped late.
         let mut waited = Duration::ZERO;
         for _ in 0..100 {
             let before = now();
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_has_a_stamp_of_the_queue_and_one_of_the_driver_in_order() {
+    fn sent_datagrams_have_queue_and_driver_timestamps_in_order() {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = far.local_addr().unwrap();
@@ -264,7 +265,7 @@ mod tests {
             );
             assert!(seen[0].stamp >= before && seen[1].stamp <= now());
         }
-        // Whoever receives through the same socket still does.
+        // Receiving through the same socket still works.
         far.send_to(b"back", near.local_addr().unwrap()).unwrap();
         let mut bytes = [0; 16];
         assert_eq!(receive_stamped(&near, &mut bytes).unwrap().0, 4);

@@ -1,15 +1,17 @@
-//! Time that a thread runs before others on its core have their turn.
+//! The time slice of a thread: how long it runs before other threads on its core.
 
 use std::time::Duration;
 
-/// The shortest turns that Linux grants.
+/// The shortest time slice that Linux grants.
 pub const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
-/// Asks for turns of [`SHORTEST_SLICE`] for the calling thread instead of the kernel's milliseconds. A thread that sleeps and wakes
-/// up for packets then runs at once, although others on its core have not used up their turn: Linux lets the shorter turn
-/// go first (EEVDF, from Linux 6.12 on). It gets no more time than before. Needs no privilege.
+/// Requests time slices of [`SHORTEST_SLICE`] for the calling thread instead of the kernel's milliseconds. A thread
+/// that wakes up for packets then runs at once, although other threads on its core have not used up their time slices.
+/// Linux lets the thread with the shorter slice run first (EEVDF, from Linux 6.12 on). The thread gets no more time
+/// than before. It needs no privilege.
 ///
-/// False where the kernel does not know such turns, or the thread has another scheduling policy than the ordinary one.
+/// Returns false if the kernel does not support such slices, or if the thread does not have the default scheduling
+/// policy.
 pub fn request_short_slices() -> bool {
     // SAFETY: all zeros is a value of this struct of integers.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };

@@ -1,9 +1,9 @@
-//! The sum of many words, by vector instructions where the processor has them.
+//! The sum of many words, by vector instructions if the processor has them.
 
-/// Words from which on vector instructions that are chosen while the program runs take less time than those that every processor has.
+/// The number of words from which on runtime-selected vector instructions are faster than the baseline ones.
 const WORTH_WORDS: usize = 16;
 
-/// Adds the two halves of all words, each a number of 32 bits in the machine's order. The sum of 2^31 words fits.
+/// Adds the two halves of all words, each a 32-bit number in the machine's byte order. The sum of 2^31 words fits.
 #[inline]
 pub fn sum_of_halves(words: &[[u8; 8]]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ fn by_avx2(words: &[[u8; 8]]) -> u64 {
     sum(words)
 }
 
-/// The halves are added apart, so that no carry is lost and the loop becomes one of vectors.
+/// Adds the halves separately, so that no carry is lost and the compiler vectorises the loop.
 #[inline(always)]
 fn sum(words: &[[u8; 8]]) -> u64 {
     words.iter().fold(0, |sum, word| {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_half_and_no_carry_is_lost_however_many_there_are() {
+    fn the_sum_of_halves_loses_no_carry_at_any_length() {
         let mut number = 1u64;
         for len in (0..70).chain([1000, 8192]) {
             for ones in [true, false] {

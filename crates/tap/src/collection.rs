@@ -1,4 +1,4 @@
-//! The packets that a tap has collected: summed up, and written into a folder if there is one.
+//! The packets that a tap has collected: summarised, and optionally written into a folder.
 
 use super::files::TapFolder;
 use super::report::{DirectionReport, FlowReport, TapReport};
@@ -8,10 +8,10 @@ use taut_measure::{Crossed, CrossingAccount};
 use taut_results::ResultsError;
 use taut_xdp::wire_tap::Missed;
 
-/// Flows, by side, that are accounted for one by one; more are only in the sums.
+/// Limit on the flows per side with statistics of their own; further flows are only in the totals.
 const FLOWS: usize = 100;
 
-/// Lost packets of a flow whose numbers are kept.
+/// Limit on the stored numbers of a flow's lost packets.
 const LOST_NUMBERS: usize = 100;
 
 /// Packets of one flow that entered through one side.
@@ -21,12 +21,12 @@ struct Flow {
     lost: Vec<u64>,
 }
 
-/// Packets summed up, and written into a folder if there is one.
+/// Packets that are summarised, and optionally written into a folder.
 pub(super) struct Collected {
     pub interfaces: Vec<String>,
-    /// By side that packets entered through.
+    /// Statistics by the side through which packets entered.
     pub sides: Vec<CrossingAccount>,
-    /// By the sides entered and left through.
+    /// Number of packets by the sides through which they entered and left.
     ways: BTreeMap<(usize, usize), u64>,
     flows: BTreeMap<(usize, u16), Flow>,
     pub folder: Option<TapFolder>,
@@ -80,7 +80,7 @@ impl Collected {
         }
     }
 
-    /// Closes the folder's files; what is in the report is complete all the same.
+    /// Closes the folder's files; the report is complete even if that fails.
     pub fn finish(mut self, mut report: TapReport) -> (TapReport, Result<(), ResultsError>) {
         let mut written = Ok(());
         if let Some(folder) = self.folder.take() {
@@ -94,7 +94,7 @@ impl Collected {
         (report, written)
     }
 
-    /// Sums up what was seen so far.
+    /// Returns the summary so far.
     pub fn report(&self, only_left: u64, missed: Missed) -> TapReport {
         let direction = |(side, account): (usize, &CrossingAccount)| {
             let ways = self.ways.iter().filter(|((from, _), _)| *from == side);

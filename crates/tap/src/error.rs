@@ -3,16 +3,16 @@
 use taut_host::affinity::AffinityError;
 use taut_port::PortError;
 
-/// Why a tap in line could not be started.
+/// Reason why a tap in line could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum InlineError {
-    /// A port.
+    /// A port cannot be opened.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The core that was asked for.
+    /// The requested core is unavailable.
     #[error("--core: {0}")]
     Core(#[from] AffinityError),
-    /// Neither two ports nor four.
+    /// The number of ports is neither two nor four.
     #[error(
         "want two ports or four, not {0}: the generator's and the device's of one side, then of the other"
     )]

@@ -6,8 +6,8 @@
 //! DIR/<interface>/flow-<n>/samples.parquet   one row per packet (or samples.csv)
 //! ```
 //!
-//! Samples have the columns of `taut generate --out`: `intended_send_ns` is when the packet entered, after the
-//! first sighting; `latency_ns` its time inside; `arrivals` how often it left.
+//! Samples have the columns of `taut generate --out`. `intended_send_ns` is the time of entry, after the first
+//! sighting; `latency_ns` is the time inside; `arrivals` is the number of exits.
 
 use super::report::TapReport;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use taut_measure::{Crossed, CrossingAccount};
 use taut_results::{PacketFormat, PacketSample, PacketWriter, ResultsError, write_whole};
 
-/// A folder being filled.
+/// A folder that is being written.
 pub struct TapFolder {
     dir: PathBuf,
     format: Option<PacketFormat>,
@@ -26,10 +26,10 @@ pub struct TapFolder {
 }
 
 impl TapFolder {
-    /// Makes the folder. One that holds anything already is refused. Without a format no samples are kept.
+    /// Creates the folder. A folder that is not empty is rejected. Without a format no samples are stored.
     ///
     /// # Errors
-    /// When it cannot be made or is not empty.
+    /// The folder cannot be created or is not empty.
     pub fn create(dir: &Path, format: Option<PacketFormat>) -> Result<Self, ResultsError> {
         fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
         let mut entries = fs::read_dir(dir).map_err(ResultsError::io(dir))?;
@@ -45,12 +45,12 @@ impl TapFolder {
         })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Nothing was watched: leaves nothing behind.
+    /// Removes the folder, if no packets were observed.
     pub fn discard(self) {
         let _ = fs::remove_dir(&self.dir);
     }
@@ -95,7 +95,8 @@ impl TapFolder {
         })
     }
 
-    /// Closes the samples, writes the histograms and the summary: packets kept, and what went wrong first.
+    /// Closes the samples, and writes the histograms and the summary; returns the number of stored packets and the
+    /// first error.
     pub(super) fn finish<'a>(
         self,
         sides: impl Iterator<Item = (&'a String, &'a CrossingAccount)>,

@@ -14,10 +14,10 @@ use taut_traffic::{
 };
 use taut_xdp::wire_tap::{Missed, Sighting};
 
-/// Sightings that have room between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
+/// Limit on the sightings between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
 const ROOM: usize = 1 << 20;
 
-/// A tap in line that runs. Dropping it ends it.
+/// A tap in line that runs. Dropping it stops it.
 pub struct RunningTap {
     specs: Vec<PortSpec>,
     core: Option<usize>,
@@ -28,11 +28,11 @@ pub struct RunningTap {
 }
 
 impl RunningTap {
-    /// Relays between the first and the second port, the third and the fourth, on `core` if one is given. `on_link`
-    /// is told a port's number and its link when that goes up or down.
+    /// Relays between the first and the second port, and between the third and the fourth, on `core` if one is given.
+    /// `on_link` gets a port's number and its link when that goes up or down.
     ///
     /// # Errors
-    /// For a number of ports other than two and four, and when one cannot be opened or the core not be had.
+    /// The number of ports is neither two nor four, a port cannot be opened, or the core is unavailable.
     pub fn start(
         specs: Vec<PortSpec>,
         core: Option<usize>,

@@ -1,4 +1,4 @@
-//! What a tap saw of one trial: the device alone, beside the generator's own account.
+//! The observations of a tap in one trial: the device alone, in addition to the generator's own statistics.
 
 use super::{Ends, Tapped};
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,34 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_port::PortError;
 use taut_xdp::wire_tap::{self, WireTap};
 
-/// Packets of a trial as seen on the device's wires.
+/// Packets of a trial as observed on the device's links.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inside {
-    /// Seen entering.
+    /// Packets that entered.
     pub entered: u64,
-    /// Those of them that were not seen leaving.
+    /// Entered packets that did not leave.
     pub lost: u64,
-    /// Frames that the tap did not see, or had no room for.
+    /// Frames that the tap missed, or had no space for.
     pub missed: u64,
-    /// Time inside.
+    /// Summary of the time inside.
     pub summary: Option<Summary>,
-    /// Its histogram: a bucket's lowest value (ns) and how many.
+    /// Histogram of the time inside: a bucket's lowest value (ns) and its count.
     pub histogram: Vec<(u64, u64)>,
 }
 
-/// A tap on the generator's ends of a device's wires, for the length of one trial.
+/// A tap on the generator's ends of a device's links, for one trial.
 pub struct TrialTap {
     tap: WireTap,
     interfaces: Vec<String>,
 }
 
 impl TrialTap {
-    /// Watches `interfaces` of the calling thread's network namespace, with room for `packets`: all wait until the
-    /// trial is over, as reading them meanwhile would take time from a core that measures.
+    /// Observes `interfaces` of the calling thread's network namespace, with space for `packets`. All are read after
+    /// the trial, because reading them during it would take time from a measuring core.
     ///
     /// # Errors
-    /// What the tap lacks.
+    /// The tap is unsupported here.
     pub fn start(interfaces: &[String], packets: f64) -> Result<Self, PortError> {
         let ring_bytes = wire_tap::ring_bytes(packets * 2.0);
         Ok(Self {
@@ -42,7 +42,7 @@ impl TrialTap {
         })
     }
 
-    /// What it saw of the packets that entered through the first interface.
+    /// Returns the observations of the packets that entered through the first interface.
     #[allow(
         unreachable_code,
         unused_variables,

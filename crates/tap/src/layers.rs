@@ -1,13 +1,13 @@
-//! Where the time of messages by the deadline transport went, layer by layer, from captures at both ends of the path.
+//! Splits the time of messages over the deadline transport by layer, from captures at both ends of the path.
 //!
-//! Gallenmüller's dissertation, section 6.3, stamps each message at m1 (the application hands it over), m2 (it leaves the
-//! transport), m3 (its frame leaves), m4 (it arrives), m5 (the transport at the other end has it) and m6 (the application there gets
-//! it). Captures have m3 and m4. The rest stands in the packets, by the clock that programs of one machine share: when a packet left, and
-//! how much was then left of its time; and in packets of the other way for how long the one echoed had been there (m5), and when the
-//! answer to a probe was handed over (m6, as servers answer at once). So nothing has to be changed in programs whose time is
-//! looked at, and a key does not hide it.
+//! Gallenmüller's dissertation, section 6.3, timestamps each message at six points. At the sender these are m1 (the application sends
+//! it), m2 (it leaves the transport) and m3 (its frame leaves). At the receiver they are m4 (it arrives), m5 (the transport has it) and
+//! m6 (the application has it). Captures contain m3 and m4. The packets contain the others, by the clock that programs of one machine
+//! share. A packet has its send time and the remaining time of its message. Packets in the opposite direction have the time since the
+//! echoed packet arrived (m5). The reply to a probe also has its own send time (m6, as servers reply at once). The measured programs
+//! therefore need no change, and a key does not hide the fields.
 
-use super::recorded::{Reader, RecordingError};
+use super::capture_pair::{Reader, RecordingError};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,81 +15,82 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_transport::wire::{self, Body};
 use taut_wire::{Headers, IpProtocol, Probe, ProbeWay};
 
-/// Packets of each way that are remembered; later ones are counted only.
+/// Limit on the stored packets of each direction; later ones are only counted.
 const MOST_PACKETS: usize = 1 << 21;
-/// Bytes of a UDP header.
+/// Length of a UDP header, bytes.
 const UDP_BYTES: usize = 8;
-/// Share of the packets whose stamps may contradict each other before nothing is believed.
+/// Fraction of the packets with contradicting timestamps above which the result is rejected.
 const MOST_CONTRADICTIONS: f64 = 0.5;
-/// Longest time for any stage: more is due to another clock, ns.
+/// Longest time for any stage, ns: longer times are due to different clocks.
 const LONGEST_NS: i64 = 60_000_000_000;
 
-/// Why nothing can be said.
+/// Reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
     /// A capture cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// No connection begins in them.
+    /// They contain no start of a connection.
     #[error(
         "no packet of the first capture opens a connection of the deadline transport: capture where nothing is encrypted, and begin before \
          the client does"
     )]
     NoConnection,
-    /// No message was seen at both ends.
+    /// No message was observed at both ends.
     #[error("no message was seen at both ends: give the client's capture first, then the server's")]
     NothingMatched,
-    /// The stamps of captures and packets are of different clocks.
+    /// The timestamps of captures and packets are of different clocks.
     #[error(
         "stamps contradict each other ({contradicting} of {all}): give the client's capture first, of captures by `--stamps kernel` on \
          this machine since it was started"
     )]
     Clocks {
-        /// Packets whose stamps do.
+        /// Number of packets with contradicting timestamps.
         contradicting: u64,
-        /// All that were looked at.
+        /// Number of all packets.
         all: u64,
     },
 }
 
-/// Where the time of messages went that were seen at both ends.
+/// The times of messages that were observed at both ends.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayersReport {
-    /// From the side that opened the connection to the other one.
+    /// The direction from the side that opened the connection.
     pub there: LayeredWay,
-    /// And back. What the receiver does is known of probes there only.
+    /// The direction to the side that opened the connection. The receiver's time is only known for probes in the first
+    /// direction.
     pub back: LayeredWay,
-    /// Frames that are none of the connection, of both captures.
+    /// Frames outside of the connection, in both captures.
     pub other_frames: u64,
-    /// Packets of the connection for which there was no room.
+    /// Packets of the connection that did not fit.
     pub not_remembered: u64,
 }
 
-/// Where the time of one way's messages went.
+/// The times of one direction's messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayeredWay {
-    /// Messages that were seen.
+    /// Messages that were observed.
     pub messages: u64,
-    /// Those that have all stamps, which the summaries are of.
+    /// Messages with all timestamps, to which the summaries apply.
     pub stamped: u64,
-    /// Messages whose stamps contradict each other.
+    /// Messages with contradicting timestamps.
     pub contradicting: u64,
-    /// In the transport of the sender: m2 - m1.
+    /// Time in the sender's transport: m2 - m1.
     pub sender_ns: Option<Summary>,
-    /// From there until the frame leaves the interface: m3 - m2.
+    /// Time from there until the frame leaves the interface: m3 - m2.
     pub out_ns: Option<Summary>,
-    /// From one interface to the other: m4 - m3.
+    /// Time between the two interfaces: m4 - m3.
     pub medium_ns: Option<Summary>,
-    /// From the interface until the transport there has it: m5 - m4.
+    /// Time from the interface to the receiver's transport: m5 - m4.
     pub in_ns: Option<Summary>,
-    /// In the transport of the receiver: m6 - m5.
+    /// Time in the receiver's transport: m6 - m5.
     pub receiver_ns: Option<Summary>,
-    /// All of it: m6 - m1.
+    /// Total time: m6 - m1.
     pub took_ns: Option<Summary>,
 }
 
-/// Reads both captures, the one at the side that opens the connection first. The clock of their stamps is `ahead_ns` ahead of that of
-/// the programs.
+/// Reads both captures; the first is that of the side that opens the connection. The clock of their timestamps is `ahead_ns` ahead of
+/// that of the programs.
 ///
 /// # Errors
 /// [`LayersError`].
@@ -114,11 +115,11 @@ struct Packet {
     sent_ns: u64,
     left_ns: u32,
     probe: Option<(ProbeWay, u16, u32)>,
-    /// When it was seen at its sender's end, and at the other.
+    /// Times at which it was captured at its sender's end, and at the other.
     seen_ns: [Option<u64>; 2],
 }
 
-/// The connection that is looked at.
+/// The connection that is evaluated.
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     number: u32,
@@ -128,18 +129,18 @@ struct Connection {
 #[derive(Debug, Default)]
 struct Layers {
     connection: Option<Connection>,
-    /// What both sides have said of themselves.
+    /// Target delays that both sides have announced.
     target_ns: [u64; 2],
-    /// Packets with messages of each way, by their numbers.
+    /// Packets with messages of each direction, by their numbers.
     packets: [HashMap<u64, Packet>; 2],
-    /// When packets of each way were taken in, by their times of sending.
+    /// Times at which packets of each direction were received, by their send times.
     taken_ns: [HashMap<u64, u64>; 2],
     other_frames: u64,
     not_remembered: u64,
 }
 
 impl Layers {
-    /// Takes in a frame of the capture at that place.
+    /// Processes a frame of the capture at that end.
     fn see(&mut self, place: usize, time_ns: u64, frame: &[u8]) {
         if self.look(place, time_ns, frame).is_none() {
             self.other_frames += 1;
@@ -195,7 +196,7 @@ impl Layers {
         Some(())
     }
 
-    /// When the application handed a packet's message over.
+    /// Returns the time at which the application sent a packet's message.
     fn given_ns(&self, way: usize, packet: &Packet) -> u64 {
         let deadline_ns = packet.sent_ns.saturating_add(u64::from(packet.left_ns));
         deadline_ns.saturating_sub(self.target_ns[way])
@@ -229,7 +230,7 @@ impl Layers {
     }
 
     fn way(&self, way: usize, ahead_ns: i64, answered_ns: &HashMap<(u16, u32), u64>) -> LayeredWay {
-        // The packet by which each message came: a message may have been sent again.
+        // The packet that delivered each message, as a message may have been retransmitted.
         let mut messages: HashMap<u64, &Packet> = HashMap::new();
         for packet in self.packets[way].values() {
             let came_ns = |it: &Packet| (it.seen_ns[1].unwrap_or(u64::MAX), it.sent_ns);
@@ -274,7 +275,8 @@ impl Layers {
         }
     }
 
-    /// All stamps of a message, by the clock of the programs: m1 to m6 there, to m5 back. None if any is missing.
+    /// Returns all timestamps of a message, by the clock of the programs: m1 to m6 in the first direction, m1 to m5 in
+    /// the other. Returns none if any is missing.
     fn stamps(
         &self,
         way: usize,
@@ -350,7 +352,7 @@ mod tests {
         }
     }
 
-    /// A probe, or its answer, handed over at `given_ns`.
+    /// Makes a probe, or its reply, which was sent at `given_ns`.
     fn data(message: u64, payload: &[u8], given_ns: u64, sent_ns: u64) -> Body<'_> {
         Body::Data(Data {
             source: message,
@@ -372,7 +374,7 @@ mod tests {
         payload
     }
 
-    /// Sees a frame at both ends, so long after it was sent.
+    /// Captures a frame at both ends, at these times after it was sent.
     fn pass(layers: &mut Layers, way: usize, frame: &[u8], near_ns: u64, far_ns: u64) {
         layers.see(way, AHEAD + near_ns, frame);
         layers.see(1 - way, AHEAD + far_ns, frame);
@@ -396,13 +398,13 @@ mod tests {
     }
 
     #[test]
-    fn all_stages_are_found_whatever_was_sent_again_and_whatever_else_was_captured() {
+    fn all_stages_are_measured_despite_retransmissions_and_foreign_packets() {
         let mut layers = opened();
         for number in 0..20_u64 {
             let given = (1_000 + 1_000 * number) * US;
             let payload = question(number as u32);
             let lost = number % 5 == 4;
-            // What is lost is sent again 500 us later, as another packet.
+            // A lost packet is sent again 500 us later, as another packet.
             let mut sent = given + 10 * US;
             let packet = 2 * number + 1;
             let asks = frame(
@@ -462,15 +464,15 @@ mod tests {
             &there.took_ns,
         ];
         assert_eq!(medians.map(median), [10, 20, 300, 40, 50, 420]);
-        // Four were lost first.
+        // Four packets were lost before.
         let longest_ns = there.sender_ns.as_ref().unwrap().max_ns;
         assert!(longest_ns.abs_diff(510 * US) < US, "{longest_ns}");
-        // Nobody has said when answers were there.
+        // No packet contains the arrival of replies.
         assert_eq!((report.back.messages, report.back.stamped), (20, 0));
     }
 
     #[test]
-    fn what_cannot_be_told_is_said_in_words() {
+    fn errors_explain_why_the_layers_cannot_be_reported() {
         let said =
             |layers: &Layers, ahead: u64| layers.report(ahead as i64).unwrap_err().to_string();
         assert!(said(&Layers::default(), 0).contains("begin before the client"));
@@ -492,7 +494,7 @@ mod tests {
         );
         pass(&mut layers, 1, &answers, 160 * US, 170 * US);
         assert_eq!(layers.report(AHEAD as i64).unwrap().there.stamped, 1);
-        // Of another machine.
+        // The timestamps are those of another machine.
         assert!(said(&layers, AHEAD + 1_000_000).contains("contradict"));
     }
 }

@@ -1,51 +1,52 @@
-//! A device seen from its wires: sightings of a tap brought together, summed up and kept.
+//! Measures a device from its links: matches the sightings of a tap, summarises and stores them.
 //!
 //! The types to know:
 //!
-//! - [`Tapped`]: what packets with stamps do on their way through a device, from the [`Sightings`] of a tap: a
+//! - [`Tapped`]: the paths of packets with stamps through a device, from the [`Sightings`] of a tap: a
 //!   [`taut_xdp::wire_tap::WireTap`] on its interfaces, or a [`RunningTap`] in line.
-//! - [`Matched`]: the same for packets without stamps, told apart by what they hold, as a [`PlacedTap`] sees them at two places or a
-//!   [`RecordedTap`] reads them from two captures.
-//! - [`TapReport`]: what either found; [`TapFolder`] keeps every packet.
+//! - [`Matched`]: the same for packets without stamps, identified by their content, as a [`PlacedTap`] receives them at two places
+//!   or a [`RecordedTap`] reads them from two captures.
+//! - [`TapReport`]: the results of either; [`TapFolder`] stores every packet.
 //!
-//! A crate of its own, as it works on every packet beside what is measured: what reads its folders and draws is in `lab`.
+//! It is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws
+//! figures.
 //!
 //! Begin with `lib.rs`, then `matched.rs`, then `placed.rs`.
 //!
 //! # Two ways to see packets
 //!
-//! On veth links, programs at trace points of the kernel see the packets ([`taut_xdp::wire_tap`]). On other ports
-//! `taut_traffic::InlineTap` relays the packets and writes the sightings into a ring without locks. Everything after
-//! that is the same: `taut_measure::Crossings` matches the two sightings of a packet.
+//! On veth links, programs at trace points of the kernel observe the packets ([`taut_xdp::wire_tap`]). On other ports
+//! `taut_traffic::InlineTap` relays the packets and writes the sightings into a lock-free ring. All later steps are the
+//! same: `taut_measure::Crossings` matches the two sightings of a packet.
 
 #![forbid(unsafe_code)]
 
+mod capture_pair;
 mod collection;
+mod content_match;
 mod error;
 mod files;
 mod inline;
 mod inside;
 mod layers;
-mod matched;
-mod placed;
-mod recorded;
 mod report;
 mod sightings;
 mod thread;
+mod two_places;
 
+pub use capture_pair::{RecordedTap, RecordingError};
+pub use content_match::Matched;
 pub use error::InlineError;
 pub use files::TapFolder;
 pub use inline::RunningTap;
 pub use inside::{Inside, TrialTap};
 pub use layers::{LayeredWay, LayersError, LayersReport, layers};
-pub use matched::Matched;
-pub use placed::{PlacedTap, Seen};
-pub use recorded::{RecordedTap, RecordingError};
 pub use report::{
     Delayed, DirectionReport, FlowReport, MatchReport, PlaceCounts, RelayPort, RelayReport,
     TapReport,
 };
 pub use sightings::Sightings;
+pub use two_places::{PlacedTap, Seen};
 
 use collection::Collected;
 use std::time::Duration;
@@ -53,30 +54,30 @@ use taut_measure::{CrossingAccount, Crossings};
 use taut_results::ResultsError;
 use taut_xdp::wire_tap::{Missed, Sighting};
 
-/// How long after it entered a packet may leave.
+/// Time within which a packet must leave after it entered.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Which ends of the wires are watched.
+/// The ends of the links at which packets are observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// The device's: what leaves them leaves the device.
+    /// The device's ends: packets that leave them leave the device.
     Device,
-    /// The generator's, across the wires: what leaves them enters the device.
+    /// The generator's ends: packets that leave them enter the device.
     Generator,
 }
 
-/// What packets do on their way through a device, collected until [`Tapped::finish`].
+/// The paths of packets through a device, collected until [`Tapped::finish`].
 pub struct Tapped<S> {
     tap: S,
     ends: Ends,
     crossings: Crossings,
     collected: Collected,
-    /// Whether packets that enter still count.
+    /// True while packets that enter are counted.
     open: bool,
 }
 
 impl<S: Sightings> Tapped<S> {
-    /// Collects what `tap` sees on `interfaces`; every packet goes into `folder`, if there is one.
+    /// Collects the sightings of `tap` on `interfaces`; every packet is written into `folder`, if there is one.
     pub fn new(tap: S, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
         Self {
             tap,
@@ -87,7 +88,7 @@ impl<S: Sightings> Tapped<S> {
         }
     }
 
-    /// Takes in what was seen since the last call: ten times a second is enough for 2 million packets a second.
+    /// Processes the sightings since the last call: ten calls a second are enough for 2 million packets a second.
     pub fn collect(&mut self) {
         let Self {
             tap,
@@ -110,13 +111,14 @@ impl<S: Sightings> Tapped<S> {
         settled.iter().for_each(|packet| self.collected.add(packet));
     }
 
-    /// Packets that enter from now on do not count; those inside still may leave, for [`PATIENCE`].
+    /// Ignores packets that enter from now on; those inside may still leave, for [`PATIENCE`].
     pub fn close_entrance(&mut self) {
         self.collect();
         self.open = false;
     }
 
-    /// What entered through the first interface, summed up, and what the tap missed.
+    /// Returns the summary of the packets that entered through the first interface, and the counts of what the tap
+    /// missed.
     pub fn into_account(mut self) -> (CrossingAccount, Missed) {
         self.drain();
         let missed = self.tap.missed();
@@ -130,10 +132,10 @@ impl<S: Sightings> Tapped<S> {
         settled.iter().for_each(|packet| self.collected.add(packet));
     }
 
-    /// Sums everything up, and closes the folder's files.
+    /// Completes the summary, and closes the folder's files.
     ///
     /// # Errors
-    /// When a file could not be written; what is in the report is complete all the same.
+    /// A file could not be written; the report is complete all the same.
     pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
         let relay = self.tap.end();
         self.drain();

@@ -1,4 +1,4 @@
-//! What a tap found, as `taut tap --json` prints it.
+//! The report of a tap, as `taut tap --json` prints it.
 
 use serde::{Deserialize, Serialize};
 use taut_capture::matching::Counts;
@@ -7,23 +7,23 @@ use taut_port::PortCounters;
 use taut_results::Origin;
 use taut_xdp::wire_tap::Missed;
 
-/// Everything that a tap found.
+/// The results of a tap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TapReport {
     /// The interfaces watched, or the sides of a tap in line: A, B.
     pub interfaces: Vec<String>,
-    /// By interface that packets entered through.
+    /// Results by the interface through which packets entered.
     pub directions: Vec<DirectionReport>,
-    /// Packets seen leaving only: inside before the tap was there, inside for over half a second, or let in by a
-    /// way that the tap does not see.
+    /// Packets that only left: they entered before the tap started, were inside for over half a second, or entered on
+    /// another path.
     pub only_left: u64,
-    /// What the tap missed: packets among it count as lost, or not at all.
+    /// Counts of what the tap missed: packets among it count as lost, or not at all.
     pub missed: Missed,
-    /// What a tap in line did; none of one that only watches.
+    /// Statistics of a tap in line; none for a tap that only observes.
     pub relay: Option<RelayReport>,
     /// Packets in the sample files; none without a folder.
     pub samples: Option<u64>,
-    /// How packets were told apart by what they hold; none of a tap that goes by stamps.
+    /// The matching by content; none for a tap that uses stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matching: Option<MatchReport>,
 }
@@ -31,14 +31,14 @@ pub struct TapReport {
 /// Packets that entered through one interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// Where they entered.
+    /// The interface or side of entry.
     pub from: String,
-    /// Where most of them left.
+    /// The interface or side through which most of them left.
     pub to: Option<String>,
-    /// All of them.
+    /// Statistics of all packets.
     #[serde(flatten)]
     pub all: Account,
-    /// By flow number of their stamps: trial of the generator times 16, plus stream.
+    /// Statistics by flow number in the stamps: trial of the generator times 16, plus stream.
     pub flows: Vec<FlowReport>,
 }
 
@@ -47,65 +47,65 @@ pub struct DirectionReport {
 pub struct FlowReport {
     /// Its number.
     pub flow: u16,
-    /// Its packets.
+    /// Statistics of its packets.
     #[serde(flatten)]
     pub all: Account,
-    /// Sequence numbers of the first hundred that were lost.
+    /// Sequence numbers of the first hundred lost packets.
     pub lost_sequences: Vec<u64>,
 }
 
-/// Frames at both places that were not matched, by why.
+/// Frames at both places that were not matched, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PlaceCounts {
-    /// Left out by the filter.
+    /// Frames that the filter dropped.
     pub filtered: u64,
-    /// Not to be told apart: they lie about their length, or too little of them was kept.
+    /// Frames that cannot be identified: their length field is wrong, or too little of them was captured.
     pub unidentified: u64,
 }
 
-/// Packet that took long, or was lost.
+/// A packet that was slow or lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// Where it came from.
+    /// Place that it is from.
     pub from: String,
-    /// Its number among those seen there, from 0.
+    /// Its number among the packets there, from 0.
     pub sequence: u64,
-    /// When it was seen there, ns since 1970.
+    /// Time at which it was there, ns since 1970.
     pub time_ns: u64,
-    /// How long it took, ns; none of a lost one.
+    /// Its delay, ns; none for a lost packet.
     pub delay_ns: Option<u64>,
 }
 
-/// How packets were matched by what they hold.
+/// The matching of packets by their content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MatchReport {
-    /// Packets by what became of them.
+    /// Packets by outcome.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Frames that took no part.
+    /// Frames that were not matched.
     #[serde(flatten)]
     pub others: PlaceCounts,
-    /// How long after the first place a packet could be seen at the other, ns.
+    /// Time within which a packet must arrive at the other place, ns.
     pub within_ns: u64,
-    /// Median of the delays and its interval, by the place that packets came from.
+    /// Median of the delays and its interval, by the place that packets are from.
     pub median_ns: Vec<Option<Interval>>,
-    /// The slowest packets, the slowest first.
+    /// The slowest packets, in descending order of delay.
     pub slowest: Vec<Delayed>,
     /// The first packets that were lost.
     pub lost_packets: Vec<Delayed>,
-    /// How all of it came about.
+    /// How the results were obtained.
     #[serde(flatten)]
     pub origin: Origin,
 }
 
-/// What a tap in line did beside seeing, as `taut tap --json` prints it.
+/// The statistics of a tap in line about relaying, as `taut tap --json` prints them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayReport {
-    /// The core that it ran on; none if it was not asked to stay on one.
+    /// The core of its thread; none if none was requested.
     pub core: Option<usize>,
-    /// Packets that the device had no room for; they do not count as entered.
+    /// Packets that did not fit into the device's ring; they do not count as entered.
     pub refused: u64,
-    /// Packets that left the device and that the generator had no room for; they count as left.
+    /// Packets that left the device and did not fit into the generator's ring; they count as left.
     pub undelivered: u64,
     /// Its ports: the generator's and the device's of side A, then of side B.
     pub ports: Vec<RelayPort>,
@@ -114,27 +114,27 @@ pub struct RelayReport {
 /// One port of a tap in line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayPort {
-    /// As given.
+    /// Spec of the port.
     pub port: String,
-    /// What passed through it and what was lost in it.
+    /// Counters of the port.
     #[serde(flatten)]
     pub counters: PortCounters,
 }
 
-/// A number of packets that entered the device.
+/// Statistics of packets that entered the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// How many.
+    /// Packets that entered.
     pub entered: u64,
-    /// Those that left.
+    /// Packets that left.
     pub left: u64,
-    /// Those that did not.
+    /// Packets that did not leave.
     pub lost: u64,
-    /// Those that left more often than they entered.
+    /// Packets that left more often than they entered.
     pub duplicate: u64,
-    /// Those overtaken inside.
+    /// Packets that were reordered inside.
     pub reordered: u64,
-    /// From entering to leaving; none if none left.
+    /// Latency from entering to leaving; none if no packet left.
     pub latency_ns: Option<Summary>,
 }
 
@@ -152,7 +152,7 @@ impl From<&CrossingAccount> for Account {
 }
 
 impl TapReport {
-    /// Whether not one packet was seen inside.
+    /// Returns true if no packet entered.
     pub fn is_empty(&self) -> bool {
         self.directions.iter().all(|d| d.all.entered == 0)
     }

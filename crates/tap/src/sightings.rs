@@ -1,17 +1,17 @@
-//! Sightings: what a tap hands over of the packets that it sees.
+//! Sightings: a tap's observations of packets.
 
 use super::report::RelayReport;
 use taut_xdp::wire_tap::{Missed, Sighting, WireTap};
 
-/// What sees packets.
+/// A source of sightings.
 pub trait Sightings {
-    /// Hands over what was seen since the last call, in the order of seeing.
+    /// Returns the sightings since the last call, in order.
     fn take(&mut self, each: impl FnMut(Sighting));
 
-    /// What was missed so far.
+    /// Returns the counts of what was missed.
     fn missed(&self) -> Missed;
 
-    /// Sees no more; what it did beside seeing, if anything.
+    /// Stops; returns the statistics of its relay, if it has one.
     fn end(&mut self) -> Option<RelayReport> {
         None
     }

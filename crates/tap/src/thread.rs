@@ -1,4 +1,4 @@
-//! Threads that taps run on: with ports, which stay on the thread that opened them.
+//! Threads of taps, with ports that stay on the thread that opened them.
 
 use super::error::InlineError;
 use std::sync::mpsc;
@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use taut_host::affinity::pin_current_thread;
 use taut_port::{Port, PortError, PortSpec, Resources};
 
-/// Starts a thread that readies something by `open` and then works on it; what it works on is ready when this returns.
+/// Starts a thread that makes its state by `open` and then works on it; the state is ready when this returns.
 ///
 /// # Errors
-/// That of `open`; the thread has ended then.
+/// `open` fails; the thread has then ended.
 pub(super) fn start<T, R: Send + 'static>(
     name: &str,
     open: impl FnOnce() -> Result<T, InlineError> + Send + 'static,
@@ -36,10 +36,10 @@ pub(super) fn start<T, R: Send + 'static>(
     Ok(thread)
 }
 
-/// Opens ports on the calling thread, which is pinned to `core` if one is given. `why` says what is wrong with a file.
+/// Opens ports on the calling thread, which is pinned to `core` if one is given. `why` describes the fault of a file.
 ///
 /// # Errors
-/// When one cannot be opened or is a file, or the core not be had.
+/// A port cannot be opened or is a file, or the core is unavailable.
 pub(super) fn open_links(
     specs: &[PortSpec],
     core: Option<usize>,

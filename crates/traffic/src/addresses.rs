@@ -6,7 +6,7 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) first: IpAddr,
-    /// Number of further addresses.
+    /// Number of addresses after the first.
     pub(crate) more: u64,
 }
 

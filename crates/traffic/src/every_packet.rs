@@ -1,13 +1,13 @@
-//! A record that keeps the outcome of every packet, for tests.
+//! A record of the outcome of every packet, for tests.
 
 use crate::record::{Record, compiled_here};
 
 /// Outcome of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The packet came back after so many ticks.
+    /// The packet came back.
     Received {
-        /// Time from its stamp to its arrival.
+        /// Time from its timestamp to its arrival.
         latency_ticks: u32,
     },
     /// The packet was sent and never came back.
@@ -20,17 +20,17 @@ const LOST: u32 = u32::MAX;
 const REFUSED: u32 = u32::MAX - 1;
 const LONGEST: u32 = u32::MAX - 2;
 
-/// Send delay and latency of every single packet, in memory set aside before the trial (8 bytes each).
+/// Send delay and latency of every single packet, in memory allocated before the trial (8 bytes each).
 #[derive(Debug)]
 pub(crate) struct EveryPacket {
     send_delay_ticks: Vec<u32>,
     latency_ticks: Vec<u32>,
     highest: Option<u64>,
-    /// Packets that came back once more.
+    /// Number of duplicates.
     pub(crate) duplicate: u64,
-    /// Packets overtaken by a later one (RFC 4737).
+    /// Reordered packets (RFC 4737).
     pub(crate) reordered: u64,
-    /// Latencies cut to the longest that can be kept (over a second).
+    /// Latencies limited to the largest value that can be stored (over a second).
     pub(crate) saturated: u64,
     /// Sequence numbers that were never sent.
     pub(crate) impossible: u64,
@@ -38,7 +38,7 @@ pub(crate) struct EveryPacket {
 }
 
 impl EveryPacket {
-    /// Room for `packets` packets; touches all of the memory now, so that the trial does not.
+    /// Makes a record for `packets` packets; touches all of the memory now, so that the trial does not.
     pub(crate) fn new(packets: usize) -> Self {
         let mut send_delay_ticks = vec![1; packets];
         send_delay_ticks.clear();
@@ -56,7 +56,7 @@ impl EveryPacket {
         }
     }
 
-    /// Send delay (ticks) and outcome of every packet, by sequence number.
+    /// Returns send delay (ticks) and outcome of every packet, by sequence number.
     pub(crate) fn packets(&self) -> impl ExactSizeIterator<Item = (u32, Outcome)> + '_ {
         self.send_delay_ticks
             .iter()
@@ -77,7 +77,7 @@ impl Record for EveryPacket {
 
     #[inline(always)]
     fn sent(&mut self, sequence: u64, _: u64, send_delay_ticks: u64) {
-        // Beyond the room that was set aside nothing is kept; the trial never sends that many.
+        // Packets beyond the allocated memory are not recorded; the trial never sends that many.
         if self.send_delay_ticks.len() as u64 == sequence
             && self.send_delay_ticks.len() < self.send_delay_ticks.capacity()
         {

@@ -27,21 +27,21 @@ pub enum FieldName {
     Teid,
 }
 
-/// Order in which a field's values come.
+/// Order of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// Values come one after the other, from the first again after the last.
+    /// Values in ascending order, which repeat from the first after the last.
     Increment,
-    /// Independent, all alike.
+    /// Independent and uniformly distributed values.
     Random,
-    /// Independent, the k-th value with a probability proportional to k^-exponent.
+    /// Independent values, the k-th with a probability proportional to k^-exponent.
     Zipf(f64),
 }
 
-/// The values a field takes.
+/// The values of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Values {
-    /// The first, as the number its bytes make.
+    /// The first value, as the big-endian number of its bytes.
     pub low: u128,
     /// Number of values, from `low` on.
     pub count: u64,
@@ -59,7 +59,7 @@ pub struct FieldError {
 }
 
 impl FieldName {
-    /// Key of the field in traffic files.
+    /// Returns the key of the field in traffic files.
     pub fn key(self) -> &'static str {
         match self {
             Self::SrcMac => "src_mac",
@@ -74,7 +74,7 @@ impl FieldName {
         }
     }
 
-    /// Smallest and largest value, where they do not follow from the width.
+    /// Returns the smallest and largest value, where the width does not imply them.
     fn limits(self) -> (u128, u128) {
         match self {
             Self::SrcMac | Self::DstMac => (0, (1 << 48) - 1),
@@ -86,7 +86,7 @@ impl FieldName {
         }
     }
 
-    /// Reads one value as people write it; for addresses also their version.
+    /// Parses one value; for addresses also returns their version.
     fn number(self, text: &str) -> Option<(u128, Option<IpAddr>)> {
         match self {
             Self::SrcMac | Self::DstMac => {
@@ -107,11 +107,10 @@ impl FieldName {
         }
     }
 
-    /// Reads `VALUE`, or `FIRST-LAST` with an order behind it: `increment` (the default), `random`,
-    /// `zipf(EXPONENT)`.
+    /// Parses `VALUE`, or `FIRST-LAST` followed by an order: `increment` (the default), `random`, `zipf(EXPONENT)`.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The error names the fault and the valid values.
     pub fn values(self, text: &str) -> Result<Values, FieldError> {
         let error = |reason: String| FieldError {
             field: self.key(),
@@ -164,7 +163,7 @@ impl FieldName {
     }
 }
 
-/// Layout of a field: where in a frame it is, and which sums it is in.
+/// Layout of a field: its offset in a frame, and the checksums that cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FieldLayout {
     offset: usize,
@@ -213,7 +212,7 @@ fn headers(frame: &[u8]) -> Option<Headers> {
     })
 }
 
-/// Protocol, header length and whether it is version 6.
+/// Returns protocol, header length and whether it is version 6.
 fn ip_header(packet: &[u8]) -> Option<(IpProtocol, usize, bool)> {
     if packet.first()? >> 4 == 4 {
         let ip = Ipv4::new(packet).ok()?;
@@ -262,7 +261,7 @@ fn place(frame: &[u8], name: FieldName) -> Option<FieldLayout> {
     })
 }
 
-/// Returns where the checksums of the innermost packet lie: IPv4's (IPv6 has none), and UDP's or TCP's.
+/// Returns the offsets of the innermost packet's checksums: IPv4's (IPv6 has none), and UDP's or TCP's.
 pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
     let headers = headers(frame)?;
     let ip = (!headers.ipv6).then_some(headers.ip + 10);
@@ -276,7 +275,7 @@ pub(crate) struct FieldWriter {
     place: FieldLayout,
     values: Values,
     next: u64,
-    /// Distance of the values that count up, at most their number.
+    /// Step between successive values in ascending order, at most their number.
     step: u64,
     random: fastrand::Rng,
     zipf: Option<Zipf>,
@@ -290,7 +289,7 @@ pub(crate) struct Added {
 }
 
 impl FieldWriter {
-    /// Makes a writer of the field; none where frames of this kind have no such field.
+    /// Makes a writer of the field; none if frames of this kind have no such field.
     pub(crate) fn new(frame: &[u8], name: FieldName, values: Values, seed: u64) -> Option<Self> {
         let zipf = match values.order {
             Order::Zipf(exponent) => Some(Zipf::new(values.count, exponent)),
@@ -306,8 +305,8 @@ impl FieldWriter {
         })
     }
 
-    /// Takes the values of worker `number` of `of` from now on: every `of`-th of those that count up, and others than
-    /// other workers of those that are drawn.
+    /// Restricts the writer to the values of worker `number` of `of`: every `of`-th value in ascending order, and other
+    /// random values than other workers.
     pub(crate) fn share(&mut self, number: u64, of: u64) {
         self.next = number % self.values.count;
         self.step = of % self.values.count;
@@ -315,7 +314,7 @@ impl FieldWriter {
         self.random = fastrand::Rng::with_seed(seed);
     }
 
-    /// Sets the field to 0, as a template has it.
+    /// Sets the field to 0, as in a template.
     pub(crate) fn blank(&self, frame: &mut [u8]) {
         self.put(frame, 0);
     }
@@ -339,7 +338,7 @@ impl FieldWriter {
         }
     }
 
-    /// Writes the next value into a frame that has this field blank.
+    /// Writes the next value into a frame in which this field is 0.
     #[inline(always)]
     pub(crate) fn write(&mut self, frame: &mut [u8], added: &mut Added) {
         let index = match self.values.order {

@@ -1,7 +1,8 @@
-//! Throughput: offers a load, as fast as the port takes it or at a rate, and counts what comes through.
+//! Measures throughput: offers a load, as fast as the port accepts it or at a rate, and counts the packets that come
+//! through.
 //!
-//! Frames are of the first stream, and neither stamped nor looked at, so that the generator is the last to be the bottleneck. Only
-//! while nothing is counted yet are questions for its stations answered.
+//! Frames are of the first stream, without timestamps and without checks on arrival, so that the generator is unlikely to be the
+//! bottleneck. Requests for its hosts' MAC addresses are answered only before the count begins.
 
 use crate::Instrument;
 use serde::{Deserialize, Serialize};
@@ -10,39 +11,38 @@ use std::time::Duration;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::ticks;
 
-/// Packets handed over together at most.
+/// Largest batch that is sent together.
 const BURST: u64 = 32;
 
-/// Burst without a rate to hold: the fewer hand-overs, the fewer cache lines go back and forth.
+/// Batch size without a rate: fewer send calls move fewer cache lines between cores.
 const FULL_BURST: u64 = BATCH_CAPACITY as u64;
 
-/// Delay that the generator may have before it gives up what it owes: to catch up after a stall would be a burst that
-/// nobody asked for.
+/// Delay after which the generator drops pending packets: catching up after a stall would be an unrequested burst.
 const FORGIVEN: Duration = Duration::from_millis(1);
 
-/// Nothing is under way any more if nothing has come for so long: longer than a forwarder is kept from its core as a rule.
+/// Idle time after which no packets are in flight: longer than a typical preemption of a forwarder.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Packets that still come after so long never end.
+/// Time after which a device that still sends is assumed never to stop.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
-/// Load to offer.
+/// The load to offer.
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
-    /// Packets per second; none for as fast as the port takes them.
+    /// Packets per second; none for as fast as the port accepts them.
     pub rate_pps: Option<f64>,
-    /// Offered before anything is counted.
+    /// Duration of the load before the count.
     pub warm_up: Duration,
-    /// Offered and counted.
+    /// Duration of the load during the count.
     pub duration: Duration,
-    /// Share of one of several workers that send together; none for one that sends everything.
+    /// Share of one of several workers that send together; none for a single worker.
     pub share: Option<Share>,
 }
 
-/// Share that one of several workers has of a flood: packet n of the schedule is of worker n mod `of`.
+/// Share of one of several workers in a flood: worker n mod `of` sends packet n of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// Moment at which all of them begin, in ticks of the clock; those who come earlier wait for it.
+    /// Time at which all of them begin, in ticks of the clock; early workers wait for it.
     pub begin_ticks: u64,
     /// Number of this worker, from 0.
     pub number: usize,
@@ -51,7 +51,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Waits for the beginning; returns it.
+    /// Waits for the beginning, and returns it.
     fn begin(self) -> u64 {
         while ticks() < self.begin_ticks {
             std::hint::spin_loop();
@@ -65,32 +65,32 @@ impl Share {
 pub struct Flow {
     /// Length of the count, s.
     pub seconds: f64,
-    /// Handed over to the port.
+    /// Packets that the port accepted.
     pub sent: u64,
-    /// Due, but the port had no room.
+    /// Packets that were due but did not fit into the port's ring.
     pub refused: u64,
-    /// Due, but the generator came too late.
+    /// Packets that were due but that the generator was too late for.
     pub unsent: u64,
     /// Packets that came through.
     pub received: u64,
-    /// Packets that came through, including what came during the warm-up, and what was waited for afterwards.
+    /// Packets that came through, including those of the warm-up and of the drain at the end.
     pub received_in_all: u64,
-    /// Ended early by a stop request.
+    /// True if a stop request ended it early.
     pub stopped: bool,
 }
 
 impl Flow {
-    /// Packets per second that came through.
+    /// Returns the received packets per second.
     pub fn received_pps(&self) -> f64 {
         self.received as f64 / self.seconds.max(1e-9)
     }
 
-    /// Whether the generator left more than a hundredth of what was due unsent.
+    /// Returns true if the generator left more than a hundredth of the due packets unsent.
     pub fn is_behind(&self) -> bool {
         self.unsent * 100 > self.sent + self.refused + self.unsent
     }
 
-    /// Counts of workers that sent together, as one.
+    /// Returns the sum of the counts of workers that sent together.
     pub fn sum(flows: &[Self]) -> Self {
         let add = |sum: Self, flow: &Self| Self {
             seconds: sum.seconds.max(flow.seconds),
@@ -104,14 +104,14 @@ impl Flow {
         flows.iter().fold(Self::default(), add)
     }
 
-    /// Packets per second that were handed over.
+    /// Returns the sent packets per second.
     pub fn sent_pps(&self) -> f64 {
         self.sent as f64 / self.seconds.max(1e-9)
     }
 }
 
 impl Instrument {
-    /// Offers `flood`, or the share of it that it names, to the first port and counts what arrives at the last one.
+    /// Offers `flood`, or its share, to the first port and counts the packets that arrive at the last one.
     pub fn flood(&mut self, flood: Flood, stop: &AtomicBool) -> Flow {
         self.discard_arrived();
         let clock = self.clock;
@@ -122,7 +122,7 @@ impl Instrument {
         let (number, of) = flood.share.map_or((0, 1), |share| (share.number, share.of));
         let rate_pps = flood.rate_pps.map(|rate| rate / of as f64);
         let per_tick = rate_pps.map(|rate| rate / clock.hz);
-        // Of n packets that are due of the whole schedule, (n + of - 1 - number) / of are this worker's.
+        // Of the first n packets of the schedule, (n + of - 1 - number) / of are due for this worker.
         let ahead = (of - 1 - number) as f64 / of as f64;
         let forgiven =
             rate_pps.map_or(0, |rate| (rate * FORGIVEN.as_secs_f64()) as u64) + 2 * BURST;
@@ -135,7 +135,8 @@ impl Instrument {
                 ((now - begin) as f64 * per_tick + ahead) as u64
             })
         };
-        // Workers count between the same two moments. One alone counts for as long, however late it is.
+        // Workers count between the same two times. A single worker counts for the same duration, even if it starts
+        // late.
         let moment = |planned: u64, now: u64| if flood.share.is_some() { planned } else { now };
         loop {
             let now = ticks();
@@ -145,7 +146,7 @@ impl Instrument {
                 flow = Flow::default();
                 made = due(since);
             }
-            // Who was off the core for long may come to both at once.
+            // After a long preemption both times may have passed.
             if let Some(since) = counted_since
                 && now >= since + counted_ticks
             {
@@ -190,7 +191,7 @@ impl Instrument {
             if !self.out.is_empty() {
                 flow.sent += self.ports[0].tx(&mut self.out) as u64;
                 if per_tick.is_some() {
-                    // At a rate, what does not fit is gone; at full speed it is next.
+                    // At a rate, packets that do not fit are refused; at full speed they are sent next.
                     flow.refused += self.out.len() as u64;
                     self.out.clear();
                 }
@@ -200,7 +201,7 @@ impl Instrument {
                 flow.received += arrived;
                 received_in_all += arrived;
                 if counted_since.is_none() {
-                    // A router asks for its neighbours by the first packets.
+                    // A router requests its neighbours' addresses with the first packets.
                     self.answer_arrived(self.ports.len() - 1);
                 }
                 self.arrived.clear();
@@ -211,15 +212,15 @@ impl Instrument {
         flow
     }
 
-    /// Takes what is still under way, until nothing has come for `QUIET` or something still comes after `UNDER_WAY`; how much
-    /// it was.
+    /// Receives packets in flight, until none has arrived for `QUIET` or some still arrive after `UNDER_WAY`; returns their
+    /// number.
     pub fn drain(&mut self) -> u64 {
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let begin = ticks();
         let (mut last, mut drained) = (begin, 0);
         loop {
-            // Before it looks: who was off the core for so long has not found that nothing came.
+            // The time is read before the receive call: after a preemption, an old time does not count as idle.
             let now = ticks();
             let port = self.ports.last_mut();
             let arrived = port.map_or(0, |port| port.rx(&mut self.arrived) as u64);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_rate_what_is_due_is_sent_refused_or_owned_up_to() {
+    fn sent_refused_and_unsent_packets_add_up_to_the_rate() {
         let flow = instrument().flood(flood(Some(100_000.0)), &AtomicBool::new(false));
         let due = flow.sent + flow.refused + flow.unsent;
         let expected = flow.seconds * 100_000.0;
@@ -269,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn workers_together_owe_what_one_does_and_count_between_the_same_moments() {
+    fn workers_together_send_the_rate_over_the_same_period() {
         let clock = Clock::calibrate(Duration::from_millis(5));
-        // Neither a whole number of packets in the warm-up or the count, nor one for each of the workers.
+        // The rate gives no whole number of packets in the warm-up or the count, and no equal numbers per worker.
         let (rate_pps, of) = (123_457.0, 3);
-        // The last one comes when all is over.
+        // The last worker starts when all is over.
         let flows = std::thread::scope(|scope| {
             let begin_ticks = ticks() + clock.to_ticks(5e6) as u64;
             let worker = |number| {

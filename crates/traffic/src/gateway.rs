@@ -1,4 +1,4 @@
-//! Asking for the MAC address of a gateway: ARP (RFC 826) and neighbour discovery (RFC 4861).
+//! Requests the MAC address of a gateway: ARP (RFC 826) and neighbour discovery (RFC 4861).
 
 use std::net::IpAddr;
 use taut_wire::arp::Operation;
@@ -7,18 +7,18 @@ use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Mac, NeighbourRepr, Vlan, neighbour,
 };
 
-/// Question for a gateway: who asks, and for which.
+/// The addresses of the requester and of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gateway {
     pub(crate) ip: IpAddr,
-    /// Address of the asking station, of the same IP version.
+    /// Address of the requesting host, of the same IP version.
     pub(crate) asker_ip: IpAddr,
     pub(crate) asker_mac: Mac,
     pub(crate) vlan: Vlan,
 }
 
 impl Gateway {
-    /// The frame that asks for it; its length in bytes.
+    /// Writes the request, and returns its length in bytes.
     pub(crate) fn question(&self, frame: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
         let mut header = EthernetRepr {
             destination: Mac::BROADCAST,
@@ -51,7 +51,7 @@ impl Gateway {
         }
     }
 
-    /// The gateway's MAC address, if `frame` is its answer.
+    /// Returns the gateway's MAC address, if `frame` is its reply.
     pub(crate) fn answer_in(&self, frame: &[u8]) -> Option<Mac> {
         let ethernet = Ethernet::new(frame).ok()?;
         match (ethernet.ethertype(), self.ip) {

@@ -1,28 +1,28 @@
-//! Hand of a script on the packets of a trial: whole batches of them, made ahead and seen on arrival.
+//! The interface of a script to the packets of a trial: it makes whole batches in advance and sees arrivals.
 
 use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Packet};
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, StampLayout, Tcp, Udp, gtpu};
 
-/// Makes packets of a trial's streams and sees what arrives.
+/// Makes packets of a trial's streams and sees arrivals.
 pub trait Hand {
-    /// False where there is no hand at all, so that its code is left out.
+    /// False if there is no script, so that its code is compiled out.
     const ACTIVE: bool = true;
-    /// Whether packets of the stream of this index pass through [`Hand::craft`].
+    /// Returns true if packets of the stream of this index pass through [`Hand::craft`].
     fn crafts(&self, stream: usize) -> bool;
-    /// Whether the stream's packets get stamps, if they can carry them.
+    /// Returns true if the stream's packets get timestamps, if they can carry them.
     fn stamps(&self, stream: usize) -> bool;
-    /// Changes packets that are complete but for checksums and stamps, which follow by themselves. Their
-    /// order is the one in which they will be sent.
+    /// Changes packets that are complete except for checksums and timestamps, which are written afterwards. They are
+    /// sent in this order.
     fn craft(&mut self, stream: usize, packets: &mut [Packet]);
-    /// Sees packets that arrived, and may change them; returns a bit for each that is to be sent back
-    /// through the port it came on.
+    /// Sees packets that arrived, and may change them; returns a bit for each that is to be sent back through its
+    /// ingress port.
     fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> u64;
-    /// True once the trial is to end.
+    /// Returns true once the trial must end.
     fn is_stopped(&self) -> bool;
 }
 
-/// Absence of a hand.
+/// The implementation without a script.
 pub(crate) struct NoHand;
 
 impl Hand for NoHand {
@@ -47,11 +47,11 @@ impl Hand for NoHand {
     }
 }
 
-/// Content of the stamp of a packet that arrived; nothing for one without stamp.
+/// Content of the stamp of a packet that arrived; none without a stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Arrival {
-    /// Index of the stream in its sender's traffic, sequence number, and ns from stamp to arrival (the
-    /// sender's clock must be the receiver's).
+    /// Index of the stream in its sender's traffic, sequence number, and ns from timestamp to arrival (the sender's
+    /// clock must be the receiver's).
     pub stamp: Option<(u16, u64, f64)>,
 }
 
@@ -59,11 +59,11 @@ pub struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) packet: Packet,
-    /// Layout of the stamp, if the packet is to have one.
+    /// Layout of the stamp, if the packet gets one.
     pub(crate) layout: Option<StampLayout>,
 }
 
-/// Packets of one stream that a hand made ahead, in memory set aside before the trial.
+/// Packets of one stream that a script made in advance, in memory allocated before the trial.
 #[derive(Debug)]
 pub(crate) struct Crafted {
     packets: VecDeque<Made>,
@@ -92,8 +92,8 @@ impl Crafted {
     }
 }
 
-/// Writes the checksums that belong to what a hand wrote, but for the one that a stamp brings with it;
-/// returns where the stamp goes. Leaves alone what it does not know.
+/// Writes the checksums of a frame that a script wrote, except for the one that the stamp updates; returns the layout
+/// of the stamp. Ignores unknown protocols.
 fn complete(frame: &mut [u8], measured: bool) -> Option<StampLayout> {
     let layout = fill_ip_checksums(frame)
         .filter(|_| measured)
@@ -104,7 +104,7 @@ fn complete(frame: &mut [u8], measured: bool) -> Option<StampLayout> {
     layout
 }
 
-/// Writes the checksums of the IPv4 headers; None where there is no IP packet.
+/// Writes the checksums of the IPv4 headers; returns none without an IP packet.
 fn fill_ip_checksums(frame: &mut [u8]) -> Option<()> {
     let packet = ip_packet(frame)?;
     fill_ip_checksum(packet);
@@ -114,8 +114,8 @@ fn fill_ip_checksums(frame: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Writes the checksums of IPv4, UDP, TCP and ICMP (version 4) as the contents demand; inside a GTP-U tunnel
-/// those of the user's packet, whose outer UDP has none.
+/// Writes the checksums of IPv4, UDP, TCP and ICMP (version 4). Inside a GTP-U tunnel these are the user packet's, and
+/// the outer UDP has none.
 pub fn fill_checksums(frame: &mut [u8]) {
     let _ = fill_ip_checksums(frame);
     let Some(packet) = ip_packet(frame) else {
@@ -142,7 +142,7 @@ fn fill_ip_checksum(packet: &mut [u8]) {
     }
 }
 
-/// Protocol, and from where to where the payload lies.
+/// Returns the protocol and the bounds of the payload.
 fn payload(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     if packet.first()? >> 4 == 4 {
         let ip = Ipv4::new(packet).ok()?;
@@ -212,7 +212,7 @@ mod tests {
             fill_checksums(&mut right);
             let start = if tunnel.is_some() { 14 + 36 } else { 14 };
             let mut harmed = right.clone();
-            // The address and the last byte of the payload: what lies under both checksums.
+            // The changed bytes are the address and the last byte of the payload, which both checksums cover.
             harmed[start + 12] ^= 0x55;
             let last = harmed.len() - 1;
             harmed[last] ^= 0xaa;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_stays_as_it_is() {
+    fn frames_other_than_ip_stay_unchanged() {
         let mut frame = vec![7; 60];
         fill_checksums(&mut frame);
         assert_eq!(frame, vec![7; 60]);

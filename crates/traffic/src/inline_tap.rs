@@ -1,5 +1,5 @@
-//! The tap in line: relays between a generator and a device, and notes when each measurement packet enters the
-//! device and leaves it.
+//! The tap in line relays between a generator and a device, and records when each measurement packet enters and leaves
+//! the device.
 
 use crate::sightings::SightingWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortCounters};
 use taut_sys::{Clock, ticks};
 use taut_wire::{Stamp, claimed_stamp};
 
-/// Packets taken from a port at a time at most.
+/// Largest burst that is received from a port.
 const BURST: usize = 32;
 
-/// Links are looked at every this many seconds.
+/// Interval in which links are checked, s.
 const LOOK_SECONDS: f64 = 0.1;
 
-/// Wire to the device: one way there and back.
+/// A link to the device with both directions.
 pub struct TappedWire {
     /// Port on the generator's side.
     pub generator: Box<dyn Port>,
@@ -21,20 +21,20 @@ pub struct TappedWire {
     pub device: Box<dyn Port>,
 }
 
-/// Account of what a tap in line did with packets beside passing them on.
+/// Statistics of a tap in line about the packets that it relayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayAccount {
-    /// Packets that the device had no room for: dropped, and not counted as entered.
+    /// Packets that did not fit into the device's ring: dropped, and not counted as entered.
     pub refused: u64,
-    /// Packets that left the device and that the generator had no room for: dropped.
+    /// Packets that left the device and did not fit into the generator's ring: dropped.
     pub undelivered: u64,
-    /// Counts of what passed through the ports, and what was lost in them: the first wire's generator and device, then
-    /// the second's.
+    /// Counters of the ports: the first link's generator and device, then the second's.
     pub ports: Vec<PortCounters>,
 }
 
-/// Relays on one core, and notes what it sees. The clock is read last before packets are handed to the device and
-/// first after they were seen from it; those that go or come together, up to 32, share a reading.
+/// Relays on one core, and records the packets that it sees. The clock is read immediately before packets are sent to
+/// the device and immediately after they are received from it. Up to 32 packets that are sent or received together
+/// share a reading.
 ///
 /// The loop allocates nothing, locks nothing and makes no system call of its own.
 pub struct InlineTap {
@@ -44,11 +44,11 @@ pub struct InlineTap {
     account: RelayAccount,
 }
 
-/// The stamps of a batch, by place.
+/// The stamps of a batch, by index.
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Makes a tap over these wires; wire `i` is side `i` of the sightings.
+    /// Makes a tap over these links; link `i` is side `i` of the sightings.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,
@@ -58,8 +58,8 @@ impl InlineTap {
         }
     }
 
-    /// Relays until `stop`. `on_link` is told a port's number (in the order of [`RelayAccount::ports`]) and its
-    /// link when that goes up or down, within 100 ms.
+    /// Relays until `stop`. `on_link` gets a port's number (in the order of [`RelayAccount::ports`]) and its link
+    /// within 100 ms of a change.
     pub fn run(mut self, stop: &AtomicBool, mut on_link: impl FnMut(usize, &Link)) -> RelayAccount {
         let mut batch = Batch::limited(BURST);
         let mut stamps = [None; BATCH_CAPACITY];
@@ -150,10 +150,10 @@ mod tests {
     use taut_wire::{StampLayout, UdpFlow};
     use taut_xdp::wire_tap::Sighting;
 
-    /// Frames under way from one end to the other.
+    /// Frames in flight from one end to the other.
     type Lane = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-    /// End of two lanes.
+    /// One end of two lanes.
     struct End {
         pool: PoolHandle,
         from: Lane,
@@ -198,8 +198,8 @@ mod tests {
         stamped.collect()
     }
 
-    /// Relays what `west` has to a device that has `room` and answers nothing but `east`; what was seen, what was
-    /// done, what each end got.
+    /// Relays the packets of `west` to a device with space for `room` packets, which only sends those of `east`;
+    /// returns the sightings, the statistics, and the packets of each end.
     fn relay(
         room: usize,
         west: &[Vec<u8>],
@@ -229,7 +229,7 @@ mod tests {
                 while !(sent.lock().unwrap().is_empty() && left.lock().unwrap().is_empty()) {
                     std::thread::yield_now();
                 }
-                // A round that has begun is finished.
+                // An iteration that has begun is completed.
                 stop.store(true, Ordering::Relaxed);
             });
             tap.run(&stop, |_, link| ups += usize::from(link.is_up()))
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_passed_on_and_seen_once_on_its_way() {
+    fn the_inline_tap_forwards_each_packet_and_notes_it_once() {
         let (seen, account, got) = relay(64, &frames(0..5), &frames(3..5));
         assert_eq!(got, [5, 2]);
         let of = |leaving: bool| -> Vec<u64> {
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_has_no_room_for_did_not_enter_it() {
+    fn packets_that_the_device_refuses_are_not_noted_as_entered() {
         let (seen, account, got) = relay(3, &frames(0..8), &frames(0..4));
         assert_eq!(got, [3, 3]);
         assert_eq!(seen.iter().filter(|s| !s.leaving).count(), 3);
-        // Left all the same.
+        // The packets left all the same.
         assert_eq!(seen.iter().filter(|s| s.leaving).count(), 4);
         assert_eq!((account.refused, account.undelivered), (5, 1));
     }

@@ -1,14 +1,14 @@
-//! Interruptions of a busy loop by the machine: the noise under every tail that is measured on it.
+//! Interruptions of a busy loop by the machine: the noise in every tail that is measured on it.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_sys::{Clock, Interruption, RoundWatch, ticks};
 
-/// Gaps longer than this are somebody else's: an iteration of the loop takes some nanoseconds.
+/// Gaps longer than this are interruptions: an iteration of the loop takes some nanoseconds.
 const SHORTEST_NS: f64 = 1_000.0;
 
-/// Account of how often and for how long a loop that does nothing but read the clock was interrupted.
+/// Statistics of the interruptions of a loop that only reads the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruptions {
     /// Length of the observation, s.
@@ -23,31 +23,31 @@ pub struct Interruptions {
     pub over_1_ms: u64,
     /// Longest gap, ns.
     pub longest_ns: f64,
-    /// Share of the time that went into gaps longer than 1 µs, 0 to 1.
+    /// Fraction of the time in gaps longer than 1 µs, 0 to 1.
     pub share: f64,
 }
 
-/// Result of a watch.
+/// Result of an observation.
 #[derive(Debug, Clone)]
 pub struct Watched {
     /// Sums over all interruptions.
     pub found: Interruptions,
-    /// Interruptions one by one, in their order, as long as there was room.
+    /// The interruptions, in order, as far as there was space.
     pub each: Vec<Interruption>,
-    /// Number of interruptions for which there was no room.
+    /// Number of interruptions without space.
     pub unkept: u64,
-    /// Share of the time that the loop spent on noting them, 0 to 1.
+    /// Fraction of the time that the loop spent on storing them, 0 to 1.
     pub own_share: f64,
     /// First and last reading of the clock.
     pub span_ticks: (u64, u64),
 }
 
-/// Watches the calling thread's core for `duration` with a busy loop.
+/// Observes the calling thread's core for `duration` with a busy loop.
 pub fn interruptions(clock: &Clock, duration: Duration) -> Interruptions {
     watch_interruptions(clock, duration, 0, &AtomicBool::new(false)).found
 }
 
-/// Watches as [`interruptions`] does, and keeps up to `room` interruptions one by one; `stop` ends it early.
+/// Observes like [`interruptions`], and stores up to `room` interruptions; `stop` ends it early.
 pub fn watch_interruptions(
     clock: &Clock,
     duration: Duration,
@@ -59,7 +59,7 @@ pub fn watch_interruptions(
         length_ticks: 0,
     };
     let mut found = Interruptions::default();
-    // Written now, so that the memory is there: a page fault is an interruption too.
+    // The memory is written now, because a page fault is an interruption too.
     let mut each = vec![UNTOUCHED; room];
     let (mut kept, mut unkept) = (0, 0);
     let shortest_ticks = clock.to_ticks(SHORTEST_NS) as u64;
@@ -86,7 +86,8 @@ pub fn watch_interruptions(
             found.over_100_us += u64::from(gap_ns > 1e5);
             found.over_1_ms += u64::from(gap_ns > 1e6);
             found.longest_ns = found.longest_ns.max(gap_ns);
-            // An interruption of this belongs to the next gap, so nothing goes unseen, and it is not our own time.
+            // An interruption of this code belongs to the next gap, so none is missed, and it is not the loop's own
+            // time.
             own_ticks += (ticks() - now).min(shortest_ticks);
         }
         last = now;
@@ -104,13 +105,13 @@ pub fn watch_interruptions(
     }
 }
 
-/// Interruptions of a trial kept one by one: half a minute of 2000 a second. 1 MiB.
+/// Number of interruptions of a trial that are stored: half a minute of 2000 a second. They take 1 MiB.
 const KEPT: usize = 1 << 16;
 
-/// Time after which the loop learns how long its rounds take.
+/// Time after which the loop updates its mean iteration time, ns.
 const ADAPT_NS: f64 = 1e7;
 
-/// The interruptions of a loop that also does something.
+/// The interruptions of a loop that also does other work.
 #[derive(Debug)]
 pub struct LoopInterruptions {
     watch: RoundWatch,
@@ -125,7 +126,7 @@ pub struct LoopInterruptions {
 
 impl LoopInterruptions {
     pub(crate) fn new(clock: &Clock) -> Self {
-        // Written now, so that the memory is there.
+        // The memory is written now, so that it is there later.
         let untouched = Interruption {
             start_ticks: u64::MAX,
             length_ticks: 0,
@@ -144,14 +145,14 @@ impl LoopInterruptions {
         }
     }
 
-    /// A trial begins; how long rounds take is still known.
+    /// Begins a trial; the mean iteration time remains known.
     pub(crate) fn begin(&mut self, start_ticks: u64) {
         self.start_ticks = start_ticks;
         self.each.clear();
         self.unkept = 0;
     }
 
-    /// A round is over.
+    /// Records the end of an iteration.
     #[inline(always)]
     pub(crate) fn round(&mut self, worked: bool, start_ticks: u64, length_ticks: u64) {
         self.rounds[usize::from(worked)] += 1;
@@ -177,17 +178,17 @@ impl LoopInterruptions {
         }
     }
 
-    /// Returns when the trial began: when its first packet was due.
+    /// Returns the begin of the trial: the intended time of its first packet.
     pub fn start_ticks(&self) -> u64 {
         self.start_ticks
     }
 
-    /// The trial's interruptions in their order, as long as there was room.
+    /// Returns the trial's interruptions in order, as far as there was space.
     pub fn each(&self) -> &[Interruption] {
         &self.each
     }
 
-    /// Returns the number of interruptions for which there was no room.
+    /// Returns the number of interruptions without space.
     pub fn unkept(&self) -> u64 {
         self.unkept
     }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_adds_up_to_the_sums() {
+    fn stored_interruptions_add_up_to_their_totals() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let never = AtomicBool::new(false);
         let watched = watch_interruptions(&clock, Duration::from_millis(50), 1_000_000, &never);

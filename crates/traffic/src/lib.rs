@@ -1,19 +1,19 @@
-//! The generator and the instrument: frames, patterns, stamps, receivers, in one loop on one core; the tap in line;
-//! probes over ordinary sockets.
+//! The load generator: frames, patterns, stamps and receivers, in one loop on one core; the tap in line; probes over
+//! ordinary sockets.
 //!
 //! The types to know:
 //!
 //! - [`Traffic`]: the streams to send, from options or a traffic file; a [`Stream`] makes its packets from templates.
 //! - [`Instrument`]: sends and receives in one loop on one core, for a [`Trial`] at a time, and returns a [`Tally`].
-//! - [`Record`]: who is told of each packet: sent, refused, received. [`Summaries`] keeps histograms, [`Observed`] all
-//!   there is.
+//! - [`Record`]: gets each packet that is sent, refused or received. [`Summaries`] stores histograms, [`Observed`]
+//!   everything.
 //!
-//! A caller opens an [`Instrument`] with [`Traffic`], waits for links, and runs trials with a record of its choice. The
-//! loop asks each stream's [`Schedule`] what is due, stamps packets last before it hands them over, and reads the time
-//! first after packets came. A [`Sampler`] hands every packet's times to another thread without waiting. [`Flood`]
-//! sends as fast as a port takes, [`Receiver`] measures other generators, [`InlineTap`] relays between a generator and
-//! a device, [`probe`] measures round trips between sockets, [`control`] closes a control loop over them, and [`messages`] is what
-//! carries either: datagrams, streams, or the deadline transport.
+//! A caller opens an [`Instrument`] with [`Traffic`], waits for links, and runs trials with a record of its choice. The loop asks
+//! each stream's [`Schedule`] for due packets, stamps them immediately before sending, and reads the time immediately after
+//! receiving. A [`Sampler`] passes every packet's times to another thread without waiting. [`Flood`] sends as fast as a port
+//! accepts, [`Receiver`] measures other generators, and [`InlineTap`] relays between a generator and a device. [`probe`] measures
+//! round trips between sockets, and [`control`] closes a control loop over them. Both use [`messages`]: datagrams, streams, or the
+//! deadline transport.
 //!
 //! A generator in 30 lines: `examples/generator.rs`. The same on a port that goes nowhere:
 //!
@@ -38,12 +38,12 @@
 //! The load generator and the device under test are two processes on separate cores. A send timestamp is read last
 //! before a frame is sent, a receive timestamp first after it arrived, on one core from one time-stamp counter. Latency
 //! is recorded from the actual and from the intended send time. A packet that found the ring of the device full counts
-//! as *refused*. So neither a late load generator nor backpressure of the device hides waiting time.
+//! as *refused*. Therefore neither a late load generator nor backpressure of the device hides waiting time.
 //!
-//! The loops of the load generator and of the worker record interruptions: iterations longer than 1 µs and than four
-//! times the mean of their kind (`taut_sys::RoundWatch`), at one comparison per iteration. A worker writes them into a
-//! ring in a mapped file (`taut_sys::InterruptionLog`), which the measuring process reads after the trial. Both read
-//! one counter, so `taut_model` can attribute a late packet to an interruption.
+//! The loops of the load generator and of the worker record interruptions (`taut_sys::RoundWatch`), at one comparison
+//! per iteration. Interruptions are iterations longer than 1 µs and longer than four times the mean of their kind. A
+//! worker writes them into a ring in a mapped file (`taut_sys::InterruptionLog`), which the measuring process reads
+//! after the trial. Both read one counter, so `taut_model` can attribute a late packet to an interruption.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ mod gateway;
 mod hand;
 mod inline_tap;
 mod instrument;
-mod intended;
+mod intended_latency;
 mod interruptions;
 mod line;
 mod live;
@@ -84,7 +84,7 @@ pub use flood::{Flood, Flow, Share};
 pub use hand::{Arrival, Hand, fill_checksums};
 pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
 pub use instrument::{Gateways, Instrument, OpenPort, Tally, Trial, TrialError, drawn_seed};
-pub use intended::FromIntended;
+pub use intended_latency::FromIntended;
 pub use interruptions::{
     Interruptions, LoopInterruptions, Watched, interruptions, watch_interruptions,
 };

@@ -1,6 +1,6 @@
-//! Packets handed over before they are due, so that something steadier than this loop holds their gaps: filler
-//! frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or a network card that
-//! limits its rate.
+//! Pacing ahead of time: packets are sent before they are due, and something steadier than this loop keeps their gaps.
+//! This is either filler frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or the rate
+//! limiter of a NIC.
 
 use crate::instrument::{Running, choose};
 use crate::traffic::Traffic;
@@ -8,48 +8,49 @@ use std::time::Duration;
 use taut_sys::Clock;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// Time ahead of the line at which packets are handed over: what a stall may take without a gap in it.
+/// Time ahead of the line at which packets are sent: the longest stall without a gap in the line.
 const AHEAD: Duration = Duration::from_micros(200);
 
-/// Bytes that a frame takes on the line besides its own: check sequence, preamble, start delimiter, shortest gap.
+/// Bytes that a frame takes on the line in addition to its own: check sequence, preamble, start delimiter, shortest
+/// gap.
 const OVERHEAD_BYTES: usize = FRAME_CHECK_SEQUENCE_BYTES + 20;
 
 const SHORTEST_FILLER_BYTES: usize = MIN_FRAME_SIZE_BYTES - FRAME_CHECK_SEQUENCE_BYTES;
 const LONGEST_FILLER_BYTES: usize = 1514;
 
-/// IEEE's EtherType for local experiments, and what tells fillers from others' experiments.
+/// IEEE's EtherType for local experiments, and the mark that distinguishes fillers from other experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const MARK: &[u8] = b"taut filler";
 
-/// Way in which the gaps between packets are held.
+/// The method of pacing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pacing {
-    /// Packets are handed over when they are due.
+    /// Packets are sent when they are due.
     Software,
-    /// The send ring is filled without gaps: filler frames stand where nothing is due.
+    /// The send ring is filled without gaps: filler frames are sent where no packet is due.
     Fill {
         /// Speed of the line, preamble and gaps included.
         line_bits_per_s: f64,
     },
-    /// The network card's rate limiter; the port was told the rate when it was opened.
+    /// The rate limiter of the NIC; the rate was set when the port was opened.
     Nic,
 }
 
-/// Item that is to be handed over next.
+/// The next item to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The packet of this stream that is due, `late` ticks after that.
+    /// The due packet of this stream, `late` ticks after its intended time.
     Packet { stream: usize, late: u64 },
-    /// A filler of so many bytes.
+    /// A filler of this length, bytes.
     Filler(usize),
-    /// Nothing is to be handed over for now.
+    /// Nothing for now.
     Nothing,
 }
 
-/// State of the line: how far it is taken.
+/// State of the line: how far it is occupied.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// 0 where no fillers are sent.
+    /// Ticks for each byte; 0 without fillers.
     ticks_per_byte: f64,
     ahead_ticks: u64,
     /// Time at which the next frame begins.
@@ -83,8 +84,8 @@ impl Line {
         })
     }
 
-    /// Returns what goes onto the line next. A packet is never put before its due time; the shortest filler may make it
-    /// late by its own length.
+    /// Returns the next item for the line. A packet is never placed before its intended time; the shortest filler may
+    /// delay it by its own length.
     #[inline(always)]
     pub(crate) fn next(&mut self, running: &[Running], now: u64) -> Next {
         let until = now + self.ahead_ticks;
@@ -97,7 +98,7 @@ impl Line {
                 None => Next::Nothing,
             };
         }
-        // The line ran dry: it goes on now.
+        // The line ran empty, and continues now.
         self.at_ticks = self.at_ticks.max(now as f64);
         let at = self.at_ticks as u64;
         if at >= until {
@@ -114,7 +115,7 @@ impl Line {
         }
     }
 
-    /// Bytes of the filler for a gap, or for the first part of a long one.
+    /// Returns the length of the filler for a gap, or for the first part of a long one.
     fn filler_for(&self, gap_ticks: f64) -> usize {
         let (shortest, longest) = (
             SHORTEST_FILLER_BYTES + OVERHEAD_BYTES,
@@ -123,25 +124,25 @@ impl Line {
         let gap_bytes = (gap_ticks / self.ticks_per_byte).round().min(1e9) as usize;
         let bytes = match gap_bytes {
             gap if gap <= longest => gap.max(shortest),
-            // What is left must hold a filler, too.
+            // The rest must also be long enough for a filler.
             gap => longest.min(gap - shortest),
         };
         bytes - OVERHEAD_BYTES
     }
 
-    /// Notes that a frame of so many bytes stands on the line.
+    /// Adds a frame of this length to the line.
     #[inline(always)]
     pub(crate) fn take(&mut self, frame_bytes: usize) {
         self.at_ticks += (frame_bytes + OVERHEAD_BYTES) as f64 * self.ticks_per_byte;
     }
 
-    /// The first bytes of the filler.
+    /// Returns the first bytes of the filler.
     pub(crate) fn filler(&self, frame_bytes: usize) -> &[u8] {
         &self.filler[..frame_bytes]
     }
 }
 
-/// Whether a frame is a filler, which its receiver drops.
+/// Returns true if a frame is a filler, which its receiver drops.
 #[inline(always)]
 pub(crate) fn is_filler(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&ETHERTYPE) && frame[14..].starts_with(MARK)
@@ -167,7 +168,8 @@ mod tests {
         Line::of(pacing, &stream.into(), &clock, 2048).unwrap()
     }
 
-    /// Lengths of what stands on the line in a millisecond, 0 for packets (of 60 bytes), and how late those are.
+    /// Returns the lengths of the frames on the line in a millisecond, 0 for packets (of 60 bytes), and the lateness of
+    /// the packets.
     fn on_the_line(rate_pps: f64) -> (Vec<usize>, Vec<u64>) {
         let mut line = line();
         let length = Duration::from_millis(1);
@@ -195,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_full_and_packets_stand_where_they_are_due() {
-        // Every 50 us there is room for 6250 bytes on the line.
+    fn packets_leave_at_their_intended_send_times_at_line_rate() {
+        // The line carries 6250 bytes every 50 us.
         let (frames, lates) = on_the_line(20_000.0);
         assert_eq!(lates.len(), 20);
         let between: usize = frames[1..]
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn gaps_shorter_than_a_filler_do_not_add_up() {
-        // 100 bytes from packet to packet: 16 are left, and a filler takes 84.
+        // Packets are 100 bytes apart: 16 are left, and a filler takes 84.
         let (frames, lates) = on_the_line(1.25e6);
         assert_eq!(lates.len(), 1_250);
         assert!(lates.iter().all(|late| *late <= 84 * 8 + 8), "{lates:?}");

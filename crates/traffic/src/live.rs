@@ -1,8 +1,7 @@
-//! View of a running trial for those who watch it: counters that are always current, and distributions that are handed
-//! over when somebody asks.
+//! A live view of a running trial: counters that are always current, and distributions on request.
 //!
-//! The loop keeps its histograms to itself. Asked for (a flag that it reads once per packet), it swaps them
-//! against an empty set that the watcher has sent before; nobody locks, and nothing is copied in the loop.
+//! The loop keeps its histograms to itself. A request is a flag that it reads once per packet. The loop then swaps its
+//! histograms for an empty set that the watcher has sent before; there are no locks, and the loop copies nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use taut_measure::{GapRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Packets listed as the worst of an interval.
+/// Number of slowest packets that are listed for an interval.
 pub const WORST_LISTED: usize = 5;
 
 /// A packet with a long latency.
@@ -21,21 +20,21 @@ pub struct Slow {
     pub latency_ns: u64,
     /// Number of the packet.
     pub sequence: u64,
-    /// Time at which the packet came, seconds after the start.
+    /// Arrival of the packet, seconds after the start.
     pub seen_seconds: f64,
 }
 
-/// Distributions of the packets of some stretch of time.
+/// Distributions of the packets of an interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
     /// Latencies from stamp to arrival.
     pub latency: LatencyHistogram,
     /// Gaps between packets sent.
     pub gaps: GapRecorder,
-    /// Slowest packets, the worst first; latencies of 0 are unused places.
+    /// Slowest packets, the worst first; entries with latency 0 are unused.
     pub worst: [Slow; WORST_LISTED],
-    /// Numbers below the highest that has come back which had not, when the interval ended: lost,
-    /// refused, damaged, or still to come out of order.
+    /// Number of packets below the highest number that came back which were missing when the interval ended: lost,
+    /// refused, corrupt, or reordered.
     pub missing: u64,
 }
 
@@ -83,16 +82,16 @@ impl Interval {
     }
 }
 
-/// Packets since the start.
+/// Counters since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Handed to the port.
+    /// Packets that the port accepted.
     pub sent: u64,
-    /// Packets that the port had no room for.
+    /// Packets that did not fit.
     pub refused: u64,
-    /// Packets that came back sound.
+    /// Intact packets that came back.
     pub received: u64,
-    /// Packets that came back damaged, by the number they bear.
+    /// Corrupt packets that came back, by the number in them.
     pub corrupt: u64,
 }
 
@@ -109,11 +108,11 @@ impl std::ops::Sub for Counts {
     }
 }
 
-/// Counters that the loop writes and anybody reads. On cache lines of their own.
+/// Counters that the loop writes and anyone may read. They have cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Published {
-    /// Bits of the rate asked for, packets per second.
+    /// Bits of the requested rate, packets per second.
     asked_pps: AtomicU64,
     stamped: AtomicU64,
     refused: AtomicU64,
@@ -134,7 +133,7 @@ impl Published {
     }
 }
 
-/// The loop's end: a part of a [`crate::Record`].
+/// The loop's end: part of a [`crate::Record`].
 pub struct Live {
     published: Arc<Published>,
     /// Packets of earlier trials.
@@ -142,21 +141,21 @@ pub struct Live {
     refused: u64,
     received: u64,
     corrupt: u64,
-    /// Distributions; None where only the counters are wanted.
+    /// Distributions; none if only the counters are requested.
     distributions: Option<Distributions>,
 }
 
 struct Distributions {
     ns_per_tick: f64,
     current: Box<Interval>,
-    /// Time at which the last packet was due and time at which it was sent, ticks after the start.
+    /// Intended and actual send time of the last packet, ticks after the start.
     last: Option<(u64, u64)>,
     full: SyncSender<Box<Interval>>,
     empty: Receiver<Box<Interval>>,
 }
 
 impl Live {
-    /// The next trial begins, whose packets are numbered from 0 again: counters go on from where they are.
+    /// Starts the next trial, which numbers packets from 0 again; counters continue.
     pub fn next_trial(&mut self, asked_pps: f64) {
         self.before = self.published.stamped.load(Ordering::Relaxed);
         self.published
@@ -167,7 +166,7 @@ impl Live {
         }
     }
 
-    /// Packet `sequence` is sent.
+    /// Records a sent packet.
     #[inline(always)]
     pub fn sent(
         &mut self,
@@ -193,7 +192,7 @@ impl Live {
         }
     }
 
-    /// The port had no room for a packet.
+    /// Records a packet that did not fit.
     #[inline(always)]
     pub fn refused(&mut self) {
         self.refused += 1;
@@ -202,7 +201,7 @@ impl Live {
             .store(self.refused, Ordering::Relaxed);
     }
 
-    /// A packet came back sound.
+    /// Records an intact packet that came back.
     #[inline(always)]
     pub fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
         self.received += 1;
@@ -223,7 +222,7 @@ impl Live {
         }
     }
 
-    /// A packet came back damaged.
+    /// Records a corrupt packet that came back.
     #[cold]
     pub fn corrupt(&mut self) {
         self.corrupt += 1;
@@ -240,29 +239,29 @@ impl Live {
         if let Ok(next) = d.empty.try_recv() {
             let mut current = std::mem::replace(&mut d.current, next);
             current.missing = seen.missing_below_highest();
-            // Relaxed: the interval itself goes through a channel.
+            // Relaxed suffices: the interval itself goes through a channel.
             self.published.wanted.store(false, Ordering::Relaxed);
-            // There is room: one empty set is under way at a time.
+            // The channel has space: only one empty set is in flight at a time.
             let _ = d.full.try_send(current);
         }
     }
 }
 
-/// The watcher's end: one stream as it stands.
+/// The watcher's end: the current state of one stream.
 pub struct StreamView {
     /// The stream's name.
     pub name: String,
-    /// The rate it was asked for, by the trial that ran last.
+    /// The requested rate of the last trial.
     pub asked_pps: f64,
-    /// Counts since the start.
+    /// Counters since the start.
     pub counts: Counts,
-    /// Counts between the last two looks.
+    /// Counters between the last two updates.
     pub last_counts: Counts,
-    /// Seconds between the last two looks.
+    /// Seconds between the last two updates.
     pub last_seconds: f64,
-    /// The last interval handed over; none before the first, or without distributions.
+    /// The last interval; none before the first, or without distributions.
     pub last: Option<Box<Interval>>,
-    /// Sum of all intervals handed over.
+    /// Sum of all intervals.
     pub total: Interval,
     looked: Instant,
     published: Arc<Published>,
@@ -271,13 +270,13 @@ pub struct StreamView {
 }
 
 impl StreamView {
-    /// Asks for the interval that ends now.
+    /// Requests the interval that ends now.
     pub fn ask(&self) {
         self.published.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Takes what there is; waits up to `patience` for the interval asked for. A stream that does not send
-    /// hands it over with its next packet.
+    /// Receives available data; waits up to `patience` for the requested interval. A stream that does not send passes
+    /// it with its next packet.
     pub fn look(&mut self, patience: Duration) {
         let handed_over = if self.published.wanted.load(Ordering::Relaxed) && !patience.is_zero() {
             self.full.recv_timeout(patience).ok()
@@ -300,13 +299,13 @@ impl StreamView {
         self.looked = now;
     }
 
-    /// Begins to count time: the trial starts.
+    /// Starts the time: the trial begins.
     pub fn start(&mut self) {
         self.looked = Instant::now();
     }
 }
 
-/// Makes both ends for one stream; with `clock` also the distributions, without only the counters.
+/// Makes both ends for one stream; with `clock` also the distributions, otherwise only the counters.
 pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamView) {
     let published = Arc::<Published>::default();
     published
@@ -314,7 +313,7 @@ pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamV
         .store(asked_pps.to_bits(), Ordering::Relaxed);
     let (full, take_full) = sync_channel(2);
     let (give_empty, empty) = sync_channel(2);
-    // Three sets in all: the loop's, one under way, and the one that is shown.
+    // There are three sets in all: the loop's, one in flight, and the displayed one.
     for _ in 0..if clock.is_some() { 2 } else { 0 } {
         let _ = give_empty.try_send(Box::new(Interval::new()));
     }
@@ -391,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_go_on_from_trial_to_trial_and_no_gap_lies_between_them() {
+    fn live_counters_continue_from_one_trial_to_the_next() {
         let (mut live, mut view) = live("one", 1.0, Some(&CLOCK));
         for (trial, asked_pps) in [1e3, 2e3, 4e3].into_iter().enumerate() {
             live.next_trial(asked_pps);

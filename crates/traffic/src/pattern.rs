@@ -1,6 +1,6 @@
-//! Patterns of a stream, which say when packets are due, and the schedule that one trial follows.
+//! Patterns of a stream, which determine when packets are due, and the schedule of one trial.
 //!
-//! The rate of a pattern is its average (for ramps and steps: what its percentages are of).
+//! The rate of a pattern is its average (for ramps and steps: the base of the percentages).
 
 use crate::Trace;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use taut_settings::duration;
 
-/// Pattern: how a stream's packets are spaced.
+/// The pattern of a stream's intended send times.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pattern {
@@ -18,7 +18,7 @@ pub enum Pattern {
     Constant,
     /// `poisson`: independent gaps, exponentially distributed.
     Poisson,
-    /// `burst(n, gap)`: n packets `gap` apart (0: back to back), then a pause that makes up the rate.
+    /// `burst(n, gap)`: n packets `gap` apart (0: back to back), then a pause that preserves the rate.
     Burst {
         /// Packets of a burst.
         packets: u32,
@@ -32,20 +32,20 @@ pub enum Pattern {
         /// Length of the pause after it.
         off: Duration,
     },
-    /// `ramp(from, to)`: the rate changes evenly over the trial between two shares of the rate.
+    /// `ramp(from, to)`: the rate changes linearly over the trial between two fractions of the rate.
     Ramp {
-        /// Share of the rate at the start.
+        /// Fraction of the rate at the start.
         from: f64,
-        /// Share of the rate at the end.
+        /// Fraction of the rate at the end.
         to: f64,
     },
-    /// `steps(a, b, ...)`: parts of the trial of equal length, each at a share of the rate.
+    /// `steps(a, b, ...)`: parts of the trial of equal length, each at a fraction of the rate.
     Steps(Vec<f64>),
-    /// `trace(file, speed)`: the gaps of a capture, over and over.
+    /// `trace(file, speed)`: the gaps of a capture, in a loop.
     Trace(Trace),
 }
 
-/// Reason why a pattern cannot be read.
+/// Reason why a pattern cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("pattern \"{text}\": {reason}")]
 pub struct PatternError {
@@ -53,11 +53,11 @@ pub struct PatternError {
     reason: String,
 }
 
-/// Beginning of the text of a pattern that names a file.
+/// Beginning of a pattern that names a file.
 const OF_FILE: &str = "trace(";
 
 impl Pattern {
-    /// Whether the text of a pattern names a file, which parsing it reads.
+    /// Returns true if a pattern names a file, which is read by parsing.
     pub fn names_a_file(text: &str) -> bool {
         text.trim().starts_with(OF_FILE)
     }
@@ -77,7 +77,7 @@ impl FromStr for Pattern {
         let forms = || error(FORMS.to_string());
         if let Some(inside) = text.trim().strip_prefix(OF_FILE) {
             let inside = inside.strip_suffix(')').ok_or_else(forms)?;
-            // A file's name may hold commas.
+            // A file's name may contain commas.
             let (path, speed) = match inside.rsplit_once(',') {
                 Some((path, speed)) if speed.ends_with('x') => (path, speed.trim()),
                 _ => (inside, "1x"),
@@ -187,7 +187,7 @@ impl From<Pattern> for String {
 }
 
 impl Pattern {
-    /// Packets due in a trial, where the pattern says so beforehand; the expected number for `poisson`.
+    /// Returns the number of packets of a trial, if the pattern fixes it; for `poisson` the expected number.
     pub fn packets(&self, rate_pps: f64, duration: Duration) -> u64 {
         let share = match self {
             Self::Ramp { from, to } => (from + to) / 2.0,
@@ -199,8 +199,8 @@ impl Pattern {
     }
 }
 
-/// Packets of a trace, repeated, that are due before `duration` is over. Where gaps differ that is not the rate's
-/// average.
+/// Returns the number of packets of a repeated trace that are due before `duration` is over. With unequal gaps it
+/// differs from the rate's average.
 fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
     let offsets_ns = trace.offsets_ns();
     // The time in the trace at which it ends.
@@ -211,18 +211,18 @@ fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
     (passes as u64 * offsets_ns.len() as u64 + rest as u64).max(1)
 }
 
-/// Returns how much longer gaps are at a rate than they were captured.
+/// Returns the factor by which gaps at a rate are longer than captured ones.
 fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
     trace.offsets_ns().len() as f64 / trace.period_ns() * 1e9 / rate_pps
 }
 
-/// Due times of one stream in one trial. They never drift and never shift: a generator that fell
-/// behind sees due times in the past, which is how its send delay is known.
+/// Intended send times of one stream in one trial. They never drift or shift: a late generator sees times in the past,
+/// from which its send delay is computed.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     due_ticks: u64,
     start_ticks: u64,
-    /// Number of the packet that is due next.
+    /// Number of the next packet.
     next: u64,
     total: u64,
     kind: Kind,
@@ -260,7 +260,7 @@ enum Kind {
         rates: Vec<f64>,
         length: f64,
         step: usize,
-        /// Packets due before the present step.
+        /// Packets due before the current step.
         before: f64,
     },
     Trace {
@@ -271,7 +271,7 @@ enum Kind {
 }
 
 impl Schedule {
-    /// The schedule of `pattern` from `start_ticks` on; `hz` are ticks per second. Equal seeds give equal
+    /// Makes the schedule of `pattern` from `start_ticks` on; `hz` are ticks per second. Equal seeds give equal
     /// schedules.
     pub fn new(
         pattern: &Pattern,
@@ -299,7 +299,7 @@ impl Schedule {
                 let (packets, period) = (u64::from(*packets), f64::from(*packets) * gap);
                 Kind::Burst {
                     packets,
-                    // A burst longer than its period would overtake the next one.
+                    // A burst longer than its period would overlap with the next one.
                     gap: ticks(*within).min(gap),
                     period,
                 }
@@ -332,7 +332,7 @@ impl Schedule {
             }
         };
         let total = match pattern {
-            // Drawn as it goes; this bounds what an endless draw of tiny gaps could do.
+            // Gaps are drawn one by one; this limits an endless series of tiny gaps.
             Pattern::Poisson => u64::MAX,
             _ => pattern.packets(rate_pps, duration),
         };
@@ -347,32 +347,32 @@ impl Schedule {
         schedule
     }
 
-    /// Returns when the next packet is due, in ticks; `u64::MAX` when there is none.
+    /// Returns the intended time of the next packet, in ticks; `u64::MAX` when there is none.
     #[inline(always)]
     pub fn due_ticks(&self) -> u64 {
         self.due_ticks
     }
 
-    /// Number of the packet that is due next: how many went before it.
+    /// Returns the number of the next packet, which is the number of earlier ones.
     #[inline(always)]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether every packet was due.
+    /// Returns true if every packet was due.
     #[inline(always)]
     pub fn is_over(&self) -> bool {
         self.due_ticks == u64::MAX
     }
 
-    /// Goes on to the packet after.
+    /// Advances to the next packet.
     #[inline(always)]
     pub fn advance(&mut self) {
         self.next += 1;
         self.find_due();
     }
 
-    /// Packets still due; for `poisson` the expected number.
+    /// Returns the number of remaining packets; for `poisson` the expected number.
     pub fn left(&self) -> u64 {
         match &self.kind {
             _ if self.is_over() => 0,
@@ -420,8 +420,7 @@ impl Schedule {
                 let cycle = (sending / *on).floor();
                 cycle * *period + (sending - cycle * *on)
             }
-            // The time at which the integral of the rate reaches k, written so that it is stable for
-            // slopes near 0.
+            // The time at which the integral of the rate reaches k, in a form that is stable for slopes near 0.
             Kind::Ramp { from, slope } => {
                 let root = (*from * *from + 2.0 * *slope * k).max(0.0).sqrt();
                 if k == 0.0 {
@@ -464,7 +463,7 @@ mod tests {
 
     const HZ: f64 = 1e9;
 
-    /// Due times in ns.
+    /// Returns the intended send times in ns.
     fn dues(pattern: &str, rate_pps: f64, duration: Duration) -> Vec<u64> {
         let pattern: Pattern = pattern.parse().unwrap();
         let mut schedule = Schedule::new(&pattern, rate_pps, duration, 1_000, HZ, 7);
@@ -536,7 +535,7 @@ mod tests {
 
     #[test]
     fn poisson_gaps_pass_a_kolmogorov_smirnov_test() {
-        // A million packets, and gaps so long that whole nanoseconds do not show.
+        // There are a million packets, with gaps so long that the rounding to nanoseconds is negligible.
         let dues = dues("poisson", 1e4, 100_000 * MS);
         let mut gaps: Vec<f64> = dues.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
         gaps.sort_by(f64::total_cmp);
@@ -546,13 +545,13 @@ mod tests {
             .enumerate()
             .map(|(i, gap)| (1.0 - (-gap / 100_000.0).exp() - (i as f64 + 0.5) / n).abs())
             .fold(0.0, f64::max);
-        // The 1 % level.
+        // The limit is that of the 1 % level.
         assert!(distance < 1.63 / n.sqrt(), "{distance}");
         assert!((n / 1_000_000.0 - 1.0).abs() < 0.01);
     }
 
     #[test]
-    fn patterns_read_back_and_wrong_ones_say_what_would_be_right() {
+    fn patterns_parse_and_errors_name_a_valid_form() {
         for text in [
             "constant",
             "poisson",

@@ -1,4 +1,4 @@
-//! The floor under every latency between two cores: one cache line handed to and fro.
+//! The lower bound of every latency between two cores: one cache line that is passed back and forth.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use taut_sys::{Clock, ticks};
 /// Round trips timed together, so that reading the clock does not count.
 const BLOCK: u64 = 64;
 
-/// Longest time of a measurement. Two threads that share a core wait for the scheduler at every turn: they stop here,
-/// with what they have.
+/// Longest time of a measurement. Two threads that share a core wait for the scheduler each time: they stop here, with
+/// the results so far.
 const LONGEST_NS: f64 = 500e6;
 
 /// Round trip of a cache line between two cores.
@@ -16,16 +16,16 @@ const LONGEST_NS: f64 = 500e6;
 pub struct PingPong {
     /// Median over blocks of 64 round trips, nanoseconds per round trip.
     pub p50_ns: f64,
-    /// Round trips made.
+    /// Number of round trips.
     pub count: u64,
 }
 
-/// A value alone on its line (and the line that prefetchers bring along).
+/// A value alone on its cache line (and the line that prefetchers load with it).
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Measures `blocks` blocks of 64 round trips between the calling thread and one that ran `pin_other` first;
-/// fewer (and at least one) where that takes longer than half a second.
+/// Measures `blocks` blocks of 64 round trips between the calling thread and one that ran `pin_other` first. It
+/// measures fewer, and at least one, if that takes longer than half a second.
 pub fn ping_pong(clock: &Clock, blocks: usize, pin_other: impl FnOnce() + Send) -> PingPong {
     let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let stop = AtomicBool::new(false);

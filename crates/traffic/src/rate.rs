@@ -1,10 +1,9 @@
-//! Rates as people give them: packets or bits per second, or a share of the line.
+//! Rates in options and files: packets or bits per second, or a percentage of the line rate.
 
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Preamble, start delimiter and shortest gap between two frames: bytes on the wire that are in no frame
-/// (IEEE 802.3).
+/// Preamble, start delimiter and shortest gap between two frames: bytes on the link that are in no frame (IEEE 802.3).
 pub(crate) const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
 /// A rate, not yet in packets per second.
@@ -15,18 +14,18 @@ pub enum Rate {
     Packets(f64),
     /// Bits per second of frames, check sequence included: `1Gbit/s`.
     Layer2Bits(f64),
-    /// Bits per second on the wire, preamble and gaps included: `1Gbit/s L1`.
+    /// Bits per second on the link, preamble and gaps included: `1Gbit/s L1`.
     Layer1Bits(f64),
-    /// Share of what the line carries, per cent: `50%`, `50% of 10G`.
+    /// Percentage of the line rate: `50%`, `50% of 10G`.
     Line {
-        /// 0 to 1.
+        /// Fraction, 0 to 1.
         share: f64,
-        /// Line rate in bit/s, where it was given.
+        /// Line rate in bit/s, if it was given.
         bits_per_second: Option<f64>,
     },
 }
 
-/// Reason why a rate cannot be read or used.
+/// Reason why a rate cannot be parsed or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rate \"{text}\": {reason}")]
 pub struct RateError {
@@ -35,10 +34,10 @@ pub struct RateError {
 }
 
 impl Rate {
-    /// Packets per second of frames of `average_bytes` (check sequence included).
+    /// Returns packets per second for frames of `average_bytes` (check sequence included).
     ///
     /// # Errors
-    /// For a share of a line whose rate nobody said.
+    /// The rate is a percentage of an unknown line rate.
     pub fn packets_per_second(self, average_bytes: f64) -> Result<f64, RateError> {
         let wire_bits = (average_bytes + WIRE_OVERHEAD_BYTES) * 8.0;
         match self {

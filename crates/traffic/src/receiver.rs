@@ -1,8 +1,8 @@
-//! A receiver that knows nothing of who sends: it stamps each arrival itself, with its own clock.
+//! A receiver that knows nothing of the sender: it timestamps each arrival with its own clock.
 //!
-//! An arrival is seen somewhen between two looks at the port; the later end is its stamp. Looks that came
-//! late, because the machine had taken the receiver's core away, are known by the clock, and the gaps
-//! around them are marked: they say nothing about the sender.
+//! An arrival lies between two polls of the port; its timestamp is the time of the later one. Polls that were late
+//! because of a preemption of the receiver are detected by the clock, and the gaps around them are marked: they are no
+//! measurement of the sender.
 
 use crate::TrialError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, Batch, Port, PortSpec, Resources};
 use taut_sys::{Clock, ticks};
 
-/// A round of the loop that took longer was interrupted: 64 arrivals take a fraction of that.
+/// An iteration longer than this was interrupted: 64 arrivals take a fraction of that.
 const LONGEST_ROUND: Duration = Duration::from_micros(2);
 
-/// EtherType of IPv4 and the protocol number of UDP, and where they are in a frame.
+/// EtherType of IPv4 and the protocol number of UDP, and their offsets in a frame.
 const UDP: (usize, [u8; 2], usize, u8) = (12, [0x08, 0x00], 23, 17);
 
 /// The time between two successive arrivals.
@@ -23,7 +23,7 @@ pub struct Gap(u32);
 impl Gap {
     const INTERRUPTED: u32 = 1 << 31;
 
-    /// `ticks`, held at 2^31 - 1 (nearly a second).
+    /// Makes a gap of `ticks`, at most 2^31 - 1 (nearly a second).
     pub fn new(ticks: u64, interrupted: bool) -> Self {
         let length = ticks.min(u64::from(Self::INTERRUPTED - 1)) as u32;
         Self(if interrupted {
@@ -33,46 +33,46 @@ impl Gap {
         })
     }
 
-    /// Length of the gap, ticks.
+    /// Returns the length of the gap, ticks.
     pub fn ticks(self) -> u32 {
         self.0 & !Self::INTERRUPTED
     }
 
-    /// Whether the receiver did not look in time at its beginning or end.
+    /// Returns true if the receiver did not poll in time at its beginning or end.
     pub fn is_interrupted(self) -> bool {
         self.0 & Self::INTERRUPTED != 0
     }
 }
 
-/// Frames that a receiver saw.
+/// The frames at a receiver.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
-    /// Frames that came.
+    /// Number of frames.
     pub frames: u64,
     /// Bytes of the frames, frame check sequences not included.
     pub bytes: u64,
     /// Time from the first to the last of them, s.
     pub seconds: f64,
-    /// Gaps between them, in order: one less, and none where they were only counted.
+    /// Gaps between them, in order: one fewer than frames, and none if frames were only counted.
     pub gaps: Vec<Gap>,
     /// Frames that are not IPv4 UDP: the kernel's own.
     pub foreign: u64,
-    /// Rounds in which the receiver was interrupted.
+    /// Iterations in which the receiver was interrupted.
     pub interruptions: u64,
-    /// Time that these took, s.
+    /// Duration of the interruptions, s.
     pub interrupted_seconds: f64,
-    /// Time between two looks that found nothing, ns on average: how exact a stamp is.
+    /// Mean time between two idle polls, ns: the resolution of a timestamp.
     pub resolution_ns: f64,
 }
 
 impl Arrivals {
-    /// Average rate from the first to the last arrival, packets per second.
+    /// Returns the mean rate from the first to the last arrival, packets per second.
     pub fn pps(&self) -> f64 {
         self.frames.saturating_sub(1) as f64 / self.seconds.max(1e-9)
     }
 }
 
-/// Takes what arrives at a port.
+/// Receives and measures arrivals at a port.
 pub struct Receiver {
     port: Box<dyn Port>,
     arrived: Batch,
@@ -83,7 +83,7 @@ impl Receiver {
     /// Opens the port.
     ///
     /// # Errors
-    /// What the port says.
+    /// The port cannot be opened.
     pub fn open(spec: &PortSpec, clock: Clock) -> Result<Self, TrialError> {
         let mut resources = Resources::for_ports(std::slice::from_ref(spec))?;
         Ok(Self {
@@ -93,12 +93,12 @@ impl Receiver {
         })
     }
 
-    /// Throws arrivals away for a while; returns how many frames of IPv4 UDP there were.
+    /// Discards arrivals for a while; returns the number of IPv4 UDP frames.
     pub fn discard(&mut self, duration: Duration) -> u64 {
         let end = ticks() + self.clock.to_ticks(duration.as_nanos() as f64) as u64;
         let mut thrown = 0;
         while ticks() < end {
-            // Asked for by handshakes that go on meanwhile.
+            // Handshakes in progress need this call.
             self.port.link();
             self.port.rx(&mut self.arrived);
             let frames = self.arrived.packets().iter();
@@ -108,12 +108,12 @@ impl Receiver {
         thrown
     }
 
-    /// Frames that the port lost because its ring was full, since it was opened.
+    /// Returns the frames that the port lost because its ring was full, since it was opened.
     pub fn overrun(&mut self) -> u64 {
         self.port.counters().rx_overrun
     }
 
-    /// Counts for a while, with as little work per frame as can be.
+    /// Counts for a while, with as little work per frame as possible.
     pub fn count(&mut self, duration: Duration, stop: &AtomicBool) -> Arrivals {
         let length = self.clock.to_ticks(duration.as_nanos() as f64) as u64;
         let mut found = Arrivals::default();
@@ -123,8 +123,8 @@ impl Receiver {
             let n = self.port.rx(&mut self.arrived);
             let seen = ticks();
             if n > 0 {
-                // All of the first look came before its stamp, over a time that is not known: one of
-                // them counts, so that there is one frame more than there are gaps, as with single stamps.
+                // All frames of the first poll arrived before its timestamp, over an unknown time. Only one of them
+                // counts, so that there is one frame more than there are gaps, as with single timestamps.
                 let counted = if first.is_none() { 1 } else { n };
                 first.get_or_insert(seen);
                 found.frames += counted as u64;
@@ -141,9 +141,9 @@ impl Receiver {
         found
     }
 
-    /// Stamps every arrival for a while; `room` is how many gaps are kept at most.
+    /// Timestamps every arrival for a while; `room` is the largest number of stored gaps.
     pub fn watch(&mut self, duration: Duration, room: usize, stop: &AtomicBool) -> Arrivals {
-        // Touched now, or every page would be a fault later.
+        // The memory is touched now, or every page would cause a fault later.
         let mut gaps = vec![Gap(0); room];
         gaps.clear();
         let mut found = Arrivals::default();
@@ -201,20 +201,20 @@ fn is_udp(frame: &[u8]) -> bool {
         && frame.get(protocol_at) == Some(&protocol)
 }
 
-/// Marks of the gaps that lie at an interruption: those of all that had piled up, and the one after, which begins with
-/// a stamp that is too late.
+/// Marks the gaps at an interruption: those of all queued frames, and the one after, which begins with a timestamp that
+/// is too late.
 #[derive(Debug, Default)]
 struct Marks {
-    /// Whether this look came late, or the one before did and left some of the pile.
+    /// True if this poll was late, or the one before was and left some of the queued frames.
     late: bool,
-    /// The last look filled its batch.
+    /// True if the last poll filled its batch.
     full: bool,
-    /// The last stamp is too late.
+    /// True if the last timestamp is too late.
     after: bool,
 }
 
 impl Marks {
-    /// A look that found `n` frames.
+    /// Processes a poll that found `n` frames.
     #[inline(always)]
     fn look(&mut self, was_late: bool, n: usize) {
         let more_of_the_pile = self.late && self.full;
@@ -222,7 +222,7 @@ impl Marks {
         self.full = n == BATCH_CAPACITY;
     }
 
-    /// Whether the next gap of this look is marked.
+    /// Returns true if the next gap of this poll is marked.
     #[inline(always)]
     fn next(&mut self) -> bool {
         let marked = self.late || self.after;
@@ -245,7 +245,7 @@ mod tests {
             (0..n).map(|_| marks.next()).collect::<Vec<_>>()
         };
         seen.extend(look(false, 1));
-        // A pile of more than a batch.
+        // More frames are queued than fit in a batch.
         let pile = look(true, BATCH_CAPACITY);
         assert!(pile.iter().all(|marked| *marked));
         seen.extend(look(false, 2));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sender_in_the_same_process_sends_arrives_in_number_and_order() {
+    fn packets_of_a_sender_in_the_process_arrive_in_order() {
         use crate::{Instrument, Stream, Summaries, Trial};
         let name = format!("receiver-{}", std::process::id());
         let spec = PortSpec::parse(&format!("pair:{name}")).unwrap();
@@ -290,12 +290,12 @@ mod tests {
         is_done.store(true, Ordering::Relaxed);
         let (watched, overrun) = thread.join().unwrap();
         assert_eq!(overrun, 0);
-        // It may begin late and ends when it has what it asked for.
+        // It may begin late and ends when it has what was requested.
         assert!(
             watched.frames >= 2 && watched.frames <= tally.sent,
             "{watched:?}"
         );
-        // The burst that completes what was asked for may hold more.
+        // The burst that completes the requested number may contain more.
         assert_eq!(watched.gaps.len() as u64, (watched.frames - 1).min(500));
         assert_eq!(watched.bytes, watched.frames * 60);
         let sum: f64 = watched

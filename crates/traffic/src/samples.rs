@@ -1,13 +1,13 @@
-//! Samples of every packet of a stream on their way to a file, in blocks that a writing thread takes over as they are.
+//! Samples of every packet of a stream, written to a file in blocks by another thread.
 //!
-//! Packets whose answers may still come stay in open blocks (the window). The loop never waits for the
-//! thread: when it has no empty block left, packets are not kept, and counted as such.
+//! Packets that may still come back stay in open blocks (the window). The loop never waits for the thread: without an
+//! empty block, packets are not stored, and counted as such.
 
 use crate::record::{Record, compiled_here};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Packets of a block.
+/// Packets per block.
 pub const BLOCK_PACKETS: usize = 4096;
 
 /// Blocks of all streams: 2 million packets, 48 MiB, 0.3 s of a disk's pause at 5 million packets a second.
@@ -21,18 +21,18 @@ const NEVER: u32 = u32::MAX;
 /// Sample of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
-    /// Time at which the packet was due, ticks after the start.
+    /// Intended send time of the packet, ticks after the start.
     pub due_ticks: u64,
-    /// Delay with which the packet was sent, ticks, held at 2^32 - 1.
+    /// Send delay of the packet, ticks, at most 2^32 - 1.
     pub send_delay_ticks: u32,
     latency_ticks: u32,
-    /// Number of times that the packet came back sound, held at 255.
+    /// Number of times that the packet came back intact, at most 255.
     pub arrivals: u8,
-    /// A later one came back before it did (RFC 4737).
+    /// True if a later packet came back before it (RFC 4737).
     pub reordered: bool,
-    /// The port had no room for it.
+    /// True if it did not fit into the port's ring.
     pub refused: bool,
-    /// Whether the packet came back damaged, as far as its own number can be trusted, and not sound before that.
+    /// True if the packet came back corrupt, as far as its own number can be trusted, and not intact before that.
     pub corrupt: bool,
 }
 
@@ -47,12 +47,13 @@ impl Sampled {
         corrupt: false,
     };
 
-    /// Time from the packet's stamp to its first arrival, ticks, held at 2^32 - 2; none if it never came.
+    /// Returns the time from the packet's timestamp to its first arrival, ticks, at most 2^32 - 2; none if it never
+    /// came back.
     pub fn latency_ticks(&self) -> Option<u32> {
         (self.latency_ticks != NEVER).then_some(self.latency_ticks)
     }
 
-    /// Whether its latency was cut to the longest that can be kept.
+    /// Returns true if its latency was limited to the largest value that can be stored.
     pub fn is_cut(&self) -> bool {
         self.latency_ticks == NEVER - 1
     }
@@ -61,7 +62,7 @@ impl Sampled {
 /// Packets with successive sequence numbers.
 #[derive(Debug)]
 pub struct Block {
-    /// Sequence number of the first.
+    /// Sequence number of the first packet.
     pub first: u64,
     /// Samples of the packets, at most [`BLOCK_PACKETS`].
     pub packets: Vec<Sampled>,
@@ -69,10 +70,10 @@ pub struct Block {
 
 /// The loop's end: a [`Record`] by itself, or a part of one.
 pub struct Sampler {
-    /// Blocks whose packets may still change; none where there was no memory for one.
+    /// Blocks with packets that may still change; none for a block without memory.
     open: VecDeque<Option<Box<Block>>>,
     window: usize,
-    /// Number of the first open block: its first sequence number over [`BLOCK_PACKETS`].
+    /// Number of the first open block: its first sequence number divided by [`BLOCK_PACKETS`].
     first_open: u64,
     highest: Option<u64>,
     unique: u64,
@@ -81,42 +82,42 @@ pub struct Sampler {
     account: SamplerAccount,
 }
 
-/// Account of what did not get into the samples.
+/// Statistics of packets and arrivals that are missing from the samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SamplerAccount {
-    /// Packets sent that are not among the samples: the disk was too slow, or did not take them.
+    /// Sent packets without a sample: the disk was too slow, or failed.
     pub not_kept: u64,
     /// Arrivals after their packet's sample had been written: it counts as lost there.
     pub too_late: u64,
 }
 
-/// The writing thread's end: takes blocks in order, gives them back when they are written.
+/// The writing thread's end: receives blocks in order, and returns them when they are written.
 pub struct Blocks {
     full: Receiver<Box<Block>>,
     empty: SyncSender<Box<Block>>,
 }
 
 impl Blocks {
-    /// The next block; none when the trial is over.
+    /// Returns the next block; none at the end of the trial.
     pub fn next(&self) -> Option<Box<Block>> {
         self.full.recv().ok()
     }
 
-    /// Gives a block back for new packets.
+    /// Returns a block for new packets.
     pub fn give_back(&self, block: Box<Block>) {
-        // There is room for every block; with the trial over nobody wants it.
+        // The channel has space for every block; after the trial it may be closed.
         let _ = self.empty.try_send(block);
     }
 }
 
-/// Makes both ends for one stream of `streams`, which share the memory evenly. Touches all of it now.
+/// Makes both ends for one stream of `streams`, which share the memory evenly. It touches all of the memory now.
 pub fn sampler(streams: usize) -> (Sampler, Blocks) {
     let streams = streams.max(1);
     sampler_of((BLOCKS / streams).max(4), (OPEN_BLOCKS / streams).max(2))
 }
 
-/// Makes both ends for one stream of so many packets at most. They all stay open, and nothing is there to write, until the
-/// trial is over: no thread has to take its time from the cores that are measured. Touches 24 bytes per packet now.
+/// Makes both ends for one stream of at most `packets` packets. All blocks stay open, and nothing is written, until the
+/// trial is over: no thread takes time from the cores of the measurement. It touches 24 bytes per packet now.
 pub fn sampler_of_all(packets: u64) -> (Sampler, Blocks) {
     let blocks = packets.div_ceil(BLOCK_PACKETS as u64).max(1) as usize;
     sampler_of(blocks, blocks)
@@ -128,7 +129,7 @@ fn sampler_of(blocks: usize, window: usize) -> (Sampler, Blocks) {
     for _ in 0..blocks {
         let mut packets = vec![Sampled::UNUSED; BLOCK_PACKETS];
         packets.clear();
-        // There is room for every block.
+        // The channel has space for every block.
         let _ = give_empty.try_send(Box::new(Block { first: 0, packets }));
     }
     let sampler = Sampler {
@@ -154,7 +155,7 @@ impl Sampler {
         if self.open.len() == self.window {
             self.first_open += 1;
             if let Some(Some(block)) = self.open.pop_front() {
-                // There is room for every block; a thread that has failed says so itself.
+                // The channel has space for every block; a thread that has failed reports that itself.
                 let _ = self.full.try_send(block);
             }
         }
@@ -166,7 +167,7 @@ impl Sampler {
         self.open.push_back(next);
     }
 
-    /// The sample of a packet, if it is still open.
+    /// Returns the sample of a packet, if it is still open.
     #[inline(always)]
     fn open_mut(&mut self, sequence: u64) -> Option<&mut Sampled> {
         let Some(index) = (sequence / BLOCK_PACKETS as u64).checked_sub(self.first_open) else {
@@ -179,10 +180,10 @@ impl Sampler {
             .get_mut((sequence % BLOCK_PACKETS as u64) as usize)
     }
 
-    /// Hands over what is left, waiting for the thread if need be; the trial is over.
+    /// Passes the remaining blocks, and waits for the thread if necessary; the trial is over.
     pub fn finish(mut self) -> SamplerAccount {
         for block in self.open.drain(..).flatten() {
-            // A thread that has failed says so itself.
+            // A thread that has failed reports that itself.
             let _ = self.full.send(block);
         }
         self.account
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_does_not_come_costs_samples_not_time_and_they_are_counted() {
+    fn an_absent_writer_costs_only_samples_which_are_counted() {
         let (mut sampler, blocks) = sampler_of(4, 2);
         let n = BLOCK_PACKETS as u64 * 10;
         for sequence in 0..n {
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_of_all_hands_nothing_over_before_the_end_and_knows_what_came_back() {
+    fn a_sampler_of_all_packets_sends_nothing_before_the_end() {
         let n = BLOCK_PACKETS as u64 + 1;
         let (mut sampler, blocks) = sampler_of_all(n);
         for sequence in 0..n {
@@ -342,7 +343,7 @@ mod tests {
         for sequence in 0..BLOCK_PACKETS as u64 * 6 {
             sampler.sent(sequence, 0, 0);
         }
-        // What was in its memory when it died it may have had, the rest was never kept.
+        // Blocks that it had received when it failed may have been written; the rest was never stored.
         assert!(sampler.finish().not_kept >= BLOCK_PACKETS as u64 * 2);
     }
 }

@@ -1,6 +1,6 @@
-//! Sightings of packets on their way from the loop that makes them to a thread that has the time for them.
+//! Sightings of packets, passed from the loop that makes them to a thread with more time.
 //!
-//! A ring of one writer and one reader. The writer never waits: what has no room is counted.
+//! They use a ring with one writer and one reader. The writer never waits: sightings that do not fit are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use taut_sys::{Clock, ticks};
 use taut_wire::Stamp;
 use taut_xdp::wire_tap::Sighting;
 
-/// Low bits of a slot's first word that hold the side and whether the packet leaves; the ticks stand above them.
+/// Low bits of a slot's first word, for the side and whether the packet leaves; the ticks are above them.
 const PLACE_BITS: u32 = 2;
 
-/// Slot with one sighting: ticks, side and direction; sequence number (48 bits) and flow (16 bits).
+/// A slot with one sighting: ticks, side and direction; sequence number (48 bits) and flow (16 bits).
 #[derive(Default)]
 struct Slot {
     moment: AtomicU64,
@@ -20,9 +20,9 @@ struct Slot {
 
 struct Ring {
     slots: Box<[Slot]>,
-    /// Number of sightings that were ever written.
+    /// Number of all sightings that were written.
     written: AtomicU64,
-    /// Number of them that were ever taken.
+    /// Number of all sightings that were read.
     taken: AtomicU64,
     ring_full: AtomicU64,
 }
@@ -33,21 +33,21 @@ impl Ring {
     }
 }
 
-/// The end of the loop that sees packets.
+/// The writing end, for the loop that sees packets.
 pub struct SightingWriter {
     ring: Arc<Ring>,
     written: u64,
-    /// Number of sightings taken, when last looked at.
+    /// Number of sightings that were read, at the last check.
     taken: u64,
 }
 
-/// The end that takes sightings.
+/// The reading end.
 pub struct SightingReader {
     ring: Arc<Ring>,
     begun_ticks: u64,
 }
 
-/// A ring that has room for `room` sightings, 16 bytes each.
+/// Makes a ring with space for `room` sightings, 16 bytes each.
 pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
     let ring = Arc::new(Ring {
         slots: (0..room.max(1)).map(|_| Slot::default()).collect(),
@@ -65,7 +65,7 @@ pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
 }
 
 impl SightingWriter {
-    /// Notes packets that crossed together through side 0 or 1; places without a stamp are of other frames.
+    /// Adds packets that passed together through side 0 or 1; entries without a stamp are other frames.
     #[inline]
     pub fn note(&mut self, stamps: &[Option<Stamp>], side: usize, leaving: bool, now_ticks: u64) {
         let place = (side as u64 & 1) << 1 | u64::from(leaving);
@@ -74,7 +74,7 @@ impl SightingWriter {
         let mut full = 0;
         for stamp in stamps.iter().flatten() {
             if self.written - self.taken >= room {
-                // Acquire: the reader is done with the slots that it says it has taken.
+                // Acquire: the reader has finished with the slots that it has counted as read.
                 self.taken = self.ring.taken.load(Ordering::Acquire);
                 if self.written - self.taken >= room {
                     full += 1;
@@ -90,13 +90,13 @@ impl SightingWriter {
         if full > 0 {
             self.ring.ring_full.fetch_add(full, Ordering::Relaxed);
         }
-        // Release: whoever sees the number sees what is in the slots.
+        // Release: a reader that sees the number sees the content of the slots.
         self.ring.written.store(self.written, Ordering::Release);
     }
 }
 
 impl SightingReader {
-    /// Hands over what was noted since the last call, in that order. Times count from the making of the ring.
+    /// Returns the sightings since the last call, in order. Times are relative to the creation of the ring.
     pub fn take(&mut self, clock: &Clock, mut each: impl FnMut(Sighting)) {
         let from = self.ring.taken.load(Ordering::Relaxed);
         let to = self.ring.written.load(Ordering::Acquire);
@@ -117,7 +117,7 @@ impl SightingReader {
         self.ring.taken.store(to, Ordering::Release);
     }
 
-    /// Sightings that had no room so far.
+    /// Returns the number of sightings that did not fit.
     pub fn ring_full(&self) -> u64 {
         self.ring.ring_full.load(Ordering::Relaxed)
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_what_was_noted_and_what_had_no_room_is_counted() {
+    fn a_reader_gets_the_samples_and_full_rings_are_counted() {
         let clock = Clock::calibrate(Duration::from_millis(1));
         let (mut writer, mut reader) = sightings(4);
         let last = (1 << 48) - 1;

@@ -1,4 +1,4 @@
-//! Frame sizes of a stream: one, a mix with weights, or every size of a range.
+//! Frame sizes of a stream: one size, a mix with weights, or every size of a range.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use taut_wire::{MAX_FRAME_SIZE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// Sizes, frame check sequence included, each with the share it has of the packets.
+/// Sizes, frame check sequence included, each with its fraction of the packets.
 ///
-/// Read from `64`, `64:7,594:4,1518:1` (size:weight), `64-1518` (every size alike) or `imix`: the simple
+/// The text is `64`, `64:7,594:4,1518:1` (size:weight), `64-1518` (every size equally often) or `imix`: the simple
 /// Internet mix, 7 packets of 64 bytes, 4 of 594 and 1 of 1518.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -16,11 +16,11 @@ pub struct Sizes {
     text: String,
     /// Size and weight.
     parts: Vec<(usize, u32)>,
-    /// Indices into the parts, where their order is given.
+    /// Indices into the parts, if their order is given.
     sequence: Option<Arc<[u32]>>,
 }
 
-/// Reason why sizes cannot be read.
+/// Reason why sizes cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("size \"{text}\": {reason}")]
 pub struct SizesError {
@@ -29,7 +29,7 @@ pub struct SizesError {
 }
 
 const IMIX: [(usize, u32); 3] = [(64, 7), (594, 4), (1518, 1)];
-/// Weights add up to this at most: it is the length of the order in which sizes are sent.
+/// Limit on the sum of weights, which is the length of the order in which sizes are sent.
 const MOST_WEIGHT: u32 = 65_536;
 
 impl Sizes {
@@ -64,19 +64,19 @@ impl Sizes {
         }
     }
 
-    /// The different sizes, with their weights.
+    /// Returns the different sizes, with their weights.
     pub fn parts(&self) -> &[(usize, u32)] {
         &self.parts
     }
 
-    /// Average frame size in bytes, frame check sequence included.
+    /// Returns the mean frame size in bytes, frame check sequence included.
     pub fn average_bytes(&self) -> f64 {
         let total: f64 = self.parts.iter().map(|p| f64::from(p.1)).sum();
         let bytes: f64 = self.parts.iter().map(|p| p.0 as f64 * f64::from(p.1)).sum();
         bytes / total
     }
 
-    /// Indices into [`Sizes::parts`] in a mixed order, each as often as its weight says; of a trace, in its order.
+    /// Returns indices into [`Sizes::parts`] in a mixed order, each as often as its weight; for a trace, in its order.
     pub fn order(&self, seed: u64) -> Arc<[u32]> {
         if let Some(sequence) = &self.sequence {
             return Arc::clone(sequence);

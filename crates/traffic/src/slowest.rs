@@ -1,25 +1,25 @@
-//! The packets with the longest latencies and when they came, in bounded memory.
+//! The packets with the longest latencies and their times, in bounded memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Share of the packets that are kept: those above the 99.9th percentile.
+/// Fraction of the packets that are stored: those above the 99.9th percentile.
 const SHARE: f64 = 1e-3;
 
-/// Most packets that are kept: a heap that stays in a core's cache.
+/// Limit on the stored packets: a heap that fits a core's cache.
 const MOST: usize = 4_096;
 
-/// The slowest packets of a trial; a packet that is not one costs a comparison.
+/// The slowest packets of a trial; any other packet costs a comparison.
 #[derive(Debug)]
 pub struct Slowest {
     most: usize,
-    /// Latency, and when it was seen after the start of the trial, ticks.
+    /// Latency, and time of arrival after the start of the trial, ticks.
     kept: BinaryHeap<Reverse<(u64, u64)>>,
     least_ticks: u64,
 }
 
 impl Slowest {
-    /// Makes the record of a trial that owes so many packets: one in a thousand is kept, 4096 at most.
+    /// Makes the record of a trial of `packets` packets: one in a thousand is stored, at most 4096.
     pub fn of(packets: u64) -> Self {
         let most = ((packets as f64 * SHARE) as usize).clamp(1, MOST);
         Self {
@@ -29,7 +29,7 @@ impl Slowest {
         }
     }
 
-    /// A packet came back, `seen_ticks` after the start.
+    /// Records a packet that came back `seen_ticks` after the start.
     #[inline(always)]
     pub fn received(&mut self, latency_ticks: u64, seen_ticks: u64) {
         if latency_ticks > self.least_ticks {
@@ -48,7 +48,7 @@ impl Slowest {
         }
     }
 
-    /// Returns when each packet was sent after the start, and its latency, ticks; in the order of sending.
+    /// Returns the send time of each packet after the start, and its latency, ticks, in the order of sending.
     pub fn packets(&self) -> Vec<(u64, u64)> {
         let sent = |Reverse((latency, seen)): &Reverse<(u64, u64)>| {
             (seen.saturating_sub(*latency), *latency)
@@ -64,10 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_a_thousand_is_kept_and_it_is_the_slowest() {
+    fn the_slowest_packet_in_a_thousand_is_stored() {
         let mut slowest = Slowest::of(10_000);
         for packet in 0..10_000_u64 {
-            // Each latency once, in some order.
+            // Each latency occurs once, in mixed order.
             slowest.received(packet * 7_919 % 10_000, 20_000 + packet);
         }
         let mut latencies: Vec<u64> = slowest.packets().iter().map(|packet| packet.1).collect();

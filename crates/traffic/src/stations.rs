@@ -1,5 +1,5 @@
-//! The stations that the generator stands for: what they answer when they are asked for their MAC addresses. ARP (RFC 826)
-//! and neighbour discovery (RFC 4861).
+//! The hosts that the generator emulates: their replies to requests for their MAC addresses. The protocols are ARP (RFC
+//! 826) and neighbour discovery (RFC 4861).
 
 use crate::addresses::Addresses;
 use crate::traffic::Traffic;
@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use taut_wire::resolution::{self, LONGEST_BYTES};
 use taut_wire::{Mac, UdpFlow};
 
-/// Stations that the traffic's packets come from and go to.
+/// Hosts that are sources and destinations of the traffic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stations {
-    /// Addresses, MAC address, and whether they are behind the first port (else behind the last one).
+    /// Addresses, MAC address, and whether they are at the first port (else at the last one).
     known: Vec<(Addresses, Mac, bool)>,
     gateways: Vec<IpAddr>,
 }
 
 impl Stations {
-    /// Sources lie behind the first port, destinations behind the last one.
+    /// Makes the hosts: sources are at the first port, destinations at the last one.
     pub(crate) fn of(traffic: &Traffic) -> Self {
         let mut stations = Self::default();
         for stream in traffic.streams() {
@@ -32,7 +32,7 @@ impl Stations {
         stations
     }
 
-    /// The MAC address of `ip`, if it is one of ours behind such a port.
+    /// Returns the MAC address of `ip`, if it is one of our hosts at such a port.
     fn mac(&self, ip: IpAddr, first_port: bool, last_port: bool) -> Option<Mac> {
         let here = |first: bool| if first { first_port } else { last_port };
         let found = self
@@ -44,7 +44,7 @@ impl Stations {
             .map(|(_, mac, _)| *mac)
     }
 
-    /// The answer to `frame`, if it asks for one of our addresses; its length in bytes.
+    /// Writes the reply to `frame`, if it requests one of our addresses; returns its length in bytes.
     pub(crate) fn answer(
         &self,
         frame: &[u8],
@@ -82,7 +82,7 @@ mod tests {
         frame[..len].to_vec()
     }
 
-    /// The MAC address with which `ip` is answered for, to the router at `asker_ip`.
+    /// Returns the MAC address in the reply for `ip`, to the router at `asker_ip`.
     fn answered(
         stations: &Stations,
         (ip, asker_ip): (&str, &str),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_answered_for_at_the_first_port_and_destinations_at_the_last() {
+    fn each_port_replies_only_for_hosts_on_its_side() {
         let stations = stations(&[
             ("src_ip", "10.0.0.1-10.0.0.9"),
             ("dst_ip", "10.1.0.0-10.1.255.255 random"),
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(answered(&stations, ("2001:2::6", router), true), None);
         let destination = ("2001:2:0:1::1", router);
         assert_eq!(answered(&stations, destination, false), mac(2));
-        // Whoever has no address yet gets the answer with everybody else.
+        // The reply to a requester without an address goes to all nodes.
         let question = question("2001:2::1", "::", Vlan::Untagged);
         let mut reply = [0; LONGEST_BYTES];
         stations.answer(&question, true, true, &mut reply).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_is_nobody_of_ours_and_the_tag_of_a_question_is_kept() {
+    fn arp_requests_for_a_gateway_get_no_reply() {
         let stations = stations(&[("dst_ip", "10.1.0.0-10.1.0.255"), ("gateway", "10.1.0.1")]);
         assert_eq!(answered(&stations, ("10.1.0.1", "10.1.0.9"), false), None);
         assert!(answered(&stations, ("10.1.0.2", "10.1.0.9"), false).is_some());
@@ -177,7 +177,7 @@ mod tests {
             }
             let _ = stations.answer(&frame, true, true, &mut reply);
         }
-        // An announcement of one's own address asks for nothing.
+        // An announcement of one's own address requests nothing.
         let own = question("198.18.0.1", "198.18.0.1", Vlan::Untagged);
         assert!(stations.answer(&own, true, true, &mut reply).is_none());
     }

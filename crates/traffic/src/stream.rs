@@ -1,4 +1,4 @@
-//! Stream: frames made from templates, with sizes and fields that change from packet to packet, and a stamp in each.
+//! A stream: frames made from templates, with sizes and fields that change from packet to packet, and a stamp in each.
 
 use crate::addresses::Addresses;
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
@@ -12,11 +12,11 @@ use taut_wire::stamp::STAMP_LEN_BYTES;
 use taut_wire::{Error, Ipv4, Ipv6, Mac, PortRange, Protocol, StampLayout, Sum};
 use taut_wire::{Tcp, Tunnel, UdpFlow, Vlan};
 
-/// A frame of one size with its varied fields blank.
+/// A frame of one size with its varied fields set to 0.
 #[derive(Debug, Clone)]
 struct Template {
     frame: Vec<u8>,
-    /// Layout of the stamp; None for what cannot carry one (TCP, ICMP).
+    /// Layout of the stamp; none for frames that cannot carry one (TCP, ICMP).
     layout: Option<StampLayout>,
     /// Sum under the IP header's checksum.
     ip: Sum,
@@ -24,43 +24,43 @@ struct Template {
     transport: Sum,
 }
 
-/// Stream: what it sends, and when.
+/// A stream: its packets, and when they are sent.
 #[derive(Debug, Clone)]
 pub struct Stream {
     name: String,
     templates: Vec<Template>,
     sizes: Sizes,
-    /// Templates in the order in which they are sent, over and over.
+    /// Templates in the order in which they are sent, in a loop.
     order: Arc<[u32]>,
     position: usize,
-    /// Position of the first packet, and distance of each to the next, at most the length of the order.
+    /// Position of the first packet, and distance to the next, at most the length of the order.
     first: usize,
     step: usize,
     fields: Vec<FieldWriter>,
-    /// Places of the checksums that must be written besides the stamp's, because fields under them vary.
+    /// Offsets of the checksums that must be written in addition to the stamp's, because fields under them vary.
     ip_checksum: Option<usize>,
     tcp_checksum: Option<usize>,
     ports: PortRange,
     pattern: Pattern,
     load: Load,
     priority: u8,
-    /// Addresses that packets come from and go to, as routers see them; None for frames of a trace.
+    /// Source and destination addresses, as routers see them; none for frames of a trace.
     ends: Option<[Addresses; 2]>,
     src_mac: Mac,
     gateway: Option<Gateway>,
     seed: u64,
 }
 
-/// Load: how much a stream sends.
+/// The load of a stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
     /// A share of the trial's rate, in proportion to the other streams' shares.
     Share(f64),
-    /// Packets per second, whatever the trial's rate.
+    /// Packets per second, independent of the trial's rate.
     Fixed(f64),
 }
 
-/// Plan of a stream, before its frames are built.
+/// The description of a stream, before its frames are built.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Name of the stream in results.
@@ -73,19 +73,19 @@ pub struct Plan {
     pub tunnel: Option<Tunnel>,
     /// Frame sizes.
     pub sizes: Sizes,
-    /// Frames of a trace to be sent as they are, instead of any made from the rest.
+    /// Frames of a trace, which are sent unchanged instead of frames made from the other fields.
     pub frames: Vec<Vec<u8>>,
     /// Fields that vary.
     pub varied: Vec<(FieldName, Values)>,
-    /// Gateway that has the destination MAC address, which is asked for before packets are sent.
+    /// Gateway that has the destination MAC address, which is requested before packets are sent.
     pub gateway: Option<IpAddr>,
     /// Spacing.
     pub pattern: Pattern,
-    /// Rate.
+    /// The rate of the stream.
     pub load: Load,
     /// Priority: of streams due at the same time, the one with the highest is sent first.
     pub priority: u8,
-    /// Seed: equal ones give equal packets, and, in runs of equal seeds, equal times of random patterns.
+    /// Seed: equal seeds give equal packets, and, in runs of equal seeds, equal times of random patterns.
     pub seed: u64,
 }
 
@@ -111,7 +111,7 @@ impl Default for Plan {
 /// Reason why a stream cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// Addresses or sizes that make no frame.
+    /// Addresses or sizes that give no valid frame.
     #[error("frames of {size} bytes: {source}")]
     Frame {
         /// Size of the frame.
@@ -119,7 +119,7 @@ pub enum StreamError {
         /// Fault of the size.
         source: Error,
     },
-    /// A size that headers and stamp do not fit into, or that no frame has.
+    /// A size that is too small for headers and stamp, or that no frame has.
     #[error(
         "size = {size}: want {least} to {MAX_FRAME_SIZE_BYTES} bytes: the headers take {headers}, the stamp in the payload \
          {stamp}, the frame check sequence {FRAME_CHECK_SEQUENCE_BYTES}"
@@ -127,14 +127,14 @@ pub enum StreamError {
     Size {
         /// Size of the frame.
         size: usize,
-        /// The smallest that these frames can have.
+        /// The smallest size of these frames.
         least: usize,
         /// Bytes of their headers.
         headers: usize,
-        /// Bytes of the stamp; 0 where there is none.
+        /// Bytes of the stamp; 0 without one.
         stamp: usize,
     },
-    /// A gateway that cannot be asked for from the stream's addresses.
+    /// A gateway that cannot be requested from the stream's addresses.
     #[error("gateway \"{0}\": packets have addresses of the other IP version")]
     GatewayOfOtherVersion(IpAddr),
     /// A field that these frames do not have.
@@ -143,11 +143,11 @@ pub enum StreamError {
 }
 
 impl Stream {
-    /// Frames of `frame_size_bytes` (frame check sequence included: 64 is the smallest) of `flow`, at a
-    /// constant rate.
+    /// Makes a stream with frames of `frame_size_bytes` (frame check sequence included: 64 is the smallest) of `flow`,
+    /// at a constant rate.
     ///
     /// # Errors
-    /// Sizes and addresses that make no frame.
+    /// Sizes or addresses give no valid frame.
     pub fn new(flow: &UdpFlow, frame_size_bytes: usize) -> Result<Self, StreamError> {
         Self::of(Plan {
             flow: *flow,
@@ -156,10 +156,10 @@ impl Stream {
         })
     }
 
-    /// A stream of its plan.
+    /// Makes a stream from its plan.
     ///
     /// # Errors
-    /// Sizes and addresses that make no frame; fields that its frames do not have.
+    /// Sizes or addresses give no valid frame, or its frames lack a field.
     pub fn of(plan: Plan) -> Result<Self, StreamError> {
         if !plan.frames.is_empty() {
             return Ok(Self::of_frames(plan));
@@ -235,7 +235,7 @@ impl Stream {
         })
     }
 
-    /// The frames of a trace, one after the other, without stamps.
+    /// Makes a stream of the frames of a trace, in order, without stamps.
     fn of_frames(plan: Plan) -> Self {
         let template = |frame| Template {
             frame,
@@ -265,22 +265,22 @@ impl Stream {
         }
     }
 
-    /// Name of the stream in results.
+    /// Returns the name of the stream in results.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Frame sizes of the stream.
+    /// Returns the frame sizes of the stream.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Spacing of the stream's packets.
+    /// Returns the pattern of the stream.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Load: how much the stream sends.
+    /// Returns the load of the stream.
     pub fn load(&self) -> Load {
         self.load
     }
@@ -293,12 +293,12 @@ impl Stream {
         self.seed
     }
 
-    /// Whether the stream's packets carry stamps, and so can be measured (UDP does, TCP and ICMP do not).
+    /// Returns true if the stream's packets carry stamps, and so can be measured (UDP does, TCP and ICMP do not).
     pub fn is_measured(&self) -> bool {
         self.templates.iter().all(|t| t.layout.is_some())
     }
 
-    /// Bytes of its longest frame as ports carry it, without frame check sequence.
+    /// Returns the length of its longest frame, without frame check sequence, bytes.
     pub fn longest_bytes(&self) -> usize {
         self.templates
             .iter()
@@ -307,51 +307,51 @@ impl Stream {
             .unwrap_or(0)
     }
 
-    /// Longest frame of the stream, as a template.
+    /// Returns the longest frame of the stream, as a template.
     pub(crate) fn longest_frame(&self) -> Option<&[u8]> {
         let frames = self.templates.iter().map(|t| t.frame.as_slice());
         frames.max_by_key(|frame| frame.len())
     }
 
-    /// The ports by which its packets are known again, in both directions.
+    /// Returns the ports that identify its packets, in both directions.
     pub fn ports(&self) -> PortRange {
         self.ports
     }
 
-    /// Source and destination addresses of the outermost packet, which routers look at; None where nobody knows.
+    /// Returns source and destination addresses of the outermost packet, which routers use; none if unknown.
     pub(crate) fn ends(&self) -> Option<[Addresses; 2]> {
         self.ends
     }
 
-    /// Source MAC address of the stream, the first of several.
+    /// Returns the first source MAC address of the stream.
     pub(crate) fn src_mac(&self) -> Mac {
         self.src_mac
     }
 
-    /// Destination and source MAC addresses of its first frame, as they stand in it.
+    /// Returns destination and source MAC addresses of its first frame.
     pub(crate) fn mac_addresses(&self) -> Option<&[u8]> {
         self.templates.first()?.frame.get(..12)
     }
 
-    /// The gateway whose MAC address its packets are to have.
+    /// Returns the gateway of its packets.
     pub(crate) fn gateway(&self) -> Option<Gateway> {
         self.gateway
     }
 
-    /// Sends to `mac` from now on.
+    /// Sets the destination MAC address.
     pub(crate) fn set_dst_mac(&mut self, mac: Mac) {
         for template in &mut self.templates {
             template.frame[..6].copy_from_slice(&mac.0);
         }
     }
 
-    /// Goes back to the first of its sizes: each trial starts with it, as the gaps of a trace do.
+    /// Restarts with the first of its sizes: each trial starts with it, as the gaps of a trace do.
     pub(crate) fn restart(&mut self) {
         self.position = self.first;
     }
 
-    /// Makes packets `number`, `number + of`, ... of the stream from now on, so that `of` workers together send what one
-    /// would; what is drawn differs from worker to worker.
+    /// Restricts the stream to the packets `number`, `number + of`, ..., so that `of` workers together send what one
+    /// would; random values differ from worker to worker.
     pub(crate) fn share(&mut self, number: usize, of: usize) {
         self.first = number % self.order.len();
         self.step = of % self.order.len();
@@ -361,7 +361,7 @@ impl Stream {
         }
     }
 
-    /// Returns which template the next packet is made from, and its length in bytes.
+    /// Returns the template of the next packet, and its length in bytes.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> (u32, u16) {
         let template = self.order[self.position];
@@ -375,8 +375,8 @@ impl Stream {
         )
     }
 
-    /// Makes `packet` (of the template's length) the next one; returns what the stamp's checksum must
-    /// cover besides.
+    /// Writes the next packet into `packet` (of the template's length); returns the sum that the stamp's checksum must
+    /// cover in addition.
     #[inline(always)]
     pub(crate) fn fill(&mut self, template: u32, packet: &mut Packet) -> Sum {
         let template = &self.templates[template as usize];
@@ -412,7 +412,7 @@ impl Stream {
         now_ticks: u64,
     ) {
         if let Some(layout) = &self.templates[template as usize].layout {
-            // Cannot fail: the packet is as long as the template that the layout was made for.
+            // This cannot fail: the packet is as long as the template of the layout.
             let _ = layout.write_varied(packet.bytes_mut(), flow, sequence, now_ticks, varied);
         }
     }
@@ -460,7 +460,7 @@ impl Template {
     }
 }
 
-/// Source and destination addresses of the outermost packet.
+/// Returns source and destination addresses of the outermost packet.
 fn ends(plan: &Plan) -> [Addresses; 2] {
     let end = |name: FieldName, first: IpAddr| {
         let values = plan.varied.iter().find(|(field, _)| *field == name);
@@ -478,7 +478,7 @@ fn ends(plan: &Plan) -> [Addresses; 2] {
     }
 }
 
-/// The ports of a flow, both ways round, so that packets are known again from a device that swaps them.
+/// Returns the ports of a flow in both directions, so that packets are identified after a device that swaps them.
 fn port_range(flow: &UdpFlow, varied: &[(FieldName, Values)]) -> PortRange {
     let ends = |name: FieldName, fixed: u16| {
         let values = varied.iter().find(|(field, _)| *field == name);

@@ -1,4 +1,4 @@
-//! Captures as traffic: when their frames passed, how long they were, and the frames themselves.
+//! Captures as traffic: the times and lengths of their frames, and the frames themselves.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -8,46 +8,45 @@ use taut_port::pcap::index::Source;
 use taut_wire::MAX_FRAME_SIZE_BYTES;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
-/// Packets of a trace at most: their times and lengths are kept in memory.
+/// Limit on the packets of a trace, as their times and lengths are stored in memory.
 const MOST_PACKETS: usize = 10_000_000;
 
-/// Bytes of frames kept at most.
+/// Limit on the stored bytes of frames.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Bytes read of the file at a time.
+/// Bytes of the file per read call.
 const BLOCK_BYTES: usize = 16 * WINDOW_BYTES;
 
-/// Times and lengths of a capture's packets, and how fast they are to follow each other.
+/// Times and lengths of a capture's packets, and the speed of their replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     path: Arc<str>,
     /// Times of the packets after the first one.
     offsets_ns: Arc<[f64]>,
-    /// Frame sizes, check sequence included, 64 at least.
+    /// Frame sizes, check sequence included, at least 64.
     size_bytes: Arc<[u32]>,
     /// Time from the first packet of one pass to the first of the next.
     period_ns: f64,
-    /// 2 is twice as fast as captured.
+    /// Factor of the speed: 2 is twice as fast as captured.
     speed: f64,
 }
 
-/// Packet of a capture.
+/// A packet of a capture.
 struct Captured<'a> {
     /// Number of the packet, from 1, as in Wireshark.
     number: usize,
     time_ns: Option<u64>,
-    /// Bytes it had on the wire, without check sequence.
+    /// Its length on the link, without check sequence, bytes.
     whole_bytes: usize,
-    /// The frame; None where only its beginning was captured.
+    /// The frame; none if only its beginning was captured.
     frame: Option<&'a [u8]>,
 }
 
 impl Trace {
-    /// Reads a capture; its packets will follow each other `speed` times as fast as captured. The pause
-    /// before a repetition is the average gap.
+    /// Reads a capture for replay at `speed` times the captured speed. The pause before a repetition is the mean gap.
     ///
     /// # Errors
-    /// What is wrong with the file, with the packet's number where it is about one.
+    /// The error names the fault of the file, and the packet's number where it is about one.
     pub fn read(path: &str, speed: f64) -> Result<Self, String> {
         let (mut offsets_ns, mut size_bytes) = (Vec::new(), Vec::new());
         let (mut first, mut latest) = (None, 0);
@@ -91,40 +90,40 @@ impl Trace {
         }
     }
 
-    /// Packets per second at its speed.
+    /// Returns packets per second at its speed.
     pub fn rate_pps(&self) -> f64 {
         self.offsets_ns.len() as f64 / self.period_ns * 1e9 * self.speed
     }
 
-    /// Speed of the replay: how many times as fast as captured.
+    /// Returns the speed of the replay, relative to the capture.
     pub fn speed(&self) -> f64 {
         self.speed
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Frame sizes in bytes, check sequence included, in order.
+    /// Returns the frame sizes in bytes, check sequence included, in order.
     pub fn size_bytes(&self) -> &Arc<[u32]> {
         &self.size_bytes
     }
 
-    /// Times after the first packet, as captured.
+    /// Returns the times after the first packet, as captured.
     pub(crate) fn offsets_ns(&self) -> &Arc<[f64]> {
         &self.offsets_ns
     }
 
-    /// Time from the first packet of one pass to the first of the next, as captured.
+    /// Returns the time from the first packet of one pass to the first of the next, as captured.
     pub(crate) fn period_ns(&self) -> f64 {
         self.period_ns
     }
 
-    /// The frames as they were captured, short ones filled up to 60 bytes as a network card does.
+    /// Returns the frames as they were captured, with short ones padded to 60 bytes as a NIC does.
     ///
     /// # Errors
-    /// As [`Trace::read`]; packets of which only the beginning was captured.
+    /// Reading fails as in [`Trace::read`], or only the beginning of a packet was captured.
     pub fn frames(&self) -> Result<Vec<Vec<u8>>, String> {
         let (mut frames, mut bytes) = (Vec::new(), 0);
         for_each_packet(&self.path, |packet| {
@@ -159,7 +158,7 @@ impl Trace {
     /// Checks that frames of all its sizes can be made.
     ///
     /// # Errors
-    /// Names the first packet that is too long.
+    /// The error names the first packet that is too long.
     pub(crate) fn check_sizes(&self) -> Result<(), String> {
         let long = |size: &u32| *size as usize > MAX_FRAME_SIZE_BYTES;
         match self.size_bytes.iter().position(long) {
@@ -179,7 +178,7 @@ fn frame_size(frame_bytes: usize) -> u32 {
     (frame_bytes + FRAME_CHECK_SEQUENCE_BYTES).max(MIN_FRAME_SIZE_BYTES) as u32
 }
 
-/// Shows every packet of a capture to `each`; what that says ends it, with the file's name before it.
+/// Calls `each` for every packet of a capture; an error of `each` ends it, prefixed with the file's name.
 fn for_each_packet(
     path: &str,
     mut each: impl FnMut(Captured<'_>) -> Result<(), String>,
@@ -254,14 +253,14 @@ fn for_each_packet(
         }
         offset += at as u64;
         if at_end {
-            // A record that was passed over may claim to reach further than the file.
+            // A skipped record may have a length that exceeds the file.
             let is_cut = offset > 0 && file.read_at(&mut [0], offset - 1).map_err(wrong)? == 0;
             return if is_cut { cut_off(number) } else { Ok(()) };
         }
     }
 }
 
-/// Fills `block` from `offset` on, as far as the file reaches.
+/// Fills `block` from `offset` on, up to the end of the file.
 fn read_block(file: &CaptureFile, block: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let mut have = 0;
     while have < block.len() {
@@ -284,7 +283,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A pcap file of nanosecond times: frames of (time, bytes captured, bytes of the whole).
+    /// Returns a pcap file with nanosecond times; frames are (time, captured bytes, bytes on the link).
     fn pcap(packets: &[(u64, usize, usize)]) -> Vec<u8> {
         let mut file = Vec::new();
         for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
@@ -310,7 +309,7 @@ mod tests {
         file
     }
 
-    /// Four packets in 3 ms of unequal gaps; a pass takes 4 ms.
+    /// Returns a capture of four packets in 3 ms with unequal gaps; a pass takes 4 ms.
     fn uneven() -> NamedTempFile {
         let start = 1_700_000_000 * 1_000_000_000;
         let packets = [(0, 60), (MS / 10, 1514), (MS / 5, 60), (3 * MS, 590)];
@@ -329,7 +328,7 @@ mod tests {
         Traffic::of_settings(&settings)
     }
 
-    /// Due times in microseconds in a trial of so many milliseconds at 1000 packets a second.
+    /// Returns the intended send times in microseconds in a trial of `ms` milliseconds at 1000 packets a second.
     fn dues_us(settings: &[(&str, &str)], ms: u64) -> Vec<u64> {
         let file = uneven();
         let traffic = traffic(settings, &file).unwrap();
@@ -348,7 +347,7 @@ mod tests {
     fn gaps_are_those_of_the_capture_over_and_over() {
         let pattern = ("pattern", "trace(FILE)");
         assert_eq!(dues_us(&[pattern], 4), [0, 100, 200, 3000]);
-        // Packets due within the time, not the average number of them.
+        // The result is the packets due within the time, not their mean number.
         assert_eq!(dues_us(&[pattern], 1), [0, 100, 200]);
         let twice = [0, 100, 200, 3000, 4000, 4100, 4200];
         assert_eq!(dues_us(&[pattern], 6), twice);
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_follow_the_trace_in_its_order_from_the_first_in_every_trial() {
+    fn each_trial_repeats_the_sizes_of_the_trace_in_order() {
         let file = uneven();
         let settings = [("pattern", "trace(FILE)"), ("size", "trace")];
         let mut traffic = traffic(&settings, &file).unwrap();
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_the_trace_are_sent_as_they_are_but_for_the_mac_addresses_given() {
+    fn trace_frames_leave_unchanged_except_for_configured_mac_addresses() {
         let file = uneven();
         let settings = [
             ("pattern", "trace(FILE)"),
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_of_beginnings_has_gaps_and_sizes_but_no_frames() {
+    fn a_trace_with_truncated_frames_gives_only_times_and_sizes() {
         let file = written(&pcap(&[(0, 60, 1514), (MS, 60, 700)]));
         let sized = [("pattern", "trace(FILE)"), ("size", "trace")];
         let sized = traffic(&sized, &file).unwrap();
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_trace_is_said_with_file_and_packet() {
+    fn errors_in_a_trace_name_the_file_and_the_packet() {
         let good = pcap(&[(0, 60, 60), (MS, 60, 60)]);
         let mut damaged = good.clone();
         damaged[24 + 76 + 8..24 + 76 + 12].copy_from_slice(&[0xff; 4]);
@@ -449,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_with_a_trace_is_refused() {
+    fn settings_that_conflict_with_a_trace_are_refused() {
         let file = uneven();
         for (settings, part) in [
             (&[("size", "trace")][..], "needs pattern"),

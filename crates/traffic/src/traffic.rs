@@ -1,4 +1,4 @@
-//! Traffic that an instrument sends: one stream or several, from a traffic file or made in code.
+//! The traffic of a load generator: one stream or several, from a traffic file or made in code.
 //!
 //! ```toml
 //! [[stream]]
@@ -24,13 +24,13 @@ use std::path::Path;
 use taut_settings::{SettingsFileError, in_words, place_in};
 use taut_wire::{Mac, Protocol, Tunnel, UdpFlow, VlanTag};
 
-/// Streams of one instrument at most: the stamps name them in four bits.
+/// Limit on the streams of one load generator: the stamps name them in four bits.
 pub const MOST_STREAMS: usize = 16;
 
-/// Shares of a rate: sums and ratios of such numbers are numbers.
+/// Valid shares of a rate: sums and ratios of them are finite.
 const SHARES: RangeInclusive<f64> = 1e-9..=1e9;
 
-/// Streams, one or several, that are sent together.
+/// One or more streams that are sent together.
 #[derive(Debug, Clone)]
 pub struct Traffic {
     streams: Vec<Stream>,
@@ -95,10 +95,10 @@ impl From<Stream> for Traffic {
 }
 
 impl Traffic {
-    /// Several streams, sent together.
+    /// Makes traffic from several streams, sent together.
     ///
     /// # Errors
-    /// None or too many, in words.
+    /// There is no stream, or too many.
     pub fn of(streams: Vec<Stream>) -> Result<Self, String> {
         match streams.len() {
             1..=MOST_STREAMS => Ok(Self { streams }),
@@ -116,7 +116,7 @@ impl Traffic {
         }
     }
 
-    /// Streams of the traffic.
+    /// Returns the streams of the traffic.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
@@ -125,9 +125,8 @@ impl Traffic {
         &mut self.streams
     }
 
-    /// Share of worker `number` of `of` that send the traffic together: packets `number`, `number + of`, ... of each
-    /// stream, with the values and sizes that they would have from one; what is drawn at random differs from worker to
-    /// worker.
+    /// Restricts the traffic to the share of worker `number` of `of`: packets `number`, `number + of`, ... of each
+    /// stream, with the same values and sizes as from one worker. Random values differ from worker to worker.
     #[must_use]
     pub fn share(mut self, number: usize, of: usize) -> Self {
         for stream in &mut self.streams {
@@ -136,8 +135,8 @@ impl Traffic {
         self
     }
 
-    /// Packets per second of each stream in a trial at `total_pps`: streams with a rate of their own keep
-    /// it, the others divide `total_pps` by their shares.
+    /// Returns packets per second of each stream in a trial at `total_pps`: streams with a rate of their own keep it,
+    /// the others divide `total_pps` by their shares.
     pub fn rates_pps(&self, total_pps: f64) -> Vec<f64> {
         let shares: f64 = self
             .streams
@@ -156,7 +155,7 @@ impl Traffic {
             .collect()
     }
 
-    /// Average bits per second of a trial at `total_pps` on the wire, preambles and gaps included.
+    /// Returns the mean bits per second on the link in a trial at `total_pps`, preambles and gaps included.
     pub fn wire_bits_per_s(&self, total_pps: f64) -> f64 {
         let rates = self.rates_pps(total_pps);
         let streams = self.streams.iter().zip(rates);
@@ -165,14 +164,14 @@ impl Traffic {
             .sum()
     }
 
-    /// Whether every stream has a rate of its own, so that the trial's does not matter.
+    /// Returns true if every stream has a rate of its own, so that the trial's does not matter.
     pub fn has_own_rates(&self) -> bool {
         self.streams
             .iter()
             .all(|s| matches!(s.load(), Load::Fixed(_)))
     }
 
-    /// Average frame size in bytes (check sequence included) of the streams that share the trial's rate.
+    /// Returns the mean frame size in bytes (check sequence included) of the streams that share the trial's rate.
     pub fn average_bytes(&self) -> f64 {
         let (mut bytes, mut shares) = (0.0, 0.0);
         for stream in &self.streams {
@@ -184,18 +183,18 @@ impl Traffic {
         if shares > 0.0 { bytes / shares } else { 0.0 }
     }
 
-    /// Makes one stream of settings as they stand in a traffic file, such as ("size", "imix").
+    /// Makes one stream from settings as in a traffic file, such as ("size", "imix").
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The error names the fault and the valid values.
     pub fn of_settings(settings: &[(&str, &str)]) -> Result<Self, String> {
         Self::of_settings_over(&UdpFlow::default(), settings)
     }
 
-    /// Makes a stream as [`Traffic::of_settings`] does; what is not set is as in `flow`.
+    /// Makes a stream like [`Traffic::of_settings`], with the values of `flow` as defaults.
     ///
     /// # Errors
-    /// As [`Traffic::of_settings`].
+    /// The errors are those of [`Traffic::of_settings`].
     pub fn of_settings_over(flow: &UdpFlow, settings: &[(&str, &str)]) -> Result<Self, String> {
         let mut table = toml::Table::new();
         for (key, value) in settings {
@@ -214,19 +213,19 @@ impl Traffic {
         stream.make(0, flow).map(Self::from)
     }
 
-    /// Reads a traffic file; what a stream does not set is as in `flow`.
+    /// Reads a traffic file, with the values of `flow` as defaults.
     ///
     /// # Errors
-    /// With file, line, what is wrong and what would be right.
+    /// The error names the file, the line, the fault and the valid values.
     pub fn load(path: &Path, flow: &UdpFlow) -> Result<Self, SettingsFileError> {
         let text = SettingsFileError::read(path)?;
         Self::parse_over(flow, &text, &path.display().to_string())
     }
 
-    /// Reads the text of a traffic file called `name`.
+    /// Parses the text of a traffic file called `name`.
     ///
     /// # Errors
-    /// As [`Traffic::load`].
+    /// The errors are those of [`Traffic::load`].
     pub fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
         Self::parse_over(&UdpFlow::default(), text, name)
     }
@@ -258,7 +257,8 @@ impl Traffic {
     }
 }
 
-/// Streams that each take a share of the same line must leave it at 100 %; the place of the one that does not.
+/// Checks that streams with percentages of the same line rate add up to at most 100 %; returns the position of the one
+/// that exceeds it.
 fn check_line_shares(streams: &[toml::Spanned<StreamFile>]) -> Result<(), (usize, String)> {
     let mut lines: Vec<(f64, f64)> = Vec::new();
     for stream in streams {
@@ -384,7 +384,7 @@ impl StreamFile {
         Stream::of(plan).map_err(|e| e.to_string())
     }
 
-    /// The sizes, which may be those of the pattern's trace.
+    /// Sets the sizes, which may be those of the pattern's trace.
     fn set_sizes(&self, plan: &mut Plan) -> Result<(), String> {
         let size = self.size.as_ref().map(NumberOrText::text);
         let of_trace = self.frames.is_some() || size.as_deref() == Some("trace");
@@ -402,7 +402,7 @@ impl StreamFile {
         Ok(())
     }
 
-    /// The frames of the pattern's trace, with the MAC addresses that are given.
+    /// Sets the frames of the pattern's trace, with the MAC addresses that are given.
     fn take_frames(&self, plan: &mut Plan) -> Result<(), String> {
         let trace = match (self.frames.as_deref(), &plan.pattern) {
             (Some("trace"), Pattern::Trace(trace)) => trace,
@@ -451,13 +451,13 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Fields of one value go into the flow; the others vary.
+    /// Sets addresses and ports: fields of one value go into the flow; the others vary.
     fn set_addresses(&self, plan: &mut Plan) -> Result<(), String> {
         let text = |n: &Option<NumberOrText>| n.as_ref().map(NumberOrText::text);
         let is_v6 = |ip: &Option<String>| ip.as_ref().is_some_and(|ip| ip.contains(':'));
         let v6 = is_v6(&self.src_ip) || is_v6(&self.dst_ip);
         if v6 {
-            // Addresses set aside for benchmarks (RFC 5180).
+            // The addresses are reserved for benchmarks (RFC 5180).
             plan.flow.src_ip = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into();
             plan.flow.dst_ip = Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1).into();
         }

@@ -1,33 +1,33 @@
-//! The packets with the longest latencies, their frames, and the frames that came just before and after.
+//! The packets with the longest latencies, their frames, and the frames immediately before and after.
 
-/// Frames kept before and after each of the worst packets.
+/// Number of frames stored before and after each of the worst packets.
 pub const CONTEXT_FRAMES: usize = 4;
 
-/// Bytes kept of a frame.
+/// Limit on the stored bytes of a frame.
 pub const KEPT_BYTES: usize = 2048;
 
 /// A frame that came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
-    /// Number of packets that had come before it.
+    /// Number of packets that had arrived before it.
     pub arrival: u64,
     /// Number of the packet.
     pub sequence: u64,
     /// Time from its stamp to its arrival, ticks.
     pub latency_ticks: u64,
-    /// Time at which it was seen, ticks after the start.
+    /// Time of its arrival, ticks after the start.
     pub seen_ticks: u64,
-    /// Length of the frame; [`KEPT_BYTES`] of it are kept at most.
+    /// Length of the frame; at most [`KEPT_BYTES`] of it are stored.
     pub len_bytes: usize,
     /// Bytes of the frame.
     pub bytes: Vec<u8>,
-    /// Place of the packet among the worst, from 1; none for those around them.
+    /// Rank of the packet among the worst, from 1; none for the frames around them.
     pub rank: Option<usize>,
 }
 
 impl Arrived {
     fn room() -> Self {
-        // Touches the memory, so that the trial does not.
+        // The memory is touched now, so that the trial does not.
         let mut bytes = vec![1; KEPT_BYTES];
         bytes.clear();
         Self {
@@ -72,7 +72,7 @@ struct Arrival<'a> {
     frame: &'a [u8],
 }
 
-/// Packet among the worst, and what was around it.
+/// One of the worst packets, and the frames around it.
 struct Case {
     latency_ticks: u64,
     arrival: u64,
@@ -83,15 +83,15 @@ struct Case {
     to_come: usize,
 }
 
-/// Keeps the `n` worst in memory set aside before the trial: about 18 KiB each.
+/// Stores the `n` worst packets in memory allocated before the trial: about 18 KiB each.
 pub struct WorstPackets {
     n: usize,
     cases: Vec<Case>,
-    /// Cases made so far: the rest of `cases` is room.
+    /// Number of cases so far; the rest of `cases` is free.
     made: usize,
     /// Least latency among the cases once there are `n`.
     threshold: u64,
-    /// Cases that wait for frames to come; at most one per frame of context.
+    /// Cases that wait for later frames; at most one per frame of context.
     waiting: Vec<usize>,
     /// The last frames, by arrival modulo their number.
     recent: Vec<Arrived>,
@@ -99,7 +99,7 @@ pub struct WorstPackets {
 }
 
 impl WorstPackets {
-    /// Room for the `n` worst.
+    /// Allocates memory for the `n` worst packets.
     pub fn new(n: usize) -> Self {
         let room = |n: usize| (0..n).map(|_| Arrived::room()).collect::<Vec<_>>();
         Self {
@@ -121,7 +121,7 @@ impl WorstPackets {
         }
     }
 
-    /// The next frame that came back sound.
+    /// Records the next intact frame that came back.
     #[inline(always)]
     pub fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
         let arrival = Arrival {
@@ -187,7 +187,7 @@ impl WorstPackets {
         }
     }
 
-    /// Returns all frames kept, in the order of their arrival, each once.
+    /// Returns all stored frames, in the order of their arrival, each once.
     pub fn into_frames(mut self) -> Vec<Arrived> {
         self.cases.truncate(self.made);
         self.cases

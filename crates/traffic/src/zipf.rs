@@ -5,7 +5,7 @@
 pub(crate) struct Zipf {
     count: f64,
     exponent: f64,
-    /// The integral of the envelope from its left end to 3/2, less the first weight.
+    /// The integral of the envelope from its left end to 3/2, minus the first weight.
     low: f64,
     /// The integral up to count + 1/2.
     high: f64,
@@ -32,7 +32,7 @@ impl Zipf {
         x.powf(-self.exponent)
     }
 
-    /// Integral of x^-exponent, in a form that is stable near exponent 1.
+    /// Returns the integral of x^-exponent, in a form that is stable near exponent 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let t = (1.0 - self.exponent) * log;

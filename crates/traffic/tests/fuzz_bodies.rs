@@ -1,4 +1,4 @@
-//! Runs the body of this crate's fuzz target over seeded damage, on the stable toolchain.
+//! Runs the body of this crate's fuzz target over seeded corrupt inputs, on the stable toolchain.
 
 #[path = "../../../fuzz/bodies/corpus.rs"]
 mod corpus;
@@ -43,6 +43,6 @@ fn traffic_files_survive_seeded_damage() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("traffic_file", traffic::file);
 }

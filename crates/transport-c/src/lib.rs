@@ -1,9 +1,9 @@
-//! The deadline transport for programs in C: [`Endpoint`] behind functions of C, as `include/taut_deadline.h` says.
+//! The deadline transport for programs in C: functions for an [`Endpoint`], declared in `include/taut_deadline.h`.
 //!
-//! The types to know: [`TautDeadline`], one side of a connection; [`TautDeadlineSettings`], what is asked of it. What comes from
-//! C is turned into slices at the door, and nothing else here is `unsafe`.
+//! The types to know: [`TautDeadline`], one side of a connection; [`TautDeadlineSettings`], the settings of it. Pointers from C
+//! are converted to slices at the interface, and nothing else here is `unsafe`.
 //!
-//! A panic does not leave Rust: it ends the program.
+//! A panic aborts the program and does not unwind into C.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::{c_char, c_int};
@@ -13,7 +13,7 @@ use taut_transport::{Clocks, Coding, Endpoint, Master, Notice, SendError, Settin
 
 /// Version of the interface.
 const ABI: u32 = 1;
-/// Messages that a repair combines.
+/// Number of messages that a repair combines.
 const SYMBOLS: usize = 8;
 
 /// One side of a connection, `struct taut_deadline`.
@@ -61,10 +61,10 @@ pub struct TautDeadlineCounts {
     forged: u64,
 }
 
-/// Bytes that C names by address and number; none has no address that counts.
+/// Returns the bytes that C passes by address and length; the address of an empty slice is ignored.
 ///
 /// # Safety
-/// So many bytes can be read there, and nobody changes them while they are used.
+/// `bytes` bytes at `at` must be readable, and must not be modified while they are in use.
 unsafe fn bytes_at<'a>(at: *const u8, bytes: usize) -> &'a [u8] {
     if at.is_null() || bytes == 0 {
         return &[];
@@ -73,10 +73,10 @@ unsafe fn bytes_at<'a>(at: *const u8, bytes: usize) -> &'a [u8] {
     unsafe { slice::from_raw_parts(at, bytes) }
 }
 
-/// As [`bytes_at`], to be written.
+/// Returns writable bytes, otherwise like [`bytes_at`].
 ///
 /// # Safety
-/// So many bytes can be written there, and nobody else uses them meanwhile.
+/// `bytes` bytes at `at` must be writable, and must not be used elsewhere during this time.
 unsafe fn room_at<'a>(at: *mut u8, bytes: usize) -> &'a mut [u8] {
     if at.is_null() || bytes == 0 {
         return &mut [];
@@ -111,7 +111,7 @@ impl TautDeadlineSettings {
     }
 
     /// # Safety
-    /// The key can be read.
+    /// The key must be readable.
     unsafe fn master(&self) -> Result<Option<Master>, String> {
         // SAFETY: as is asked of the caller.
         let key = unsafe { bytes_at(self.key, self.key_bytes) };
@@ -122,10 +122,10 @@ impl TautDeadlineSettings {
     }
 }
 
-/// Makes an endpoint; null, with the reason, if there is none.
+/// Makes an endpoint; returns null, and writes the reason, on failure.
 ///
 /// # Safety
-/// The settings and their key can be read, and the reason's room written.
+/// The settings and their key must be readable, and the buffer of the reason writable.
 unsafe fn made(
     settings: *const TautDeadlineSettings,
     reason: *mut c_char,
@@ -138,7 +138,7 @@ unsafe fn made(
     let master = unsafe { settings.master() };
     let endpoint = master.and_then(|master| {
         let mut random = [0; 16];
-        // So few are never cut.
+        // A request for so few bytes is never truncated.
         getrandom(&mut random, GetRandomFlags::empty()).map_err(|e| e.to_string())?;
         make(settings.settings(), master, random)
     });
@@ -155,16 +155,16 @@ unsafe fn made(
     }
 }
 
-/// Says the version of the interface.
+/// Returns the version of the interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn taut_deadline_abi() -> u32 {
     ABI
 }
 
-/// Fills settings with those that are usual.
+/// Fills settings with the defaults.
 ///
 /// # Safety
-/// Settings can be written there.
+/// `settings` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_defaults(settings: *mut TautDeadlineSettings) {
     let usual = Settings::default();
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn taut_deadline_defaults(settings: *mut TautDeadlineSetti
 /// Opens a connection.
 ///
 /// # Safety
-/// The settings and their key can be read, and `room` bytes be written at `reason`.
+/// The settings and their key must be readable, and `room` bytes at `reason` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_open(
     settings: *const TautDeadlineSettings,
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn taut_deadline_open(
 /// Accepts a connection by its first packet.
 ///
 /// # Safety
-/// The settings, their key and the packet can be read, and `room` bytes be written at `reason`.
+/// The settings, their key and the packet must be readable, and `room` bytes at `reason` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_accept(
     settings: *const TautDeadlineSettings,
@@ -225,10 +225,10 @@ pub unsafe extern "C" fn taut_deadline_accept(
     unsafe { made(settings, reason, room, accept) }
 }
 
-/// Ends an endpoint, which may be null.
+/// Frees an endpoint, which may be null.
 ///
 /// # Safety
-/// It was made here, and is not used again.
+/// The endpoint was made here, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_free(endpoint: *mut TautDeadline) {
     if !endpoint.is_null() {
@@ -237,10 +237,10 @@ pub unsafe extern "C" fn taut_deadline_free(endpoint: *mut TautDeadline) {
     }
 }
 
-/// Takes a message: 0, or why it is not taken.
+/// Accepts a message: returns 0, or the reason why it is not accepted.
 ///
 /// # Safety
-/// The endpoint was made here and is not used meanwhile, and the message can be read.
+/// The endpoint was made here and is not used elsewhere during the call; the message must be readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_send(
     endpoint: *mut TautDeadline,
@@ -258,10 +258,10 @@ pub unsafe extern "C" fn taut_deadline_send(
     }
 }
 
-/// Takes in a packet: 1, or 0 if it is none of this connection.
+/// Processes a packet: returns 1, or 0 if it is not of this connection.
 ///
 /// # Safety
-/// The endpoint was made here and is not used meanwhile, and the packet can be read.
+/// The endpoint was made here and is not used elsewhere during the call; the packet must be readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_receive(
     endpoint: *mut TautDeadline,
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn taut_deadline_receive(
 /// Writes the next packet, and returns its length; 0 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used meanwhile, and a whole datagram can be written at `packet`.
+/// The endpoint was made here and is not used elsewhere during the call; a whole datagram must be writable at `packet`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_transmit(
     endpoint: *mut TautDeadline,
@@ -294,10 +294,10 @@ pub unsafe extern "C" fn taut_deadline_transmit(
     endpoint.0.transmit(now_ns, packet).unwrap_or(0)
 }
 
-/// Writes the next message, cut to the room, and returns its whole length; -1 if there is none.
+/// Writes the next message, truncated to `room` bytes, and returns its full length; -1 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used meanwhile, and `room` bytes can be written at `message`.
+/// The endpoint was made here and is not used elsewhere during the call; `room` bytes must be writable at `message`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_deliver(
     endpoint: *mut TautDeadline,
@@ -315,10 +315,10 @@ pub unsafe extern "C" fn taut_deadline_deliver(
     delivery.payload.len() as i64
 }
 
-/// Says when to ask again.
+/// Returns the time of the next call.
 ///
 /// # Safety
-/// The endpoint was made here and is not changed meanwhile.
+/// The endpoint was made here and is not modified during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_wake(endpoint: *const TautDeadline, now_ns: u64) -> u64 {
     // SAFETY: as is asked of the caller.
@@ -326,10 +326,10 @@ pub unsafe extern "C" fn taut_deadline_wake(endpoint: *const TautDeadline, now_n
     endpoint.0.wake_ns(now_ns).unwrap_or(u64::MAX)
 }
 
-/// Writes the next notice: 1, or 0 if there is none.
+/// Writes the next notice; returns 1, or 0 if there is none.
 ///
 /// # Safety
-/// The endpoint was made here and is not used meanwhile, and a notice can be written there.
+/// The endpoint was made here and is not used elsewhere during the call; a notice must be writable there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_notice(
     endpoint: *mut TautDeadline,
@@ -358,30 +358,30 @@ pub unsafe extern "C" fn taut_deadline_notice(
     1
 }
 
-/// Says farewell with the next packet.
+/// Sends a farewell with the next packet.
 ///
 /// # Safety
-/// The endpoint was made here and is not used meanwhile.
+/// The endpoint was made here and is not used elsewhere during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_leave(endpoint: *mut TautDeadline) {
     // SAFETY: as is asked of the caller.
     unsafe { &mut *endpoint }.0.leave();
 }
 
-/// Says whether it is over.
+/// Returns whether the connection has ended.
 ///
 /// # Safety
-/// The endpoint was made here and is not changed meanwhile.
+/// The endpoint was made here and is not modified during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_has_ended(endpoint: *const TautDeadline) -> c_int {
     // SAFETY: as is asked of the caller.
     unsafe { &*endpoint }.0.has_ended().into()
 }
 
-/// Writes the counts.
+/// Writes the counters.
 ///
 /// # Safety
-/// The endpoint was made here and is not changed meanwhile, and counts can be written there.
+/// The endpoint was made here and is not modified during the call; counters must be writable there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taut_deadline_counts(
     endpoint: *const TautDeadline,
@@ -420,7 +420,7 @@ mod tests {
         }
     }
 
-    /// What is said about settings, or a packet, that cannot be.
+    /// Returns the error for invalid settings, or an invalid packet.
     fn refused(settings: &TautDeadlineSettings, packet: Option<&[u8]>, room: usize) -> String {
         let mut reason = vec![b'?'; room + 1];
         let at: *mut c_char = reason.as_mut_ptr().cast();
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_in_the_room_there_is() {
+    fn errors_are_truncated_to_the_size_of_the_callers_buffer() {
         let mut settings = usual();
         settings.target_ns = 1;
         let whole = "a target delay is 10us to 4s, not 1 ns";

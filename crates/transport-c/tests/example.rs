@@ -1,16 +1,16 @@
-//! The example in C, built as its Makefile builds it, speaks to itself; in C++ the header is read as well.
+//! Builds the example in C with its Makefile and runs both of its sides; also compiles the header as C++.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-// So that its libraries are built.
+// The import makes cargo build the libraries.
 use taut_deadline as _;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Killed if the test fails.
+/// A server process, which is killed if the test fails.
 struct Server(Child);
 
 impl Drop for Server {
@@ -20,7 +20,7 @@ impl Drop for Server {
     }
 }
 
-/// The folder of the libraries.
+/// Returns the folder of the libraries.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.parent().unwrap().to_owned()
@@ -61,7 +61,7 @@ fn messages_go_there_and_back_in_time() {
         .output();
     let client = client.unwrap();
     let told = String::from_utf8_lossy(&client.stdout).into_owned();
-    // On a busy machine some may be late.
+    // Some may be late on a busy machine.
     let numbers: Vec<u64> = told
         .split(|sign: char| !sign.is_ascii_digit())
         .filter_map(|it| it.parse().ok())

@@ -1,5 +1,5 @@
-//! What a message costs both sides of a connection, without sockets: handed over, written, read, and delivered. In virtual time.
-//! `cargo bench -p taut-transport --bench messages`
+//! Measures the cost of a message for both sides of a connection, without sockets: sent, written, parsed, and delivered. The
+//! benchmark runs in virtual time. `cargo bench -p taut-transport --bench messages`
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,11 +10,11 @@ use taut_transport::{Coding, Endpoint, Settings};
 
 const REPETITIONS: usize = 21;
 const MESSAGES: u64 = 20_000;
-/// From one message to the next, each way.
+/// Time between messages in each direction, ns.
 const INTERVAL_NS: u64 = 100_000;
 const WAY_NS: u64 = 20_000;
 
-/// Moves what one side has to say to the other one; how many packets that were.
+/// Moves all pending packets of one side to the other one; returns their number.
 fn carry(from: &mut Endpoint, to: &mut Endpoint, now_ns: u64) -> u64 {
     let mut packet = [0; MOST_DATAGRAM_BYTES];
     let mut packets = 0;
@@ -25,7 +25,7 @@ fn carry(from: &mut Endpoint, to: &mut Endpoint, now_ns: u64) -> u64 {
     packets
 }
 
-/// Nanoseconds and packets for each message and its answer.
+/// Returns nanoseconds and packets for each message and its reply.
 fn measure(settings: Settings, bytes: usize) -> [f64; 2] {
     let mut now_ns = 1_000_000_000;
     let mut client = Endpoint::open(settings, None, [1; 16], now_ns).unwrap();
@@ -72,7 +72,7 @@ fn main() {
         ("no coding, 1,380 bytes", settings(Coding::Off), 1_380),
     ];
     let mut found = [const { Vec::new() }; 4];
-    // In turns, so that what disturbs the machine disturbs all of them.
+    // The runs are interleaved, so that noise of the machine affects all of them alike.
     for _ in 0..REPETITIONS {
         for ((_, settings, bytes), found) in cases.iter().zip(&mut found) {
             found.push(measure(*settings, *bytes));

@@ -13,41 +13,41 @@ use crate::wire::{
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Time between the first hellos, and between the last, ns.
+/// Interval between the first hellos, and between the last, ns.
 const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
-/// Numbers of packets, behind the highest, that are remembered, so that none counts twice.
+/// Number of packets up to the highest that are remembered to detect duplicates.
 const REMEMBERED: u64 = 1024;
-/// Longest time that feedback waits for a message that takes it along, ns.
+/// Longest time that feedback waits for a message that can carry it, ns.
 const LONGEST_FEEDBACK_NS: u64 = 25_000_000;
-/// Messages after which the share in time is judged.
+/// Number of messages after which the fraction in time is judged.
 const JUDGED: u64 = 20;
-/// Notices that wait for an application which does not ask.
+/// Limit on the notices that wait for an application.
 const MOST_NOTICES: usize = 16;
-/// Packets of which every one is answered at first, so that both sides know the path and each other's clock.
+/// Number of packets at the start that are all acknowledged, so that both sides learn the path and the other clock.
 const ANSWERED_AT_FIRST: u64 = 8;
 
-/// What an application is told.
+/// A notice for the application.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Notice {
-    /// The other side is there; the round trip of its first answer, ns.
+    /// The peer has replied; the value is the round trip of its first reply, ns.
     Connected(u64),
-    /// Fewer messages come in time than the application asks for: this share of the latest. 0 if the way alone takes longer than the
-    /// target delay.
+    /// Fewer messages arrive in time than the application requires; the value is the fraction of the latest messages. It is 0 if the
+    /// one-way delay alone exceeds the target delay.
     OutOfReach(f64),
-    /// As many come in time again as the application asks for: this share of the latest.
+    /// Enough messages arrive in time again; the value is the fraction of the latest messages.
     InReach(f64),
-    /// The other side has said farewell.
+    /// The peer has sent a farewell.
     Left,
-    /// Nothing has come from the other side for too long.
+    /// Nothing has arrived from the peer for too long.
     Silent,
-    /// The other side speaks another version.
+    /// The peer uses another version.
     Refused(u8),
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum EndpointError {
-    /// The settings cannot be.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] WrongSettings),
     /// The packet opens no connection.
@@ -56,23 +56,23 @@ pub enum EndpointError {
     /// The packet is no hello.
     #[error("no packet that opens a connection")]
     NoHello,
-    /// The packet has no tag, or not the right one.
+    /// The packet has no tag, or a wrong one.
     #[error("a hello without the tag of the shared key")]
     Forged,
 }
 
-/// Why a message is not taken.
+/// Reason why a message is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// It is longer than was agreed.
+    /// It is longer than agreed.
     #[error("a message of {bytes} bytes, where {most} were agreed")]
     TooLong {
-        /// Bytes of the message.
+        /// Length of the message, bytes.
         bytes: usize,
-        /// Bytes agreed.
+        /// Agreed limit, bytes.
         most: usize,
     },
-    /// As many messages wait as are kept.
+    /// The send buffer is full; the value is its number of messages.
     #[error("no room: {0} messages wait")]
     Full(usize),
     /// The connection has ended.
@@ -80,38 +80,38 @@ pub enum SendError {
     Ended,
 }
 
-/// Counts of a side.
+/// Counters of a side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
     /// Packets that left.
     pub packets_sent: u64,
-    /// Packets that came and were taken in.
+    /// Packets that arrived and were accepted.
     pub packets_received: u64,
-    /// Bytes of both, without headers below this transport.
+    /// Bytes of sent packets, without headers below this transport.
     pub bytes_sent: u64,
-    /// Bytes that came.
+    /// Bytes of received packets, without headers below this transport.
     pub bytes_received: u64,
-    /// Packets that came twice, or so late that nobody remembers whether they had come.
+    /// Packets that arrived twice, or too late to tell whether they are duplicates.
     pub repeated: u64,
-    /// Packets that could not be read, or said what cannot be.
+    /// Packets that could not be parsed, or had invalid fields.
     pub malformed: u64,
-    /// Packets without the right tag, or of another connection.
+    /// Packets with a wrong tag or without one, or of another connection.
     pub forged: u64,
-    /// Times that a clock was set on either side.
+    /// Times that a clock was set, on either side.
     pub clock_jumps: u64,
-    /// What became of the messages of this side here.
+    /// Outcomes of this side's messages, at the sender.
     pub sent: Sent,
-    /// Messages of this side that the other one has delivered.
+    /// Messages of this side that the peer has delivered.
     pub arrived_in_time: u64,
-    /// Messages of this side that the other one has not delivered.
+    /// Messages of this side that the peer has not delivered.
     pub arrived_not: u64,
-    /// What became of the other side's messages.
+    /// Outcomes of the peer's messages.
     pub received: Received,
 }
 
 impl Counts {
-    /// Adds those of another connection.
+    /// Adds the counters of another connection.
     pub fn add(&mut self, other: &Self) {
         self.packets_sent += other.packets_sent;
         self.packets_received += other.packets_received;
@@ -128,24 +128,24 @@ impl Counts {
     }
 }
 
-/// What came last from the other side, and what it has to hear of it.
+/// The state of received packets, and the feedback that is due for them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
-    /// The other side's clock in its latest packet, and ours when that came.
+    /// The peer's clock in its latest packet, and the local time of its arrival.
     latest: Option<(u64, u64)>,
     largest: u64,
     packets: u32,
-    /// Which of the packets up to the highest have come.
+    /// Bitmap of the received packets up to the highest.
     seen: [u64; (REMEMBERED / 64) as usize],
-    /// Packets that ask for feedback and have none, and when the first of them came.
+    /// Number of packets that request feedback and have none, and the arrival of the first of them.
     unanswered: u32,
     first_ns: u64,
-    /// Whether feedback is to leave at once.
+    /// True if feedback must leave at once.
     at_once: bool,
 }
 
 impl Heard {
-    /// Says what has come, so that nothing is unanswered any more; none as long as nobody is known.
+    /// Returns feedback about all received packets, so that none is pending; none before the peer is known.
     fn feedback(&mut self, other: Option<&Other>) -> Option<Feedback> {
         let other = other?;
         (self.unanswered, self.at_once) = (0, false);
@@ -153,7 +153,7 @@ impl Heard {
     }
 }
 
-/// What the other side has said of itself.
+/// The settings that the peer has announced.
 #[derive(Debug)]
 struct Other {
     hello: Hello,
@@ -162,7 +162,7 @@ struct Other {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    /// Says hello until somebody answers.
+    /// The opener sends hellos until it gets a reply.
     Opening {
         next_ns: u64,
         pause_ns: u64,
@@ -171,7 +171,7 @@ enum State {
     Ended,
 }
 
-/// One side of a connection. Times are ns of this side's clock, which must not stand still or go back, and must not be 0.
+/// One side of a connection. Times are ns of this side's clock, which must not stand still, go back or be 0.
 pub struct Endpoint {
     side: Side,
     state: State,
@@ -185,7 +185,7 @@ pub struct Endpoint {
     other: Option<Other>,
     heard: Heard,
     next_packet: u64,
-    /// Whether an accept is to leave.
+    /// True if an accept is pending.
     owes_accept: bool,
     says_farewell: bool,
     last_heard_ns: u64,
@@ -207,10 +207,10 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Opens a connection: it says hello until somebody answers. `random` has to be what nobody can guess, where there is a key.
+    /// Opens a connection: sends hellos until the peer replies. `random` must be unpredictable if there is a key.
     ///
     /// # Errors
-    /// The settings cannot be.
+    /// The settings are invalid.
     pub fn open(
         settings: Settings,
         master: Option<Master>,
@@ -226,10 +226,10 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Accepts a connection by the packet that opens it, which has come now.
+    /// Accepts a connection by the packet that opens it, which has just arrived.
     ///
     /// # Errors
-    /// The settings cannot be, the packet opens nothing, or has not the tag that it has to have.
+    /// The settings are invalid, the packet opens no connection, or it lacks the correct tag.
     pub fn accept(
         settings: Settings,
         master: Option<Master>,
@@ -287,17 +287,18 @@ impl Endpoint {
         })
     }
 
-    /// Number of the connection, which stands in each packet.
+    /// Returns the connection's number, which each packet contains.
     pub fn connection(&self) -> u32 {
         self.connection
     }
 
-    /// Whether both sides know of each other.
+    /// Returns true if both sides know each other.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// Whether it is over: nothing is sent or taken in any more. What has come in time can still be delivered.
+    /// Returns true if the connection has ended: no more packets are sent or accepted. Messages that have arrived in
+    /// time can still be delivered.
     pub fn has_ended(&self) -> bool {
         self.state == State::Ended && !self.says_farewell
     }
@@ -313,17 +314,17 @@ impl Endpoint {
     }
 
     fn tell(&mut self, notice: Notice) {
-        // What is newest tells most.
+        // The newest notices are the most useful.
         if self.notices.len() == MOST_NOTICES {
             self.notices.pop_front();
         }
         self.notices.push_back(notice);
     }
 
-    /// Takes a message that has to be delivered within the target delay from now. Returns its number.
+    /// Accepts a message for delivery within the target delay from now. Returns the message's number.
     ///
     /// # Errors
-    /// There is no room for it, it is too long, or the connection has ended.
+    /// The send buffer is full, the message is too long, or the connection has ended.
     pub fn send(&mut self, now_ns: u64, payload: &[u8]) -> Result<u64, SendError> {
         if self.state == State::Ended || self.says_farewell {
             return Err(SendError::Ended);
@@ -339,7 +340,7 @@ impl Endpoint {
         self.sender.push(now_ns, payload).ok_or(full)
     }
 
-    /// Says farewell with the next packet; messages that wait are not sent any more.
+    /// Sends a farewell with the next packet; waiting messages are discarded.
     pub fn leave(&mut self) {
         if self.state == State::Open {
             self.says_farewell = true;
@@ -352,8 +353,8 @@ impl Endpoint {
         self.notices.pop_front()
     }
 
-    /// Takes in a packet that has come now. False if it is none of this connection, or not in order: it is counted, and changes
-    /// nothing.
+    /// Processes a packet that has just arrived. Returns false if it is not of this connection or is invalid; it is then
+    /// counted, and changes nothing.
     pub fn receive(&mut self, now_ns: u64, packet: &[u8]) -> bool {
         let (header, body) = match wire::parse(packet) {
             Ok(it) => it,
@@ -367,7 +368,7 @@ impl Endpoint {
             return false;
         }
         if let Body::Refusal(version) = body {
-            // Anybody on the way could say so: it ends only what has not begun.
+            // Anyone on the path could forge this, so it only ends a connection that has not begun.
             if matches!(self.state, State::Opening { .. }) {
                 self.state = State::Ended;
                 self.tell(Notice::Refused(version));
@@ -390,7 +391,7 @@ impl Endpoint {
             return false;
         }
         if let Body::Hello(hello) = body {
-            // It was sent again, as our answer was lost or takes long.
+            // The peer has sent it again, because our reply was lost or is slow.
             let is_same = self.side == Side::Answerer
                 && self.other.as_ref().is_some_and(|it| it.hello == hello);
             if is_same {
@@ -456,7 +457,7 @@ impl Endpoint {
         self.meet(accept.own, &own, &accept.own.random);
         self.state = State::Open;
         let rtt_ns = self.hear(now_ns, header, packet.len());
-        // The other side learns our clock by the answer.
+        // The reply shows our clock to the peer.
         self.heard.at_once = true;
         self.tell(Notice::Connected(rtt_ns.unwrap_or(0)));
         if rtt_ns.is_some_and(|ns| ns / 2 > self.settings.target_ns) {
@@ -466,7 +467,7 @@ impl Endpoint {
         true
     }
 
-    /// Whether no packet of that number has come; it has, from now on.
+    /// Returns true if a packet of that number has not arrived before, and marks it as received.
     fn is_new(&mut self, packet: u64) -> bool {
         let heard = &mut self.heard;
         let place = |number: u64| {
@@ -491,7 +492,7 @@ impl Endpoint {
         !is_known
     }
 
-    /// Takes in what every packet says. Returns the round trip, if it can be told.
+    /// Processes the fields that every packet has. Returns the round trip, if it is known.
     fn hear(&mut self, now_ns: u64, header: &Header, bytes: usize) -> Option<u64> {
         self.last_heard_ns = now_ns;
         self.counts.packets_received += 1;
@@ -499,7 +500,7 @@ impl Endpoint {
         let jumps = self.offset.jumps();
         let rtt_ns = self.offset.heard(now_ns, header.sent_ns, header.echo);
         if self.offset.jumps() != jumps {
-            // The other side has to learn it as well.
+            // The peer has to learn it as well.
             self.heard.at_once = true;
         }
         if let Some(rtt_ns) = rtt_ns {
@@ -528,7 +529,7 @@ impl Endpoint {
         rtt_ns
     }
 
-    /// Judges whether as many messages come in time as the application asks for.
+    /// Checks whether as many messages arrive in time as the application requires.
     fn judge(&mut self, [in_time, missed]: [u64; 2]) {
         self.judged[0] += in_time;
         self.judged[1] += missed;
@@ -549,7 +550,7 @@ impl Endpoint {
         }
     }
 
-    /// When feedback has to leave, if nothing else does before.
+    /// Returns the time at which feedback has to leave, unless a packet leaves before.
     fn feedback_ns(&self) -> Option<u64> {
         let heard = &self.heard;
         if heard.at_once {
@@ -560,17 +561,17 @@ impl Endpoint {
         }
         let target_ns = self.other.as_ref()?.hello.target_ns;
         let is_enough = heard.unanswered >= self.settings.feedback_every;
-        // A packet of its own may cost a shared medium as much as a message does.
+        // A packet that carries only feedback may cost a shared medium as much as a message does.
         Some(match self.expected() {
-            // As often as was asked for.
+            // Feedback is as frequent as requested.
             None | Some((_, true)) if is_enough => heard.first_ns,
             Some((_, false)) if self.settings.feedback_every == 1 => heard.first_ns,
             None => heard.first_ns + feedback_wait_ns(target_ns),
-            // The next message takes it along, or one soon behind it.
+            // The next message carries the feedback, or one soon after it.
             Some((next_ns, true)) => next_ns
                 .max(heard.first_ns + feedback_wait_ns(target_ns))
                 .min(heard.first_ns + LONGEST_FEEDBACK_NS),
-            // Nothing takes it along: as few as may be.
+            // No message can carry the feedback, so as few packets as possible are sent.
             Some((_, false)) => heard.first_ns + LONGEST_FEEDBACK_NS,
         })
     }
@@ -579,7 +580,8 @@ impl Endpoint {
         self.sender.expected(self.tag_bytes())
     }
 
-    /// Writes the next packet that is to leave now, and returns its length; none if nothing is. Ask until there is none.
+    /// Writes the next packet that is due, and returns its length; none if no packet is due. The caller repeats this
+    /// until it returns none.
     pub fn transmit(
         &mut self,
         now_ns: u64,
@@ -616,7 +618,7 @@ impl Endpoint {
             });
             return Some(self.emit_plain(now_ns, Kind::Accept, &accept, bytes));
         }
-        // An answerer knows that its accept has come by what comes next; messages may follow it at once.
+        // For an answerer, any later packet confirms its accept; messages may follow the accept at once.
         while let Some(outgoing) = self.sender.next(now_ns) {
             let mut header = self.header(now_ns, Kind::Data);
             let room = MOST_DATAGRAM_BYTES - self.tag_bytes();
@@ -648,9 +650,9 @@ impl Endpoint {
         None
     }
 
-    /// Ends the connection if nothing has come for too long.
+    /// Ends the connection if nothing has arrived for too long.
     fn is_silent(&mut self, now_ns: u64) -> bool {
-        // Who has nothing to say is not asked to: only what is waited for can be missing.
+        // An idle peer need not send anything: silence only counts while a packet is awaited.
         let waits = matches!(self.state, State::Opening { .. }) || self.sender.waiting() > 0;
         let is_silent = waits && self.silent_ns(now_ns) > self.settings.silence_ns;
         if is_silent {
@@ -675,7 +677,7 @@ impl Endpoint {
         }
     }
 
-    /// Writes a packet that nobody has to acknowledge.
+    /// Writes a packet that needs no acknowledgement.
     fn emit_plain(
         &mut self,
         now_ns: u64,
@@ -696,7 +698,8 @@ impl Endpoint {
         self.left(now_ns, length, None)
     }
 
-    /// Notes that a packet of that length leaves, and returns it; `outgoing` is what in it has to be acknowledged.
+    /// Records that a packet of that length leaves, and returns it; `outgoing` is the part that needs an
+    /// acknowledgement.
     fn left(&mut self, now_ns: u64, length: usize, outgoing: Option<Outgoing>) -> usize {
         self.sender
             .departed(now_ns, self.next_packet, length, outgoing);
@@ -710,13 +713,14 @@ impl Endpoint {
         if self.master.is_some() { TAG_BYTES } else { 0 }
     }
 
-    /// Returns the next message that is to be delivered now: in time, and in order. Ask until there is none.
+    /// Returns the next message that is due for delivery, in time and in order. The caller repeats this until it
+    /// returns none.
     pub fn deliver(&mut self, now_ns: u64) -> Option<Delivery<'_>> {
         let other = self.other.as_mut()?;
         other.receiver.deliver(&self.offset, now_ns)
     }
 
-    /// Whether [`Endpoint::deliver`] has a message now.
+    /// Returns true if [`Endpoint::deliver`] has a message now.
     pub fn has_delivery(&self, now_ns: u64) -> bool {
         self.delivery_ns(now_ns).is_some_and(|ns| ns <= now_ns)
     }
@@ -726,7 +730,7 @@ impl Endpoint {
         other.receiver.wake_ns(&self.offset, now_ns)
     }
 
-    /// When to ask for packets and messages again if nothing comes before; none if nothing will be due.
+    /// Returns the time of the next call if no packet arrives before; none if nothing will be due.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let silence_ns = self.last_heard_ns + self.settings.silence_ns + 1;
         match self.state {
@@ -743,7 +747,7 @@ impl Endpoint {
         due.into_iter().flatten().min()
     }
 
-    /// Returns the counts so far.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         Counts {
             sent: self.sender.sent,
@@ -756,18 +760,18 @@ impl Endpoint {
         }
     }
 
-    /// Returns for how long nothing has come from the other side, ns.
+    /// Returns the time since the last packet of the peer, ns.
     pub fn silent_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.last_heard_ns)
     }
 
-    /// Whether the other side has shown that what was sent to it arrives: who only says hello may have made its address up.
+    /// Returns true if the peer has received packets: a peer that only sends hellos may use a forged address.
     pub fn is_confirmed(&self) -> bool {
         self.side == Side::Opener || self.counts.packets_received > 1
     }
 }
 
-/// Writes the answer to a hello of another version, and returns its length: it says which one this side speaks.
+/// Writes the reply to a hello of another version, which contains the version of this side; returns its length.
 pub fn refuse(hello: &[u8], now_ns: u64, bytes: &mut [u8; MOST_DATAGRAM_BYTES]) -> Option<usize> {
     let header = Header {
         kind: Kind::Refusal,

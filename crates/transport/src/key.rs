@@ -1,13 +1,13 @@
-//! Tags: what shows that a packet comes from somebody who has the key, and belongs to this connection.
+//! Tags show that a packet is from a holder of the key, and belongs to this connection.
 //!
-//! Tags are HMAC-SHA-256 (RFC 2104), cut to 16 bytes. A connection's keys come from the shared one and 16 random bytes of either
-//! side, so that packets of one connection are none of another, and each direction has its own.
+//! Tags are HMAC-SHA-256 (RFC 2104), truncated to 16 bytes. A connection's keys are derived from the shared key and 16 random
+//! bytes of each side. Packets of one connection are therefore invalid in another, and each direction has its own key.
 
 use crate::side::Side;
 use crate::wire::TAG_BYTES;
 use ring::hmac::{self, HMAC_SHA256, Key};
 
-/// Bytes of a shared key at least and at most.
+/// Valid lengths of a shared key, bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 
 /// The key that both sides share.
@@ -20,16 +20,16 @@ impl std::fmt::Debug for Master {
     }
 }
 
-/// A key of a length that keys do not have.
+/// The length of a key is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key has 16 to 64 bytes, not {0}")]
 pub struct MasterError(pub usize);
 
 impl Master {
-    /// Makes the key from bytes that nobody can guess.
+    /// Makes the key from unpredictable bytes.
     ///
     /// # Errors
-    /// They are too few or too many.
+    /// The key is too short or too long.
     pub fn new(bytes: &[u8]) -> Result<Self, MasterError> {
         if !KEY_BYTES.contains(&bytes.len()) {
             return Err(MasterError(bytes.len()));
@@ -37,12 +37,12 @@ impl Master {
         Ok(Self(Key::new(HMAC_SHA256, bytes)))
     }
 
-    /// Ends a hello with its tag.
+    /// Writes the tag at the end of a hello.
     pub(crate) fn seal(&self, packet: &mut [u8]) {
         seal(&self.0, packet);
     }
 
-    /// Whether a hello has the tag that it should.
+    /// Returns true if a hello has the correct tag.
     pub(crate) fn is_right(&self, packet: &[u8]) -> bool {
         is_right(&self.0, packet)
     }

@@ -1,24 +1,24 @@
-//! The deadline transport: messages that arrive in time and in order, or not at all.
+//! The deadline transport delivers messages in time and in order, or not at all.
 //!
-//! An application says how long a message may take (the *target delay*). The sender sends what can still arrive in time, adds
-//! redundancy, and sends again what was lost if there is time for it; the receiver delivers in order what has come in time,
-//! and nothing else. Both sides tell their application when the target cannot be met. The idea is that of PRRT (Gallenmüller's
-//! dissertation, 2021, section 6.3); its packets and constants were not published, those here are ours (`wire.rs`,
-//! docs/reference/transport.md).
+//! An application sets the time within which a message must be delivered (the *target delay*). The sender sends messages that
+//! can still arrive in time, adds redundancy, and retransmits lost messages if there is time. The receiver delivers only
+//! messages that arrive in time, in order. Both sides tell their application when the target cannot be met. The idea is that
+//! of PRRT (Gallenmüller's dissertation, 2021, section 6.3). Its packets and constants were not published; those here are our
+//! own (`wire.rs`, docs/reference/transport.md).
 //!
 //! The types to know:
 //!
-//! - [`Endpoint`]: one side of a connection, which sends and receives. It reads no clock and no socket: it is told what time it is
-//!   and what has come, and asked what is to be sent, what is to be delivered, and when to be asked again.
-//! - [`Settings`]: target delay, receive window, [`Coding`], how often the receiver answers.
-//! - [`Notice`]: what an application is told.
-//! - [`simulate`]: two endpoints over a made-up path in virtual time.
+//! - [`Endpoint`]: one side of a connection, which sends and receives. It reads no clock and no socket: the caller passes the time
+//!   and the received packets. The caller also takes packets and messages from it, and asks for the time of the next call.
+//! - [`Settings`]: target delay, receive window, [`Coding`], feedback interval.
+//! - [`Notice`]: a notice for the application.
+//! - [`simulate`]: two endpoints over a simulated path in virtual time.
 //!
-//! Beside them: [`parity`], datagrams with parity, which they are compared with. Below them: [`wire`], the packets;
-//! `offset.rs`, what is known of the other side's clock; `pace.rs`, how fast to send;
-//! `sender.rs` and `receiver.rs`, the two halves.
+//! In addition, [`parity`] has datagrams with parity, for comparison. The layers below are [`wire`], the packets;
+//! `offset.rs`, the offset of the peer's clock; `pace.rs`, the send rate; `sender.rs` and `receiver.rs`, the two
+//! halves.
 //!
-//! Begin with `endpoint.rs`, then `receiver.rs` and `sender.rs`. No I/O.
+//! Begin with `endpoint.rs`, then `receiver.rs` and `sender.rs`. The crate does no I/O.
 
 #![forbid(unsafe_code)]
 
@@ -27,12 +27,12 @@ mod key;
 mod offset;
 mod pace;
 pub mod parity;
-mod present;
 mod receiver;
 mod sender;
 mod settings;
 mod side;
 pub mod simulation;
+mod slot_bitmap;
 pub mod wire;
 
 pub use endpoint::{Counts, Endpoint, EndpointError, Notice, SendError, refuse};

@@ -1,20 +1,19 @@
-//! What is known of the difference between two clocks: bounds that only get closer by what arrives, and wider with time.
+//! Estimates the difference between two clocks: each packet narrows its bounds, and time widens them.
 //!
-//! A packet cannot arrive before it was sent. So a packet from there bounds the difference *own - other's* from above by its
-//! time of arrival less its time of sending, and what it says of the last packet that went there bounds it from below (as in NTP,
-//! RFC 5905 section 8, but without the assumption that both ways take as long). Both bounds give way with time, as clocks
-//! drift.
+//! A packet cannot arrive before it was sent. A packet's arrival time minus its send time therefore bounds the difference *own -
+//! other's* from above. Its echo of the last packet in the other direction bounds it from below. This is as in NTP (RFC 5905
+//! section 8), but does not assume that both directions have the same delay. Both bounds widen with time, as clocks drift.
 
 use crate::Clocks;
 
-/// A bound, and our time for which it held.
+/// A bound, and our time at which it held.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     ns: i64,
     at_ns: u64,
 }
 
-/// Bounds of the difference between our clock and the other side's.
+/// Bounds of the difference between our clock and the peer's.
 #[derive(Debug, Clone)]
 pub(crate) struct Offset {
     drift_ppm: i64,
@@ -43,10 +42,10 @@ impl Offset {
         }
     }
 
-    /// How far clocks may have drifted between two times.
+    /// Returns how far clocks may have drifted between two times.
     fn drift_ns(&self, from_ns: u64, to_ns: u64) -> i64 {
         let passed = to_ns.abs_diff(from_ns).min(i64::MAX as u64 / 1_000_000) as i64;
-        // Rounded up, so that a bound stays one.
+        // The drift is rounded up, so that the bound remains valid.
         (passed / 1_000 * self.drift_ppm) / 1_000 + 1
     }
 
@@ -68,8 +67,8 @@ impl Offset {
         })
     }
 
-    /// Takes in that a packet sent at `sent_ns` by the other side's clock has come at `now_ns`, and what it echoes: our sending time,
-    /// and how long the other side had it. Returns the round trip, if it can be told.
+    /// Processes a packet that the peer sent at `sent_ns` of its clock and that arrived at `now_ns`. Its echo is one of our send
+    /// times, and how long ago the peer had received that packet. Returns the round trip, if it is known.
     pub(crate) fn heard(
         &mut self,
         now_ns: u64,
@@ -78,7 +77,7 @@ impl Offset {
     ) -> Option<u64> {
         let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let upper = signed(now_ns).saturating_sub(signed(sent_ns));
-        // What claims to echo the future was not sent by us.
+        // We cannot have sent a packet that echoes a future time.
         let echo = echo.filter(|(own_ns, held)| {
             own_ns
                 .checked_add(u64::from(*held))
@@ -94,7 +93,7 @@ impl Offset {
                     self.upper_ns(at_ns).is_some_and(|upper| it > upper)
                 });
             if contradicts {
-                // One of the clocks was set: nothing that was known holds any more.
+                // One of the clocks was set, so the old bounds are invalid.
                 self.jumps += 1;
                 (self.lower, self.upper) = (None, None);
             }
@@ -114,18 +113,18 @@ impl Offset {
         echo.map(|(own_ns, held)| now_ns - own_ns - u64::from(held))
     }
 
-    /// The earliest that a time of the other side's clock can be by ours; none as long as nothing is known.
+    /// Returns the earliest local time that a time of the peer's clock can be; none before the first packet.
     pub(crate) fn earliest(&self, other_ns: u64, now_ns: u64) -> Option<u64> {
         let lower = self.lower_ns(now_ns)?;
         Some(other_ns.saturating_add_signed(lower))
     }
 
-    /// Times that a clock was set.
+    /// Returns how often a clock was set.
     pub(crate) fn jumps(&self) -> u64 {
         self.jumps
     }
 
-    /// How far apart the bounds are, ns.
+    /// Returns the distance between the bounds, ns.
     #[cfg(test)]
     pub(crate) fn width_ns(&self, now_ns: u64) -> Option<u64> {
         let (lower, upper) = (self.lower_ns(now_ns)?, self.upper_ns(now_ns)?);
@@ -140,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_known_beforehand_is_kept() {
+    fn a_known_clock_offset_is_used_unchanged() {
         let mut offset = Offset::new(Clocks::Shared(500), 200);
         assert_eq!(offset.earliest(10_000, 77), Some(9_500));
         assert_eq!(
@@ -154,11 +153,11 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_is_noticed_and_learned_anew() {
         let mut offset = Offset::new(Clocks::Own, 200);
-        // The other clock is 1,000,000 behind; 1,000 each way.
+        // The other clock is 1,000,000 behind; the delay is 1,000 in each direction.
         let first = offset.heard(5_003_000, 4_002_000, Some((5_000_000, 1_000)));
         assert_eq!((first, offset.jumps()), (Some(2_000), 0));
         assert!(offset.earliest(4_002_000, 5_003_000).unwrap() <= 5_002_000);
-        // Set forward by a second: the packet is there before it was sent.
+        // The clock was set forward by a second: the packet arrives before it was sent.
         offset.heard(6_003_000, 1_005_002_000, Some((6_000_000, 1_000)));
         assert_eq!(offset.jumps(), 1);
         let earliest = offset.earliest(1_005_002_000, 6_003_000).unwrap();
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_echoes_the_future_says_nothing() {
+    fn an_echo_from_the_future_yields_no_offset() {
         let mut offset = Offset::new(Clocks::Own, 200);
         assert_eq!(offset.heard(1_000, 500, Some((900, 101))), None);
         assert_eq!(offset.heard(1_000, 500, Some((u64::MAX, 5))), None);
@@ -174,7 +173,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever delays are and however clocks drift within the bound, no time of the other side is taken for later than it is.
+        /// Checks that no time of the peer's clock is taken for later than it is, whatever the delays and the drift within the
+        /// bound.
         #[test]
         fn bounds_hold(
             start in -1_000_000_000_i64..1_000_000_000,
@@ -182,7 +182,7 @@ mod tests {
             steps in proptest::collection::vec((1_u64..50_000_000, 1_u64..3_000_000, 1_u64..3_000_000), 1..60),
         ) {
             let mut offset = Offset::new(Clocks::Own, 200);
-            // True time is our clock; the other's is slower or faster.
+            // True time is our clock; the peer's is slower or faster.
             let other = |ns: u64| (10_000_000_000 + ns as i64 + start + ns as i64 * ppm / 1_000_000) as u64;
             let mut now = 10_000_000_000_u64;
             for (pause, there, back) in steps {
@@ -197,7 +197,7 @@ mod tests {
                 prop_assert!(rtt.unwrap().abs_diff(there + back) < 3);
                 let earliest = offset.earliest(other(arrived), arrived).unwrap();
                 prop_assert!(earliest <= arrived + 2, "{earliest} {arrived}");
-                // And not for earlier than the way there explains, and drift.
+                // The earliest time may only differ by the one-way delay and drift.
                 prop_assert!(arrived - earliest.min(arrived) <= there + 30_000, "{earliest} {arrived} {there}");
                 now = arrived;
             }

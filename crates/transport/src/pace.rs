@@ -1,36 +1,37 @@
-//! How fast to send: the highest rate at which packets were seen to arrive, and no more under way than that rate needs.
+//! Computes the send rate: the highest rate at which packets were observed to arrive, with no more in flight than that
+//! rate needs.
 //!
-//! In the manner of BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control): a model of the path
-//! from two numbers, the bottleneck's rate (the highest delivery rate of the last round trips, draft-cheng-iccrg-delivery-rate-estimation)
-//! and the round trip without queues (the lowest of the last ten seconds). Two things differ, as messages have deadlines. Mostly they
-//! are fewer than the path could carry, so most samples are limited by the application: these raise the rate, and never lower it.
-//! And nobody may be held up to see whether the path has become faster or slower, as BBR does by its cycle of gains and by `ProbeRTT`:
-//! the pace is a quarter above the rate as long as packets wait nowhere, and a fifth below it while they do.
+//! It follows BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control), which models the path by two
+//! numbers. One is the bottleneck's rate: the highest delivery rate of the last round trips (draft-cheng-iccrg-delivery-rate-estimation).
+//! The other is the round trip without queues: the lowest of the last ten seconds. Two things differ, as messages have deadlines. Usually
+//! the load is lower than the path's rate, so that most samples are limited by the application: these raise the rate, and never lower it.
+//! No message may be delayed to probe for a change of the path, as BBR does by its cycle of gains and by `ProbeRTT`. The pace is instead a
+//! quarter above the rate while the path has no queue, and a fifth below it while it has one.
 
-/// Gain of starting up, 2/ln 2.
+/// Gain during startup, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
-/// Gains while nothing waits on the path, and while something does.
+/// Gains without and with a queue on the path.
 const EMPTY_GAIN: f64 = 1.25;
 const QUEUE_GAIN: f64 = 0.8;
-/// Share of the target delay that packets may wait on the path before that counts as a queue, and its bounds, ns.
+/// Divisor of the target delay for the queueing delay that counts as a queue, and the bounds of that delay, ns.
 const QUEUE_SHARE: u64 = 2;
 const QUEUE_NS: std::ops::RangeInclusive<u64> = 200_000..=5_000_000;
-/// What may be under way, in products of rate and round trip.
+/// Limit on data in flight, in products of rate and round trip.
 const WINDOW_GAIN: f64 = 2.0;
-/// Packets that may be under way in any case.
+/// Number of packets that are always allowed in flight.
 const FEWEST_PACKETS: f64 = 22.0;
-/// Rounds without a quarter more, after which the path is full.
+/// Rounds without a growth by a quarter, after which the path counts as full.
 const FULL_ROUNDS: u32 = 3;
 /// Rounds over which the highest rate is remembered.
 const RATE_ROUNDS: usize = 10;
 /// Time for which the lowest round trip is remembered, ns.
 const RTT_MEMORY_NS: u64 = 10_000_000_000;
-/// What may be sent at once although it is due a little later, ns: whoever sleeps wakes no more precisely.
+/// Packets due within this time are sent at once, ns, because sleeping threads wake no more precisely.
 const SLACK_NS: u64 = 50_000;
-/// Bytes per second that no pace is below.
+/// Lowest pace, bytes per second.
 const LOWEST_RATE: f64 = 10_000.0;
 
-/// What was known when a packet was sent.
+/// State of the path when a packet was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Departed {
     pub sent_ns: u64,
@@ -52,25 +53,25 @@ enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     mode: Mode,
-    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second, and which of them is the present one.
+    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second, and the index of the current round.
     rates: [f64; RATE_ROUNDS],
     slot: usize,
     round: u64,
     delivered: f64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// Bytes delivered up to which samples are limited by the application.
+    /// Number of delivered bytes up to which samples are limited by the application.
     limited_until: Option<f64>,
     full_rate: f64,
     full_rounds: u32,
-    /// Time that packets may wait on the path, ns.
+    /// Queueing delay on the path that counts as a queue, ns.
     queue_ns: u64,
-    /// The round trip of late, smoothed over few.
+    /// The round trip, smoothed over a few samples.
     recent_rtt: Option<f64>,
     lowest_rtt: Option<(u64, u64)>,
     smoothed_rtt: Option<f64>,
     rtt_variation: f64,
-    /// When the next packet may leave.
+    /// Time at which the next packet may leave.
     next_ns: u64,
 }
 
@@ -96,7 +97,7 @@ impl Pace {
         }
     }
 
-    /// Takes in a round trip (smoothing as RFC 6298, section 2).
+    /// Processes a round trip (smoothing as RFC 6298, section 2).
     pub(crate) fn round_trip(&mut self, now_ns: u64, rtt_ns: u64) {
         let is_lower = |(lowest, at): (u64, u64)| {
             rtt_ns <= lowest || now_ns.saturating_sub(at) > RTT_MEMORY_NS
@@ -120,18 +121,19 @@ impl Pace {
         self.lowest_rtt.map(|(ns, _)| ns)
     }
 
-    /// Time after which what was not acknowledged is taken for lost, or asked about, ns; without what the other side waits.
+    /// Returns the time after which an unacknowledged packet counts as lost, or is asked about, ns, without the peer's
+    /// feedback delay.
     pub(crate) fn patience_ns(&self) -> Option<u64> {
         self.smoothed_rtt
             .map(|ns| (ns + 4.0 * self.rtt_variation) as u64 + 100_000)
     }
 
-    /// The bottleneck's rate as far as it is known, bytes per second.
+    /// Returns the estimated rate of the bottleneck, bytes per second.
     fn rate(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// Whether packets wait on the path.
+    /// Returns true if the path has a queue.
     fn has_queue(&self) -> bool {
         let lowest_ns = self.lowest_rtt_ns().unwrap_or(0);
         self.recent_rtt
@@ -146,14 +148,14 @@ impl Pace {
         }
     }
 
-    /// Bytes of rate times round trip.
+    /// Returns rate times round trip, bytes.
     fn product(&self) -> Option<f64> {
         let rtt_ns = self.lowest_rtt_ns()? as f64;
         let rate = self.rate();
         (rate > 0.0).then_some(rate * rtt_ns / 1e9)
     }
 
-    /// Whether so many bytes more may be under way, in packets of so many.
+    /// Returns true if one more packet may be sent with `in_flight` bytes in flight, in packets of `packet_bytes`.
     pub(crate) fn has_room(&self, in_flight: u64, packet_bytes: usize) -> bool {
         let fewest = FEWEST_PACKETS * packet_bytes as f64;
         let most = match (self.product(), self.mode) {
@@ -161,16 +163,16 @@ impl Pace {
             (Some(product), Mode::Startup) => product * STARTUP_GAIN.max(WINDOW_GAIN),
             (Some(product), _) => product * WINDOW_GAIN,
         };
-        // What is answered in groups needs a group more.
+        // Packets that are acknowledged in groups need one more group in flight.
         in_flight as f64 <= most + fewest
     }
 
-    /// When the next packet may leave.
+    /// Returns the time at which the next packet may leave.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns.saturating_sub(SLACK_NS)
     }
 
-    /// Notes that a packet leaves, with nothing else under way or not; what is returned is wanted when it is acknowledged.
+    /// Records that a packet leaves, alone in flight or not; the returned state is needed when it is acknowledged.
     pub(crate) fn departs(&mut self, now_ns: u64, bytes: usize, is_alone: bool) -> Departed {
         if is_alone {
             (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
@@ -178,12 +180,12 @@ impl Pace {
         let rate = self.rate();
         let mut pace = (rate * self.gain()).max(LOWEST_RATE);
         if self.mode == Mode::Startup {
-            // Until the path is full, nothing says that it carries less than what may be under way in any case.
+            // Until the path is full, its rate is assumed to allow the minimum number of packets in flight.
             let rtt_ns = self.lowest_rtt_ns().unwrap_or(0).max(1) as f64;
             pace = pace.max(FEWEST_PACKETS * bytes as f64 * 1e9 / rtt_ns);
         }
         let takes_ns = (bytes as f64 / pace * 1e9) as u64;
-        // What was not used is not saved up.
+        // Unused time is not saved up.
         self.next_ns = self.next_ns.max(now_ns) + takes_ns;
         Departed {
             sent_ns: now_ns,
@@ -196,12 +198,12 @@ impl Pace {
         }
     }
 
-    /// Notes that there is nothing more to send although there is room.
+    /// Records that there is nothing more to send although the window is open.
     pub(crate) fn is_idle(&mut self, in_flight: u64) {
         self.limited_until = Some(self.delivered + in_flight as f64);
     }
 
-    /// Takes in that so many more bytes have come, the latest of them in this packet.
+    /// Processes an acknowledgement of `bytes` more bytes; `latest` belongs to the latest packet among them.
     pub(crate) fn acknowledged(&mut self, now_ns: u64, latest: &Departed, bytes: f64) {
         self.delivered += bytes;
         self.delivered_ns = now_ns;
@@ -212,7 +214,7 @@ impl Pace {
         let begins_round = latest.round >= self.round;
         if begins_round {
             self.round += 1;
-            // Only a path with a queue says how little it carries: else it was the application that sent no more.
+            // Only a sample with a queue shows a low rate of the path; otherwise the application sent no more.
             if self.has_queue() {
                 self.slot = (self.slot + 1) % RATE_ROUNDS;
                 self.rates[self.slot] = 0.0;
@@ -222,7 +224,7 @@ impl Pace {
         let come_ns = now_ns.saturating_sub(latest.delivered_ns);
         let interval_ns = send_ns.max(come_ns);
         let at_least = self.lowest_rtt_ns().unwrap_or(1);
-        // Shorter than a round trip, it was a burst of acknowledgements.
+        // An interval shorter than a round trip is a burst of acknowledgements.
         if interval_ns >= at_least.max(1) {
             let rate = (self.delivered - latest.delivered) * 1e9 / interval_ns as f64;
             if self.has_queue() || rate > self.rate() {
@@ -232,7 +234,7 @@ impl Pace {
         self.advance(begins_round, latest.is_limited);
     }
 
-    /// Ends starting up when three rounds have brought no quarter more.
+    /// Ends the startup when three rounds have not grown by a quarter.
     fn advance(&mut self, begins_round: bool, is_limited: bool) {
         if self.mode != Mode::Startup {
             return;
@@ -257,8 +259,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Sends as fast as it may through a bottleneck with a queue, for so long; returns packets that came in the last half, and the
-    /// longest that one waited there in that time.
+    /// Sends as fast as allowed through a bottleneck with a queue for `seconds`; returns the number of packets that arrived in the
+    /// last half, and their longest queueing delay.
     fn through(
         rate_bytes: f64,
         rtt_ns: u64,
@@ -307,14 +309,14 @@ mod tests {
             let (came, longest, pace) = through(rate, rtt_ns, 5.0, None);
             let share = came * 1_000.0 / rate;
             assert!(share > 0.9, "{rate} {rtt_ns}: {share} {pace:?}");
-            // What is answered in groups is under way on top.
+            // Packets that are acknowledged in groups are in flight in addition.
             let most_ns = rtt_ns * 3 / 2 + (32_000.0 / rate * 1e9) as u64;
             assert!(longest < most_ns, "{rate} {rtt_ns}: {longest}");
         }
     }
 
     #[test]
-    fn who_sends_less_than_the_path_carries_is_not_held_up() {
+    fn a_sender_below_the_path_rate_is_not_delayed() {
         let (came, longest, pace) = through(1e7, 2_000_000, 5.0, Some(1_000_000));
         assert!((came - 1_000.0).abs() < 20.0, "{came} {pace:?}");
         assert_eq!(longest, 0);

@@ -1,27 +1,27 @@
-//! Messages as datagrams with parity beside them: behind so many messages goes the XOR of all, from which a single one
-//! that is lost is made again. Nobody answers, nothing waits for its turn, and nothing has a deadline: what media over
-//! RTP have
-//! (RFC 8627, section 1.1.1), with a header of our own, and what the deadline transport is compared with.
+//! Sends messages as datagrams with parity: each group of messages is followed by the XOR of all, from which a single
+//! lost one is recovered. There are no acknowledgements, no reordering delay and no deadlines. Media over RTP use the
+//! same scheme (RFC 8627, section 1.1.1); the header here is our own. The deadline transport is compared with it.
 
 use crate::wire::MOST_DATAGRAM_BYTES;
 
-/// Bytes in front of a message: magic, messages of a group, place in it, 0, stream (4), group (4), length (2).
+/// Bytes before a message: magic, messages of a group, index in it, 0, stream (4), group (4), length (2).
 pub const PARITY_HEADER_BYTES: usize = 14;
-/// Bytes of a message at most: packets are not cut into pieces.
+/// Limit on the length of a message, bytes: messages are not split.
 pub const MOST_PARITY_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - PARITY_HEADER_BYTES;
 
 const MAGIC: u8 = 0xD2;
-/// Messages of a group at most: so many bits, and one more, are kept of each.
+/// Limit on the messages of a group: one bit for each, and one for the parity, are stored.
 const MOST_MESSAGES: u8 = 16;
-/// Groups, from the latest on, that may still be repaired. A power of two, so that numbers may begin anew.
+/// Number of groups, from the latest on, that may still be repaired. It is a power of two, so that numbers may wrap
+/// around.
 const GROUPS: usize = 64;
 
-/// How many messages have a parity in common.
+/// The number of messages that share a parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupSize(u8);
 
 impl GroupSize {
-    /// Takes 1 to 16 messages.
+    /// Makes a group size of 1 to 16 messages.
     pub fn new(messages: usize) -> Option<Self> {
         let messages = u8::try_from(messages).ok()?;
         (1..=MOST_MESSAGES)
@@ -30,10 +30,10 @@ impl GroupSize {
     }
 }
 
-/// What a packet says of itself.
+/// The fields of a packet.
 struct Part<'a> {
     size: u8,
-    /// Place in the group; `size` is that of the parity.
+    /// Index in the group; that of the parity is `size`.
     index: u8,
     stream: u32,
     group: u32,
@@ -95,7 +95,7 @@ impl Sum {
     }
 }
 
-/// The half that sends.
+/// The sending half.
 #[derive(Debug)]
 pub struct ParitySender {
     size: GroupSize,
@@ -106,7 +106,7 @@ pub struct ParitySender {
 }
 
 impl ParitySender {
-    /// Makes a sender whose stream has that number, which is to be drawn.
+    /// Makes a sender of the stream with this number, which should be drawn at random.
     pub fn new(size: GroupSize, stream: u32) -> Self {
         Self {
             size,
@@ -133,7 +133,7 @@ impl ParitySender {
         Some(written)
     }
 
-    /// Writes the parity that is due behind the message, and returns its length; none if none is.
+    /// Writes the parity that is due after the message, and returns its length; none if no parity is due.
     pub fn parity(&mut self, packet: &mut [u8; MOST_DATAGRAM_BYTES]) -> Option<usize> {
         if self.index < self.size.0 {
             return None;
@@ -158,27 +158,27 @@ impl ParitySender {
     }
 }
 
-/// A group as far as it has come.
+/// The received part of a group.
 #[derive(Debug, Clone, Default)]
 struct Group {
     number: u32,
-    /// 0 of none.
+    /// Messages of the group; 0 for an unused entry.
     size: u8,
-    /// A bit for each message that has come or was repaired, and one for the parity.
+    /// Bitmap of the messages that have arrived or were repaired, and of the parity.
     seen: u32,
     sum: Sum,
 }
 
-/// Messages that a packet brings.
+/// The messages that a packet yields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Brought<'a> {
-    /// Its own.
+    /// The packet's own message.
     pub message: Option<&'a [u8]>,
-    /// One that was lost, and is made from it and what had come before.
+    /// A lost message that is recovered from this packet and earlier ones.
     pub repaired: Option<&'a [u8]>,
 }
 
-/// The half that receives.
+/// The receiving half.
 #[derive(Debug)]
 pub struct ParityReceiver {
     stream: Option<u32>,
@@ -199,13 +199,13 @@ impl Default for ParityReceiver {
 }
 
 impl ParityReceiver {
-    /// Takes a packet in. What is none brings nothing, nor does one that came before or comes much too late.
+    /// Processes a packet. An invalid packet yields nothing, nor does a duplicate or one that is much too late.
     pub fn receive<'a>(&'a mut self, packet: &'a [u8]) -> Brought<'a> {
         let Some(part) = Part::parse(packet) else {
             return Brought::default();
         };
         if self.stream != Some(part.stream) {
-            // The other side has begun anew.
+            // The peer has started a new stream.
             self.stream = Some(part.stream);
             self.latest = part.group;
             self.groups.iter_mut().for_each(|group| group.size = 0);
@@ -235,7 +235,7 @@ impl ParityReceiver {
             message: (part.index < part.size).then_some(part.bytes),
             repaired: None,
         };
-        // A parity may say what cannot be.
+        // The length in a parity may be invalid.
         if is_repairable && length <= group.sum.bytes.len() {
             group.seen |= missing;
             self.repaired += 1;
@@ -244,7 +244,7 @@ impl ParityReceiver {
         brought
     }
 
-    /// Returns how many messages were made from others.
+    /// Returns the number of repaired messages.
     pub fn repaired(&self) -> u64 {
         self.repaired
     }
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Packets of messages that are told apart by number and length.
+    /// Returns packets of messages that differ by number and length.
     fn packets(size: usize, count: usize) -> Vec<Vec<u8>> {
         let mut sender = ParitySender::new(GroupSize::new(size).unwrap(), 7);
         let mut packet = [0; MOST_DATAGRAM_BYTES];
@@ -283,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_lost_packet_of_a_group_costs_no_message_in_any_order(
+        fn parity_recovers_one_lost_packet_per_group_in_any_order(
             size in 1_usize..=16,
             lost in 0_usize..17,
             order in any::<u64>(),
@@ -293,7 +293,7 @@ mod tests {
             fastrand::Rng::with_seed(order).shuffle(&mut packets);
             let mut receiver = ParityReceiver::default();
             let mut got: Vec<_> = packets.iter().flat_map(|it| brought(&mut receiver, it)).collect();
-            // What comes twice brings nothing more.
+            // Duplicates yield nothing more.
             prop_assert!(packets.iter().all(|it| brought(&mut receiver, it).is_empty()));
             let mut all: Vec<_> = (0..size).map(message).collect();
             got.sort();
@@ -303,9 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn two_that_are_lost_of_a_group_stay_so_and_other_groups_are_not_touched() {
+    fn two_losses_in_a_group_leave_other_groups_intact() {
         let mut packets = packets(4, 8);
-        // Two of the first group, one of the second.
+        // Two packets are of the first group, one of the second.
         for index in [6, 2, 1] {
             packets.remove(index);
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_anew_is_heard_and_what_is_much_too_late_is_not() {
+    fn a_restarted_sender_is_accepted_and_late_packets_are_not() {
         let all = packets(2, 200);
         let mut receiver = ParityReceiver::default();
         assert_eq!(brought(&mut receiver, all.last().unwrap()).len(), 0);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_brings_nothing() {
+    fn malformed_packets_yield_no_message() {
         let mut receiver = ParityReceiver::default();
         let good = packets(1, 1).remove(0);
         for (at, byte) in [(0, 0), (1, 0), (1, 17), (2, 2), (3, 1), (13, 99)] {
@@ -338,7 +338,7 @@ mod tests {
             assert_eq!(receiver.receive(&wrong), Brought::default(), "{at}");
         }
         assert_eq!(receiver.receive(&good[..13]), Brought::default());
-        // A parity whose length cannot be.
+        // The length of this parity is invalid.
         let mut parity = good.clone();
         (parity[2], parity[12]) = (1, 0xFF);
         assert_eq!(receiver.receive(&parity), Brought::default());

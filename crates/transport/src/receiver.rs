@@ -1,30 +1,31 @@
-//! The receiving half: what has come in time goes to the application in order; what has not, never does.
+//! The receiving half delivers messages that have arrived in time to the application, in order, and discards all
+//! others.
 
 use crate::offset::Offset;
-use crate::present::Present;
 use crate::settings::Settings;
+use crate::slot_bitmap::Present;
 use crate::wire::{Data, Feedback, Hello, Repair, SYMBOL_BYTES};
 use serde::{Deserialize, Serialize};
 use taut_code::{Combination, Decoder};
 
-/// Time before its own deadline at which a message waits no longer for those before it, ns.
+/// Time before its own deadline at which a message stops waiting for earlier ones, ns.
 const GUARD_NS: u64 = 50_000;
 
-/// What became of messages at their receiver. Each that was sent, as far as is known, is delivered or missed.
+/// Outcomes of messages at their receiver. Each message that is known to be sent is either delivered or missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Received {
     /// Messages that were delivered in time.
     pub in_time: u64,
-    /// Messages that were not delivered: late, or never there.
+    /// Messages that were not delivered, because they were late or lost.
     pub missed: u64,
-    /// Those of the missed that came, but too late.
+    /// Missed messages that arrived too late.
     pub late: u64,
-    /// Messages that came from repairs.
+    /// Messages that were recovered from repairs.
     pub repaired: u64,
-    /// Packets with a message that was there already.
+    /// Packets with a message that had already arrived.
     pub copies: u64,
-    /// Packets with a message that was given up or delivered before.
+    /// Packets with a message that had been given up or delivered.
     pub behind: u64,
 }
 
@@ -39,12 +40,12 @@ impl Received {
     }
 }
 
-/// A message that is delivered.
+/// A delivered message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery<'a> {
     /// Number of the message.
     pub number: u64,
-    /// What is left until its deadline, ns, as far as this side can know: not more than that.
+    /// Lower bound of the time until its deadline, ns.
     pub left_ns: u64,
     /// The message.
     pub payload: &'a [u8],
@@ -52,9 +53,9 @@ pub struct Delivery<'a> {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    /// Number of the message in it, if it has come.
+    /// Number of the message in the slot, if one has arrived.
     number: Option<u64>,
-    /// Its deadline by the sender's clock, and the latest that it can be by ours.
+    /// Its deadline by the sender's clock, and the latest local time that it can be.
     deadline_ns: u64,
     latest_ns: u64,
     gap_ns: u32,
@@ -65,16 +66,16 @@ struct Slot {
 pub(crate) struct Receiver {
     window_ns: u64,
     payload_bytes: usize,
-    /// Messages that are kept at most; slots for them are a power of 2, as each is looked for by its number.
+    /// Limit on buffered messages; the slots are a power of 2, as each is looked up by its number.
     kept: u64,
     slots: Vec<Slot>,
-    /// Slots of messages that have come and are not delivered.
+    /// Slots of messages that have arrived and are not delivered.
     present: Present,
     bytes: Vec<u8>,
-    /// The next message to be delivered, and the one behind the highest heard of.
+    /// The next message to deliver, and the number after the highest known one.
     next: u64,
     end: u64,
-    /// The sender sends none before this one any more.
+    /// The sender sends no message before this one any more.
     floor: u64,
     decoder: Option<Decoder>,
     symbol: Vec<u8>,
@@ -84,12 +85,12 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Makes a receiver of what a side sends that says this of itself.
+    /// Makes a receiver for a peer with this hello.
     pub(crate) fn new(settings: &Settings, other: &Hello) -> Self {
         let payload_bytes = usize::from(other.payload_bytes);
         let size = payload_bytes + SYMBOL_BYTES;
         let symbols = usize::from(other.symbols);
-        // Reordered packets, and a block that is repaired while the next one comes.
+        // The span covers reordered packets, and a block that is repaired while the next one arrives.
         let span = (4 * symbols).max(16);
         let slots = settings.kept.next_power_of_two();
         Self {
@@ -118,14 +119,15 @@ impl Receiver {
         self.slots[self.place(number)].number == Some(number)
     }
 
-    /// Takes a message in that was sent at `sent_ns` by the sender's clock and has come now. False if a field cannot be.
+    /// Processes a message that was sent at `sent_ns` by the sender's clock and has just arrived. Returns false if a
+    /// field is invalid.
     pub(crate) fn data(&mut self, now_ns: u64, sent_ns: u64, data: &Data<'_>) -> bool {
         if data.payload.len() > self.payload_bytes {
             return false;
         }
         self.floor = self.floor.max(data.source - u64::from(data.open));
         let deadline_ns = sent_ns.saturating_add(u64::from(data.left_ns));
-        // It was sent no later than it has come.
+        // It was sent no later than it arrived.
         let latest_ns = now_ns.saturating_add(u64::from(data.left_ns));
         self.keep(
             data.source,
@@ -146,7 +148,7 @@ impl Receiver {
         let symbol = &self.symbol[..SYMBOL_BYTES + length];
         let mut told = |number: u64, bytes: &[u8]| keep_symbol(recovered, spare, number, bytes);
         if decoder.source(data.source, symbol, &mut told) == Err(taut_code::Refused::TooFarAhead) {
-            // The packet belongs to the connection: the stream goes on there.
+            // The packet belongs to the connection, so the stream continues there.
             decoder.begin_again();
             let _ = decoder.source(data.source, symbol, &mut told);
         }
@@ -154,7 +156,7 @@ impl Receiver {
         true
     }
 
-    /// Takes a repair in. False if a field cannot be.
+    /// Processes a repair. Returns false if a field is invalid.
     pub(crate) fn repair(&mut self, repair: &Repair<'_>) -> bool {
         let Some(decoder) = &mut self.decoder else {
             return false;
@@ -168,7 +170,7 @@ impl Receiver {
             return false;
         }
         let (recovered, spare) = (&mut self.recovered, &mut self.spare);
-        // One that comes too late, or far ahead of all messages, says nothing.
+        // A repair that is too late, or far ahead of all messages, is useless.
         let _ = decoder.combination(&combination, |number, bytes| {
             keep_symbol(recovered, spare, number, bytes);
         });
@@ -178,7 +180,7 @@ impl Receiver {
 
     fn keep_recovered(&mut self) {
         while let Some((number, mut symbol)) = self.recovered.pop() {
-            // Zeros at the end travel as nothing.
+            // Trailing zeros are not transmitted.
             symbol.resize(self.payload_bytes + SYMBOL_BYTES, 0);
             let length = usize::from(u16::from_be_bytes([symbol[0], symbol[1]]));
             let mut deadline = [0; 8];
@@ -201,7 +203,7 @@ impl Receiver {
         }
     }
 
-    /// Keeps a message until it is delivered. Whether it was not there.
+    /// Buffers a message until it is delivered. Returns true if it is new.
     fn keep(
         &mut self,
         number: u64,
@@ -215,7 +217,7 @@ impl Receiver {
             return false;
         }
         if number - self.next >= self.kept {
-            // As much as is kept, ahead of what is waited for: what the oldest wait for will not come.
+            // The buffer is full, so the oldest missing messages are given up.
             self.pass_over(number + 1 - self.kept);
         }
         if self.has(number) {
@@ -236,7 +238,7 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages before this one, in as many steps as have come of them.
+    /// Gives up all messages before this one, in as many steps as messages of them have arrived.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()
             && number < until
@@ -250,14 +252,16 @@ impl Receiver {
         self.next = until;
     }
 
-    /// The first message that has come and is not delivered. All of them are less than as many ahead as there are slots.
+    /// Returns the first message that has arrived and is not delivered. All such messages are fewer numbers ahead than
+    /// there are slots.
     fn earliest(&self) -> Option<u64> {
         let next = self.place(self.next);
         let place = self.present.first_from(next)?;
         Some(self.next + (place.wrapping_sub(next) & (self.slots.len() - 1)) as u64)
     }
 
-    /// The first message that has come and is not delivered, its deadline by our clock, and when it may be delivered.
+    /// Returns the first message that has arrived and is not delivered, its deadline by our clock, and the time at
+    /// which it may be delivered.
     fn first(&self, offset: &Offset, now_ns: u64) -> Option<(u64, u64, u64)> {
         let number = self.earliest()?;
         let slot = &self.slots[self.place(number)];
@@ -266,14 +270,14 @@ impl Receiver {
             .min(slot.latest_ns);
         let mut due_ns = deadline_ns.saturating_sub(self.window_ns);
         if number > self.next && self.floor < number {
-            // Those before it may still come, until the deadline of the one right before it, as deadlines follow each other.
+            // Earlier messages may still arrive until the deadline of the previous one, as deadlines increase.
             let before = u64::from(slot.gap_ns).max(GUARD_NS);
             due_ns = due_ns.max(deadline_ns.saturating_sub(before));
         }
         Some((number, deadline_ns, due_ns))
     }
 
-    /// Returns the next message that is to be delivered now. What is past its deadline is missed.
+    /// Returns the next message that is due for delivery. Messages past their deadline are missed.
     pub(crate) fn deliver(&mut self, offset: &Offset, now_ns: u64) -> Option<Delivery<'_>> {
         loop {
             let (number, deadline_ns, due_ns) = self.first(offset, now_ns)?;
@@ -300,12 +304,12 @@ impl Receiver {
         }
     }
 
-    /// When [`Receiver::deliver`] has something again if nothing comes.
+    /// Returns the time at which [`Receiver::deliver`] has something again if nothing arrives.
     pub(crate) fn wake_ns(&self, offset: &Offset, now_ns: u64) -> Option<u64> {
         self.first(offset, now_ns).map(|(_, _, due_ns)| due_ns)
     }
 
-    /// What is said of messages to their sender.
+    /// Returns the feedback for the sender.
     pub(crate) fn feedback(&self, largest: u64, packets: u32) -> Feedback {
         let ahead = self.end.saturating_sub(self.next).min(64);
         let come = (0..ahead)
@@ -357,7 +361,7 @@ mod tests {
         (Receiver::new(&settings, &other), offset)
     }
 
-    /// Message `number` of one every ms with a target of 10 ms; that many before it may still come.
+    /// Message `number` of one every ms with a target of 10 ms; `open` messages before it may still arrive.
     fn data(number: u64, sent_ns: u64, open: u16) -> Data<'static> {
         Data {
             source: number,
@@ -373,24 +377,24 @@ mod tests {
     }
 
     #[test]
-    fn a_message_waits_for_those_before_it_as_long_as_they_may_come_in_time() {
+    fn a_message_waits_for_earlier_ones_until_their_deadline() {
         let (mut receiver, offset) = receiver(10 * MS);
         receiver.data(MS, 0, &data(0, 0, 0));
         assert_eq!(numbers(&mut receiver, &offset, MS), [0]);
         receiver.data(3 * MS, 2 * MS, &data(2, 2 * MS, 2));
         assert_eq!(numbers(&mut receiver, &offset, 3 * MS), []);
-        // Message 1 may come until 11 ms.
+        // Message 1 may arrive until 11 ms.
         assert_eq!(receiver.wake_ns(&offset, 3 * MS), Some(11 * MS));
         assert_eq!(numbers(&mut receiver, &offset, 11 * MS), [2]);
         assert_eq!(receiver.received.missed, 1);
-        // It comes after all, and is not delivered behind its successor.
+        // It arrives late, and is not delivered after its successor.
         receiver.data(11 * MS, MS, &data(1, MS, 0));
         assert_eq!(numbers(&mut receiver, &offset, 11 * MS), []);
         assert_eq!(receiver.received.behind, 1);
     }
 
     #[test]
-    fn what_the_sender_has_given_up_is_not_waited_for() {
+    fn the_receiver_does_not_wait_for_messages_the_sender_discarded() {
         let (mut receiver, offset) = receiver(10 * MS);
         receiver.data(3 * MS, 2 * MS, &data(2, 2 * MS, 0));
         assert_eq!(numbers(&mut receiver, &offset, 3 * MS), [2]);
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_window_delivers_shortly_before_the_deadline_and_nothing_behind_it() {
+    fn a_short_window_delays_delivery_until_just_before_the_deadline() {
         let (mut receiver, offset) = receiver(MS);
         receiver.data(MS, 0, &data(0, 0, 0));
         assert_eq!(numbers(&mut receiver, &offset, 9 * MS - 1), []);
@@ -434,14 +438,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_far_ahead_is_found_and_what_was_behind_it_accounted_for() {
+    fn messages_buffered_far_ahead_are_found_and_skipped_ones_counted() {
         let (mut receiver, offset) = receiver(10 * MS);
         let far = |number| Data {
             source: number,
             open: number.min(16) as _,
             ..data(0, 0, 0)
         };
-        // Each the last one that is kept ahead of what is waited for, then one by one with it there.
+        // Each round first fills the buffer to its limit without the next message, then adds messages one by one with
+        // it.
         for round in 1..1_000 {
             let number = round * 15;
             assert!(receiver.data(0, 0, &far(number)));

@@ -1,4 +1,5 @@
-//! The sending half: messages until they are known to have come or can come no more, repairs, and what is sent again.
+//! The sending half stores messages until they have arrived or can no longer arrive in time, and sends repairs and
+//! retransmissions.
 
 use crate::pace::{Departed, Pace};
 use crate::settings::{Coding, Settings, WrongSettings};
@@ -10,41 +11,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use taut_code::{Encoder, Scheme};
 
-/// Packets that are remembered until they are acknowledged, a power of 2.
+/// Number of packets that are remembered until they are acknowledged, a power of 2.
 const RECORDS: usize = 4096;
-/// Packets sent later that have come, after which one is taken for lost (RFC 9002, section 6.1.1).
+/// Number of later packets that arrived after which a packet counts as lost (RFC 9002, section 6.1.1).
 const REORDERED: u64 = 3;
-/// Longest time from one message to the next for which feedback waits for the next one, ns.
+/// Longest interval between messages for which feedback waits for the next one, ns.
 const LONGEST_EXPECTED_NS: u64 = 20_000_000;
-/// Latest messages that are looked at for one that nothing is known of.
+/// Number of the latest messages that are searched for one of unknown outcome.
 const LOOKED_BACK: usize = 64;
-/// Longest that the other side waits with feedback, ns.
+/// Longest time that the peer delays feedback, ns.
 const LONGEST_WAIT_NS: u64 = 5_000_000;
-/// Target delays without a word from the other side after which messages are not doubted any more: it is gone.
+/// Target delays without feedback after which unacknowledged messages are not retransmitted any more, as the peer is
+/// gone.
 const DOUBTED_FOR: u64 = 4;
-/// Share of loss below which nothing is sent for it beforehand.
+/// Loss ratio below which no repairs are sent in advance.
 const NO_LOSS: f64 = 0.002;
 
-/// Time that a receiver waits with feedback on messages of that target delay, ns.
+/// Returns the time that a receiver delays feedback on messages of that target delay, ns.
 pub(crate) fn feedback_wait_ns(target_ns: u64) -> u64 {
     (target_ns / 4).min(LONGEST_WAIT_NS)
 }
 
-/// What became of messages at their sender.
+/// Outcomes of messages at their sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sent {
-    /// Messages that the application handed over.
+    /// Messages from the application.
     pub messages: u64,
-    /// Messages that were not taken, as there was no room.
+    /// Messages that were rejected because the buffer was full.
     pub refused: u64,
-    /// Messages that were never sent, as they would have come too late.
+    /// Messages that were never sent, because they would have arrived too late.
     pub not_sent: u64,
-    /// Packets with a message that left, with those that were sent again.
+    /// Packets with a message that left, including retransmissions.
     pub data: u64,
-    /// Messages that were sent again after they were taken for lost.
+    /// Messages that were retransmitted because they counted as lost.
     pub again: u64,
-    /// Messages that were sent again as nobody said anything of them.
+    /// Messages that were retransmitted because there was no feedback on them.
     pub asked: u64,
     /// Repairs that left.
     pub repairs: u64,
@@ -62,7 +64,7 @@ impl Sent {
     }
 }
 
-/// A message that is kept.
+/// A buffered message.
 #[derive(Debug, Clone, Copy, Default)]
 struct Source {
     deadline_ns: u64,
@@ -70,23 +72,23 @@ struct Source {
     length: u16,
     /// Number of the last packet with it, if any has left.
     packet: Option<u64>,
-    /// When that left.
+    /// Time at which that packet left.
     left_ns: u64,
     is_known: bool,
     is_lost: bool,
-    /// Whether it has been sent again.
+    /// True if it has been retransmitted.
     is_again: bool,
 }
 
-/// A packet that may be under way.
+/// A packet that may be in flight.
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
     packet: Option<u64>,
-    /// None of a packet that nobody has to acknowledge.
+    /// State of the path at departure; none for a packet that needs no acknowledgement.
     departed: Option<Departed>,
 }
 
-/// What is to be sent next.
+/// The content of the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outgoing {
     /// A message.
@@ -100,40 +102,40 @@ pub(crate) struct Sender {
     target_ns: u64,
     payload_bytes: usize,
     coding: Coding,
-    /// Messages that are kept at most; places for them are a power of 2, as each is looked for by its number.
+    /// Limit on buffered messages; the slots are a power of 2, as each is looked up by its number.
     kept: u64,
     sources: Vec<Source>,
     bytes: Vec<u8>,
-    /// The oldest message that is kept, the first one that was never sent, the next one that the application gives.
+    /// The oldest buffered message, the first one that was never sent, and the next one from the application.
     base: u64,
     fresh: u64,
     next: u64,
     lost: VecDeque<u64>,
-    /// The first message that nobody has said anything of, and that left once at most.
+    /// The first message without feedback that left at most once.
     doubted: u64,
-    /// The longest of late that a message had left before somebody said that it had come, ns: it fades.
+    /// The longest recent time from sending a message to its acknowledgement, ns; it decays.
     answered_ns: u64,
-    /// When the other side last said what has come; 0 if it never has.
+    /// Time of the last feedback on messages; 0 before the first.
     heard_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
-    /// Repairs earned by messages sent; and whether one may be due.
+    /// Repairs earned by sent messages, and whether one may be due.
     credit: f64,
     repair_due: bool,
-    /// When the first message of an open block left.
+    /// Time at which the first message of an open block left.
     block_ns: Option<u64>,
     in_block: usize,
     records: Vec<Record>,
-    /// The first packet that is not acknowledged, nor overtaken by one that is.
+    /// The first packet that is neither acknowledged nor overtaken by an acknowledged one.
     open_packet: u64,
     in_flight: u64,
     last_feedback: Option<Feedback>,
     loss: f64,
     last_deadline_ns: Option<u64>,
-    /// Time from one message to the next, smoothed, and when the last one was handed over.
+    /// Smoothed interval between messages, and the time of the last one.
     interval_ns: f64,
     pushed_ns: u64,
-    /// When a message last left, and how often nobody has answered since.
+    /// Time at which a message last left, and the number of requests without a reply since.
     data_ns: u64,
     unanswered: u32,
     pub pace: Pace,
@@ -152,7 +154,7 @@ impl Sender {
                 symbols,
                 redundancy,
             }),
-            // One repair for each message, of which those are sent that are wanted.
+            // The scheme makes one repair per message; only the needed ones are sent.
             Coding::Window { symbols, .. } => Some(Scheme::Window {
                 symbols,
                 redundancy: 1.0,
@@ -204,7 +206,7 @@ impl Sender {
         &self.bytes[place * self.payload_bytes..][..usize::from(self.sources[place].length)]
     }
 
-    /// Takes a message. None if there is no room for it.
+    /// Accepts a message. Returns none if the buffer is full.
     pub(crate) fn push(&mut self, now_ns: u64, payload: &[u8]) -> Option<u64> {
         self.forget(now_ns);
         if self.next - self.base >= self.kept {
@@ -235,7 +237,7 @@ impl Sender {
         Some(number)
     }
 
-    /// The shortest time that a packet can take, as far as is known, ns: half of the shortest round trip.
+    /// Returns the estimated minimum one-way delay, ns: half of the shortest round trip.
     fn shortest_way_ns(&self) -> u64 {
         self.pace.lowest_rtt_ns().unwrap_or(0) / 2
     }
@@ -245,7 +247,7 @@ impl Sender {
         now_ns.saturating_add(self.shortest_way_ns()) < source.deadline_ns
     }
 
-    /// Forgets messages that are known to have come, or can come no more, and packets that nobody will speak of any more.
+    /// Frees messages that have arrived or can no longer arrive in time, and packets that are too old for feedback.
     fn forget(&mut self, now_ns: u64) {
         while self.base < self.next
             && (self.sources[self.place(self.base)].is_known
@@ -276,7 +278,7 @@ impl Sender {
         }
     }
 
-    /// Leaves messages alone that need not be doubted: known to have come, known to be lost, or sent again.
+    /// Skips messages that need no retransmission: known to have arrived, known to be lost, or already retransmitted.
     fn settle(&mut self) {
         self.doubted = self.doubted.max(self.base);
         while self.doubted < self.fresh {
@@ -288,8 +290,8 @@ impl Sender {
         }
     }
 
-    /// When the first of those that nothing is known of is sent again although nobody asks for it, as its time runs out: losses in a
-    /// row may hide that it was lost, or take the answers. Not before answers come in the ordinary way, nor where none has come for long.
+    /// Returns the time at which the first message of unknown outcome is retransmitted, because its time runs out. Consecutive losses may
+    /// hide its loss, or drop the feedback. It is not before the usual time of feedback, and none if no feedback has arrived for long.
     fn doubt_ns(&self) -> Option<u64> {
         if self.doubted >= self.fresh {
             return None;
@@ -301,8 +303,8 @@ impl Sender {
         (due_ns <= self.heard_ns + DOUBTED_FOR * self.target_ns).then_some(due_ns)
     }
 
-    /// When the next message may be expected; none if messages do not follow each other evenly. With whether feedback fits beside
-    /// the last one, if so many bytes are taken already.
+    /// Returns the expected time of the next message; none if messages are not evenly spaced. Also returns whether feedback fits
+    /// next to the last message, if `tag_bytes` bytes are already used.
     pub(crate) fn expected(&self, tag_bytes: usize) -> Option<(u64, bool)> {
         let interval_ns = self.interval_ns as u64;
         let is_steady = (1..=LONGEST_EXPECTED_NS).contains(&interval_ns);
@@ -319,24 +321,24 @@ impl Sender {
         self.pace.patience_ns().unwrap_or(1_000_000) + wait_ns
     }
 
-    /// Time after which a packet that nobody has spoken of is forgotten, ns.
+    /// Returns the time after which a packet without feedback is forgotten, ns.
     fn memory_ns(&self) -> u64 {
         3 * self.patience_ns().max(10_000_000)
     }
 
-    /// When nobody has said anything of what was sent for too long; none if all of it is settled.
+    /// Returns the time at which feedback is overdue; none if the outcomes of all packets are known.
     fn ask_ns(&self) -> Option<u64> {
         let is_open = self.open_source().is_some();
         is_open.then(|| self.data_ns + (self.patience_ns() << self.unanswered.min(6)))
     }
 
-    /// The latest message under way that nothing is known of.
+    /// Returns the latest message in flight of unknown outcome.
     fn open_source(&self) -> Option<u64> {
         let mut latest = (self.base..self.fresh).rev().take(LOOKED_BACK);
         latest.find(|number| !self.sources[self.place(*number)].is_known)
     }
 
-    /// What is to be sent now; `sent` or nothing has to follow.
+    /// Returns the content to send now; the caller calls `departed` if it sends it.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Outgoing> {
         self.forget(now_ns);
         let has_nothing = self.lost.is_empty() && !self.repair_due && self.fresh == self.next;
@@ -388,7 +390,7 @@ impl Sender {
         None
     }
 
-    /// When [`Sender::next`] has something again if nothing is heard meanwhile.
+    /// Returns the time at which [`Sender::next`] has something again if nothing arrives.
     pub(crate) fn wake_ns(&self) -> Option<u64> {
         let has_work = !self.lost.is_empty() || self.repair_due || self.fresh < self.next;
         let may_send = self.pace.has_room(self.in_flight, self.payload_bytes);
@@ -398,7 +400,7 @@ impl Sender {
         let timed = block_ns.into_iter().chain(self.doubt_ns()).min();
         let timed = timed.filter(|_| may_send).map(|ns| ns.max(paced_ns));
         let asked = self.ask_ns().map(|ns| ns.max(paced_ns));
-        // What waits for room has none until something is heard, or forgotten.
+        // A packet that waits for the window can only leave after feedback, or when older packets are forgotten.
         let blocked = (has_work && !may_send).then(|| {
             let oldest = &self.records[(self.open_packet % RECORDS as u64) as usize];
             let sent_ns = oldest.departed.map_or(self.data_ns, |it| it.sent_ns);
@@ -407,7 +409,7 @@ impl Sender {
         [paced, timed, asked, blocked].into_iter().flatten().min()
     }
 
-    /// What follows the header of what is to be sent; none if there is nothing after all.
+    /// Returns the body of the packet to send; none if there is nothing after all.
     pub(crate) fn body(&mut self, outgoing: Outgoing, now_ns: u64) -> Option<Body<'_>> {
         match outgoing {
             Outgoing::Data(number) => {
@@ -424,7 +426,7 @@ impl Sender {
             Outgoing::Repair => {
                 let is_window = matches!(self.coding, Coding::Window { .. });
                 self.repair_due = !is_window;
-                // What is known to be there, or can come no more, would only make a repair harder to undo.
+                // Messages that have arrived, or are too late, would only make a repair harder to decode.
                 let open = self.fresh.saturating_sub(self.base);
                 if is_window && open == 0 {
                     return None;
@@ -444,7 +446,7 @@ impl Sender {
         }
     }
 
-    /// Notes that a packet left; `outgoing` is what it carried that has to be acknowledged.
+    /// Records that a packet left; `outgoing` is the part that needs an acknowledgement.
     pub(crate) fn departed(
         &mut self,
         now_ns: u64,
@@ -486,7 +488,7 @@ impl Sender {
         self.settle();
     }
 
-    /// Gives a message to the code, which has to have all of them, in order.
+    /// Passes a message to the encoder, which needs all of them in order.
     fn encode(&mut self, number: u64, now_ns: u64) {
         let place = self.place(number);
         let Some(encoder) = &mut self.encoder else {
@@ -523,8 +525,8 @@ impl Sender {
         }
     }
 
-    /// Takes in what the other side has received. False if it cannot have: then nothing is taken in. Otherwise `told` gets messages in
-    /// time and missed since the last.
+    /// Processes the peer's feedback. Returns false if the feedback is impossible; then it is ignored. Otherwise adds the messages in
+    /// time and missed since the last feedback to `told`.
     pub(crate) fn feedback(
         &mut self,
         now_ns: u64,
@@ -545,7 +547,7 @@ impl Sender {
             grown(feedback.in_time, last.in_time),
             grown(feedback.missed, last.missed),
         ) else {
-            // Overtaken by a later one, which says more.
+            // A later feedback, which has more information, has already arrived.
             return true;
         };
         if feedback.largest < last.largest {
@@ -566,7 +568,7 @@ impl Sender {
         true
     }
 
-    /// Notes which messages are known to be there, and which have been lost; below `noted`, all are known already.
+    /// Marks which messages have arrived and which are lost; all below `noted` are already known.
     fn note(&mut self, now_ns: u64, feedback: &Feedback, noted: u64) {
         self.answered_ns -= self.answered_ns / 16;
         for number in self.base.max(noted)..feedback.settled {
@@ -580,8 +582,8 @@ impl Sender {
                 self.arrived(now_ns, number);
             }
         }
-        // What left so long before one that has come is lost as well (RFC 9002, section 6.1.2): where messages are rare, three
-        // later ones take long.
+        // A packet that left much earlier than one that has arrived is lost as well (RFC 9002, section 6.1.2): with rare
+        // messages, three later ones take long.
         let patience_ns = self.pace.patience_ns();
         let before_ns = self.left_ns(feedback.largest).zip(patience_ns);
         let before_ns = before_ns.map_or(0, |(left, patience)| left.saturating_sub(patience));
@@ -595,7 +597,7 @@ impl Sender {
                 source.is_lost = true;
                 self.lost.push_back(number);
             }
-            // What follows left later, as all of it left in order.
+            // Packets left in order, so all that follow left later.
             if !overtaken && !source.is_again {
                 break;
             }
@@ -603,11 +605,11 @@ impl Sender {
         self.settle();
     }
 
-    /// Notes that a message has come.
+    /// Records that a message has arrived.
     fn arrived(&mut self, now_ns: u64, number: u64) {
         let place = self.place(number);
         let source = &mut self.sources[place];
-        // Of one that was sent again nobody knows which of both has come.
+        // For a retransmitted message it is unknown which of both has arrived.
         if !source.is_known && !source.is_again {
             let passed_ns = now_ns.saturating_sub(source.left_ns);
             self.answered_ns = self.answered_ns.max(passed_ns.min(self.target_ns));
@@ -615,7 +617,7 @@ impl Sender {
         source.is_known = true;
     }
 
-    /// When a packet left that has to be acknowledged, if it is remembered.
+    /// Returns the time at which a packet left that needs an acknowledgement, if it is remembered.
     fn left_ns(&self, packet: u64) -> Option<u64> {
         let record = &self.records[(packet % RECORDS as u64) as usize];
         let departed = record.departed.filter(|_| record.packet == Some(packet))?;
@@ -645,7 +647,7 @@ impl Sender {
         }
     }
 
-    /// Messages handed over of which nothing is known yet, and that may still come.
+    /// Returns the number of messages of unknown outcome that may still arrive in time.
     pub(crate) fn waiting(&self) -> u64 {
         self.next - self.base
     }
@@ -666,7 +668,7 @@ mod tests {
         Sender::new(&settings, 1).unwrap()
     }
 
-    /// Sends all that may leave at that time as packets from `packet` on; what they carry.
+    /// Sends all that may leave at that time as packets from `packet` on; returns their contents.
     fn leave(sender: &mut Sender, now_ns: u64, packet: &mut u64) -> Vec<Outgoing> {
         let mut left = Vec::new();
         while let Some(outgoing) = sender.next(now_ns) {
@@ -692,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_leaves_again_if_there_is_time_and_else_never() {
+    fn a_lost_message_is_retransmitted_only_before_its_deadline() {
         let mut sender = sender(Coding::Off);
         let mut packet = 0;
         for number in 0..6 {
@@ -703,7 +705,7 @@ mod tests {
                 [Outgoing::Data(number)]
             );
         }
-        // Message 1 has not come; 5 has.
+        // Message 1 has not arrived; 5 has.
         let mut told = [0; 2];
         let said = feedback(5, 5, 1, 0b1_1110);
         assert!(sender.feedback(1_300_000, &said, packet, &mut told));
@@ -713,14 +715,14 @@ mod tests {
             [Outgoing::Data(1)]
         );
         assert_eq!(sender.sent.again, 1);
-        // Its deadline is over: nobody sends it a third time.
+        // Its deadline has passed, so it is not sent a third time.
         let said = feedback(6, 5, 1, 0b1_1110);
         assert!(sender.feedback(10_300_000, &said, packet, &mut told));
         assert_eq!(leave(&mut sender, 10_300_000, &mut packet), []);
     }
 
     #[test]
-    fn one_that_left_so_much_later_tells_of_a_loss_as_three_do() {
+    fn feedback_for_a_much_later_message_signals_a_loss() {
         for (gap_ns, again) in [(2_000_000, &[Outgoing::Data(0)][..]), (20_000, &[])] {
             let mut sender = sender(Coding::Off);
             let mut packet = 0;
@@ -729,7 +731,7 @@ mod tests {
                 sender.push(now_ns, &[1; 20]);
                 assert_eq!(leave(&mut sender, now_ns, &mut packet).len(), 1);
             }
-            // The first has not come, the second has.
+            // The first has not arrived, the second has.
             let (now_ns, mut told) = (1_100_000 + gap_ns, [0; 2]);
             assert!(sender.feedback(now_ns, &feedback(1, 1, 0, 0b10), packet, &mut told));
             assert_eq!(leave(&mut sender, now_ns, &mut packet), again, "{gap_ns}");
@@ -758,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_would_come_too_late_is_not_sent_and_room_is_limited() {
+    fn late_messages_are_not_sent_and_the_buffer_is_limited() {
         let mut sender = sender(Coding::Off);
         let mut packet = 0;
         for _ in 0..16 {
@@ -803,7 +805,7 @@ mod tests {
         let left = leave(&mut of_block, 4, &mut packet);
         assert_eq!(left.len(), 6, "{left:?}");
         assert_eq!(left[4..], [Outgoing::Repair; 2]);
-        // An open block is closed by time.
+        // A timer closes an open block.
         of_block.push(10, &[1; 20]);
         assert_eq!(leave(&mut of_block, 10, &mut packet), [Outgoing::Data(4)]);
         let later = leave(&mut of_block, 3_400_000, &mut packet);

@@ -1,19 +1,19 @@
-//! What an application asks of a connection.
+//! The settings of a connection.
 
 use crate::wire::{
     Hello, MOST_COEFFICIENTS, MOST_DATAGRAM_BYTES, TAG_BYTES, data_packet_bytes,
     repair_packet_bytes,
 };
 
-/// Longest target delay, ns: what is left of it travels in 32 bits.
+/// Longest target delay, ns: the remaining time is transmitted in 32 bits.
 const LONGEST_TARGET_NS: u64 = 4_000_000_000;
 
-/// Redundancy that is sent before anything is known to be lost.
+/// Redundancy that is sent before any loss is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Coding {
-    /// None: what is lost is sent again, if there is time.
+    /// No redundancy: lost messages are retransmitted, if there is time.
     Off,
-    /// Blocks of so many messages, each followed by its repairs.
+    /// Blocks of `symbols` messages, each followed by its repairs.
     Block {
         /// Messages of a block.
         symbols: usize,
@@ -24,13 +24,13 @@ pub enum Coding {
     Window {
         /// Messages that a repair combines.
         symbols: usize,
-        /// Repairs for each message; none follows the share that is lost, and is 0 where nothing is.
+        /// Repairs for each message; with none, it follows the loss ratio, and is 0 without loss.
         redundancy: Option<f64>,
     },
 }
 
 impl Coding {
-    /// Messages that a repair combines at most.
+    /// Returns the largest number of messages that a repair combines.
     pub fn symbols(self) -> usize {
         match self {
             Self::Off => 0,
@@ -39,40 +39,40 @@ impl Coding {
     }
 }
 
-/// What is known of the clocks of both sides beforehand.
+/// Prior knowledge of the difference between both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clocks {
-    /// Nothing: bounds of their difference come from the packets. A message is then taken for late by the shortest time that the
-    /// way back has taken too early, so that none is delivered late.
+    /// Nothing is known: the bounds of the difference are computed from the packets. A message then counts as late too early, by
+    /// the shortest delay of the opposite direction, so that none is delivered late.
     Own,
-    /// They differ by so many ns at most, as those of one machine (0), or of machines with PTP.
+    /// The clocks differ by at most this many ns, as those of one machine (0), or of machines with PTP.
     Shared(u64),
 }
 
-/// What an application asks of a connection. Both sides have settings of their own for what they send; the receiver learns the
-/// target delay with each message.
+/// The settings of a connection. Each side has its own settings for the messages that it sends; the receiver learns the target
+/// delay with each message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Time from handing a message over until it has to be delivered, ns.
+    /// Time from accepting a message to the deadline of its delivery, ns.
     pub target_ns: u64,
-    /// The receiver delivers a message when so much of its time is left at most, ns: a short window makes delays even, one as
-    /// long as the target makes them short.
+    /// Remaining time at which the receiver delivers a message, ns: a short window equalises delays, one as long as the
+    /// target minimises them.
     pub window_ns: u64,
-    /// Redundancy of what is sent.
+    /// Redundancy of sent messages.
     pub coding: Coding,
-    /// Packets after which the receiver answers, unless it has something to send anyhow; 1 answers each.
+    /// Packets after which the receiver sends feedback, unless it has a message to send anyway; 1 acknowledges each.
     pub feedback_every: u32,
-    /// Bytes of a message at most.
+    /// Limit on the length of a message, bytes.
     pub payload_bytes: usize,
-    /// Messages that either side keeps at a time.
+    /// Limit on the messages that either side buffers.
     pub kept: usize,
-    /// What is known of the clocks.
+    /// Prior knowledge of the clocks.
     pub clocks: Clocks,
-    /// How far the rates of both clocks may differ, parts per million.
+    /// Limit on the drift between both clocks, parts per million.
     pub drift_ppm: u32,
-    /// Share of the messages that has to come in time; the application is told when fewer do.
+    /// Required fraction of the messages in time; the application gets a notice when fewer arrive in time.
     pub in_time: f64,
-    /// Silence after which the other side is taken for gone, ns.
+    /// Time without a packet after which the peer counts as gone, ns.
     pub silence_ns: u64,
 }
 
@@ -96,7 +96,7 @@ impl Default for Settings {
     }
 }
 
-/// Settings that cannot be.
+/// A setting is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongSettings {
     /// The target delay.
@@ -105,24 +105,24 @@ pub enum WrongSettings {
     /// The length of messages.
     #[error("a message has 1 to {most} bytes here, so that it fits into a datagram, not {bytes}")]
     Payload {
-        /// Bytes asked for.
+        /// Configured length, bytes.
         bytes: usize,
-        /// Most that fit with this code and with or without a key.
+        /// Largest length with this code, with or without a key.
         most: usize,
     },
-    /// The number of messages kept.
+    /// The number of buffered messages.
     #[error("16 to 65536 messages are kept, not {0}")]
     Kept(usize),
-    /// The answers.
+    /// The feedback interval.
     #[error("the receiver answers after 1 packet or more, not after 0")]
     Feedback,
-    /// The share in time.
+    /// The fraction in time.
     #[error("the share that has to come in time is 0 to 1, not {0}")]
     InTime(f64),
     /// The code.
     #[error("a repair combines 1 to {most} messages, not {symbols}", most = MOST_COEFFICIENTS)]
     Symbols {
-        /// Messages asked for.
+        /// Configured number of messages.
         symbols: usize,
     },
     /// The redundancy of the code.
@@ -131,7 +131,7 @@ pub enum WrongSettings {
 }
 
 impl Settings {
-    /// Bytes of a message at most, with this code, with or without a key.
+    /// Returns the largest length of a message, bytes, with this code, with or without a key.
     pub fn most_payload_bytes(coding: Coding, is_keyed: bool) -> usize {
         let around = match coding {
             Coding::Off => data_packet_bytes(0),
@@ -141,7 +141,7 @@ impl Settings {
         MOST_DATAGRAM_BYTES.saturating_sub(around + tag)
     }
 
-    /// Makes what a side says of itself.
+    /// Makes the hello of a side.
     pub(crate) fn hello(&self, random: [u8; 16]) -> Hello {
         Hello {
             random,
@@ -154,10 +154,10 @@ impl Settings {
         }
     }
 
-    /// Sees whether they can be, with or without a key.
+    /// Checks the settings, with or without a key.
     ///
     /// # Errors
-    /// [`WrongSettings`] says which cannot.
+    /// [`WrongSettings`] names the invalid setting.
     pub fn check(&self, is_keyed: bool) -> Result<(), WrongSettings> {
         if !(10_000..=LONGEST_TARGET_NS).contains(&self.target_ns) {
             return Err(WrongSettings::Target(self.target_ns));

@@ -1,10 +1,10 @@
 //! The two sides of a connection.
 
-/// Which side of a connection it is.
+/// The role of a side in a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The one that says hello.
+    /// The side that sends the hello.
     Opener,
-    /// The one that accepts.
+    /// The side that accepts.
     Answerer,
 }

@@ -1,4 +1,4 @@
-//! Both sides of a connection in virtual time: seconds of packets in milliseconds, and the same for the same seed.
+//! Simulates both sides of a connection in virtual time: seconds of packets in milliseconds, reproducible by the seed.
 
 use crate::endpoint::{Counts, Endpoint, EndpointError, Notice};
 use crate::settings::Settings;
@@ -11,31 +11,31 @@ use taut_model::link::medium::{Fate, MediumCounts, SharedMedium};
 
 /// Bytes of Ethernet, IPv4 and UDP headers around a packet.
 pub const HEADERS_BYTES: u32 = 14 + 20 + 8;
-/// When a scenario begins, ns: a time of 0 stands for none.
+/// Time at which a scenario begins, ns; a time of 0 means none.
 const START_NS: u64 = 1_000_000_000;
-/// Packets under way at a time, at most.
+/// Limit on the packets in flight.
 const MOST_UNDER_WAY: usize = 1 << 13;
 
-/// A packet that a path is done with.
+/// A packet that has arrived or was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// Which way it went.
+    /// Direction of the packet: 0 from the opener, 1 to it.
     pub way: usize,
     /// Number that it was sent with.
     pub id: u32,
-    /// Whether it arrives now.
+    /// True if it arrives now.
     pub arrives: bool,
-    /// When it began to be sent, behind all waiting for the medium, ns; none where a path has none.
+    /// Time at which its transmission began, after all that waited for the medium, ns; none if the path has no medium.
     pub begun_ns: Option<u64>,
 }
 
-/// What carries packets from one side to the other, in true time.
+/// A path that carries packets between both sides, in true time.
 pub trait Path {
-    /// Takes a packet of so many bytes, headers included, that goes that way: 0 from the opener, 1 to it.
+    /// Accepts a packet of `bytes` bytes, including headers, in direction `way`: 0 from the opener, 1 to it.
     fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
-    /// When the next one arrives, or is done with.
+    /// Returns the time at which the next packet arrives or is dropped.
     fn next_ns(&self) -> Option<u64>;
-    /// Returns one that has been done with by now. The same one may arrive again.
+    /// Returns a packet that has arrived or was dropped by now. A packet may arrive more than once.
     fn take(&mut self, now_ns: u64) -> Option<Passed>;
 }
 
@@ -59,18 +59,18 @@ impl Path for SharedMedium {
     }
 }
 
-/// A path of delays, losses in bursts, copies, and packets that overtake others.
+/// A path with delays, bursts of losses, duplicates, and reordering.
 #[derive(Debug)]
 pub struct Delays {
-    /// Shortest delay of each way, ns.
+    /// Shortest delay of each direction, ns.
     pub delay_ns: [u64; 2],
-    /// Up to so much is added, uniformly, and packets overtake each other by it, ns.
+    /// Largest additional delay, drawn uniformly, which also reorders packets, ns.
     pub jitter_ns: u64,
-    /// Share of packets that begin a burst of losses.
+    /// Fraction of packets that begin a burst of losses.
     pub loss: f64,
-    /// Packets that are lost in a row each time.
+    /// Number of consecutive packets in each loss.
     pub burst: u32,
-    /// Share of packets that arrive twice.
+    /// Fraction of packets that arrive twice.
     pub copies: f64,
     random: Rng,
     left: [u32; 2],
@@ -136,24 +136,24 @@ impl Path for Delays {
     }
 }
 
-/// What is simulated.
+/// The settings of a simulation.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Settings of both sides.
     pub settings: Settings,
-    /// Time from one message to the next, ns.
+    /// Interval between messages, ns.
     pub interval_ns: u64,
     /// Bytes of a message.
     pub payload_bytes: usize,
     /// Messages of each side.
     pub messages: u64,
-    /// Whether the other side answers each message that it gets, instead of sending by the clock as well.
+    /// True if the other side replies to each message that it receives, instead of sending by the clock as well.
     pub answers: bool,
-    /// Whether the other side only listens, and sends no messages at all.
+    /// True if the other side only receives, and sends no messages at all.
     pub is_one_way: bool,
-    /// Clock of the answerer: what it is ahead of the opener's, ns, and how much faster it goes, parts per million.
+    /// Clock of the answerer: its offset from the opener's, ns, and its drift, parts per million.
     pub clock: (i64, f64),
-    /// What is drawn is the same for the same seed.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -172,36 +172,36 @@ impl Default for Scenario {
     }
 }
 
-/// What became of one message.
+/// The outcome of one message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Fated {
-    /// When it was handed over, ns of true time.
+    /// Time at which the application sent it, ns of true time.
     pub sent_ns: u64,
-    /// From handing over to delivery, ns; none of what was not delivered.
+    /// Time from sending to delivery, ns; none if it was not delivered.
     pub took_ns: Option<u64>,
-    /// Where that time went; none of what was not delivered, came from repairs, or went over a path without a medium.
+    /// Parts of that time; none if the message was not delivered, was repaired, or used a path without a medium.
     pub stages: Option<Stages>,
 }
 
-/// Where the time of a message went: its own first packet that arrived. Names of the stamps are those of Gallenmüller's
-/// dissertation, section 6.3; what a driver takes (m5 - m4) is nothing here.
+/// The parts of a message's time, by its first packet that arrived. The timestamps have the names of Gallenmüller's
+/// dissertation, section 6.3; the time in a driver (m5 - m4) is 0 here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stages {
-    /// From handing over until its packet was given to the medium (m2 - m1), ns.
+    /// Time from the application's call until its packet reached the medium (m2 - m1), ns.
     pub sender_ns: u64,
-    /// Until the medium was free and the frame began (m3 - m2), ns.
+    /// Time until the medium was free and the frame began (m3 - m2), ns.
     pub access_ns: u64,
-    /// Until it had arrived (m4 - m3), ns.
+    /// Time until it had arrived (m4 - m3), ns.
     pub air_ns: u64,
-    /// Until it was delivered: waiting for those before it, and on purpose (m6 - m5), ns.
+    /// Time until it was delivered, including waiting for earlier messages and for the receive window (m6 - m5), ns.
     pub receiver_ns: u64,
 }
 
-/// When a packet was given to the medium, began, and had arrived, ns.
+/// The times at which a packet reached the medium, began, and arrived, ns.
 type Seen = (u64, u64, u64);
 
 impl Stages {
-    /// Of a message that was handed over and delivered then.
+    /// Computes the parts for a message that was sent and delivered at these times.
     fn of(sent_ns: u64, (given_ns, begun_ns, arrived_ns): Seen, delivered_ns: u64) -> Self {
         Self {
             sender_ns: given_ns.saturating_sub(sent_ns),
@@ -212,37 +212,37 @@ impl Stages {
     }
 }
 
-/// What came of a simulation. Ways are 0, from the opener, and 1, to it.
+/// The results of a simulation. Directions are 0, from the opener, and 1, to it.
 #[derive(Debug, Clone, Default)]
 pub struct Simulated {
-    /// Messages of each way, in the order of sending.
+    /// Messages of each direction, in the order of sending.
     pub messages: [Vec<Fated>; 2],
-    /// Messages that were delivered after their deadline, by true time: none, unless a clock drifts more than is allowed.
+    /// Messages that were delivered after their deadline, by true time; 0 unless a clock drifts more than allowed.
     pub delivered_late: u64,
-    /// Messages that were delivered behind a later one, or twice: none.
+    /// Messages that were delivered after a later one, or twice; always 0.
     pub delivered_disordered: u64,
-    /// Times that a side wanted to be asked again for what it then did not do: hardly any.
+    /// Times that a side requested a call and then did nothing; close to 0.
     pub asked_for_nothing: u64,
-    /// Counts of both sides.
+    /// Counters of both sides.
     pub counts: [Counts; 2],
     /// Notices of both sides, with the time since the beginning, ns.
     pub notices: [Vec<(u64, Notice)>; 2],
     /// Time from the first to the last message, ns.
     pub took_ns: u64,
-    /// Counts of the medium, where it is one.
+    /// Counters of the medium, if there is one.
     pub medium: Option<MediumCounts>,
 }
 
 impl Simulated {
-    /// Share of the messages of a way that were delivered in time, 0 to 1.
+    /// Returns the fraction of a direction's messages that were delivered in time, 0 to 1.
     pub fn in_time(&self, way: usize) -> f64 {
         let all = &self.messages[way];
         let in_time = all.iter().filter(|it| it.took_ns.is_some()).count();
         in_time as f64 / all.len().max(1) as f64
     }
 
-    /// Longest time of a way in which nothing was delivered although messages were sent, ns: from one delivery, or the
-    /// first sending, to the next, or the last sending.
+    /// Returns the longest time without a delivery in a direction while messages were sent, ns. It starts at a delivery
+    /// or the first sending, and ends at the next delivery or the last sending.
     pub fn longest_gap_ns(&self, way: usize) -> u64 {
         let all = &self.messages[way];
         let (Some(first), Some(last)) = (all.first(), all.last()) else {
@@ -260,13 +260,13 @@ impl Simulated {
     }
 }
 
-/// A packet under way.
+/// A packet in flight.
 struct Packet {
     bytes: Vec<u8>,
     given_ns: u64,
 }
 
-/// A clock: what it is ahead of true time, and how much faster it goes.
+/// A clock: its offset from true time, and its drift.
 #[derive(Clone, Copy)]
 struct Clock {
     offset_ns: i64,
@@ -274,17 +274,17 @@ struct Clock {
 }
 
 impl Clock {
-    /// Returns what the clock says at a true time.
+    /// Returns the clock's time at a true time.
     fn at_ns(&self, true_ns: u64) -> u64 {
         let drift = (true_ns as f64 * self.ppm / 1e6) as i64;
         true_ns.saturating_add_signed(self.offset_ns + drift)
     }
 
-    /// Returns the true time at which the clock says that.
+    /// Returns the true time of a time of the clock.
     fn true_ns(&self, clock_ns: u64) -> u64 {
         let near = clock_ns.saturating_add_signed(-self.offset_ns);
         let drift = (near as f64 / (1.0 + self.ppm / 1e6)) as u64;
-        // Rounded up, so that it is not asked too early without end.
+        // The drift is rounded up; otherwise the clock would be polled too early in an endless loop.
         drift + 1
     }
 }
@@ -298,29 +298,29 @@ struct Peer {
 /// Sends messages over a path in virtual time.
 ///
 /// # Errors
-/// The settings cannot be.
+/// The settings are invalid.
 pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, EndpointError> {
     Simulation::new(scenario, path)?.run()
 }
 
-/// A simulation that is going on.
+/// The state of a simulation.
 struct Simulation<'a> {
     scenario: &'a Scenario,
     path: &'a mut dyn Path,
-    /// The opener, and the answerer once it has heard of it.
+    /// The opener, and the answerer after its first packet.
     peers: [Option<Peer>; 2],
-    /// Random bytes that the answerer begins with.
+    /// Random bytes of the answerer's connection.
     answerer_random: [u8; 16],
     found: Simulated,
-    /// Packets under way, by their number.
+    /// Packets in flight, by their number.
     packets: Vec<Option<Packet>>,
-    /// Numbers of packets that are free again.
+    /// Free packet numbers.
     free: Vec<u32>,
-    /// What is known of messages by their number.
+    /// Times of messages, by their number.
     seen: [Vec<Option<Seen>>; 2],
-    /// The message that a way is to deliver next.
+    /// The next message for delivery in each direction.
     next_of: [u64; 2],
-    /// When each side sends its next message by the clock; none before it knows of the other.
+    /// Time at which each side sends its next message by the clock; none before it knows the other side.
     due_ns: [Option<u64>; 2],
     first_ns: Option<u64>,
     now: u64,
@@ -330,7 +330,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    /// Makes a simulation that has not begun: the opener is there, the answerer is not.
+    /// Makes a simulation that has not begun, with an opener and no answerer.
     fn new(scenario: &'a Scenario, path: &'a mut dyn Path) -> Result<Self, EndpointError> {
         let mut random = Rng::with_seed(scenario.seed);
         let mut sixteen = || {
@@ -364,7 +364,7 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    /// Goes from one event to the next until nothing is left to do.
+    /// Runs from one event to the next until nothing is left to do.
     fn run(mut self) -> Result<Simulated, EndpointError> {
         loop {
             self.receive()?;
@@ -397,10 +397,10 @@ impl<'a> Simulation<'a> {
         Ok(self.found)
     }
 
-    /// Gives both sides the packets that have come by now; the first one makes the answerer.
+    /// Passes packets that have arrived to both sides; the first one creates the answerer.
     fn receive(&mut self) -> Result<(), EndpointError> {
         while let Some(passed) = self.path.take(self.now) {
-            // Copies may follow: what is under way is forgotten by the number of packets, not by arrival.
+            // Duplicates may follow, so packets are freed by number, not by arrival.
             let Some(packet) = &self.packets[passed.id as usize] else {
                 continue;
             };
@@ -433,7 +433,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Takes the messages and notices that a side has now, and returns the number of messages.
+    /// Takes the messages and notices that a side delivers now, and returns the number of messages.
     fn deliver(&mut self, side: usize) -> u64 {
         let Some(peer) = &mut self.peers[side] else {
             return 0;
@@ -464,7 +464,7 @@ impl<'a> Simulation<'a> {
         delivered
     }
 
-    /// Hands over the messages that a side sends now, some of which may answer those that were delivered to it.
+    /// Sends the messages of a side that are due; they may be replies to the messages that were delivered to it.
     fn send(&mut self, side: usize, delivered: u64) {
         let Some(peer) = &mut self.peers[side] else {
             return;
@@ -473,7 +473,7 @@ impl<'a> Simulation<'a> {
         let interval_ns = self.scenario.interval_ns;
         let due_ns = &mut self.due_ns[side];
         if peer.endpoint.is_open() && due_ns.is_none() {
-            // Both sides once, when they know of each other.
+            // Each side starts once, when it knows the other side.
             *due_ns = Some(self.now + interval_ns);
         }
         let by_clock = side == 0 || !self.scenario.answers;
@@ -490,7 +490,7 @@ impl<'a> Simulation<'a> {
             let number = self.found.messages[side].len();
             let filler = number as u8;
             self.payload.fill(filler);
-            // What finds no room has no number of the connection, and is not looked at.
+            // A rejected message has no number, and is not evaluated.
             if peer.endpoint.send(at_ns, &self.payload).is_ok() {
                 self.found.messages[side].push(Fated {
                     sent_ns: self.now,
@@ -502,7 +502,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Gives the path the packets that a side sends now.
+    /// Sends the pending packets of a side over the path.
     fn transmit(&mut self, side: usize) {
         let Some(peer) = &mut self.peers[side] else {
             return;
@@ -526,12 +526,12 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Returns whether a side has handed over all its messages.
+    /// Returns true if a side has sent all its messages.
     fn has_sent_all(&self, side: usize) -> bool {
         self.found.messages[side].len() as u64 >= self.scenario.messages
     }
 
-    /// Returns when something happens next: a side wakes or sends, or a packet comes.
+    /// Returns the time of the next event: a side wakes or sends, or a packet arrives.
     fn next_ns(&self) -> Option<u64> {
         let wakes = self.peers.iter().flatten().filter_map(|peer| {
             let at_ns = peer.clock.at_ns(self.now);
@@ -546,14 +546,14 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Sends the same messages over the same path as a datagram each, without anything that makes up for losses: what comes later than
-/// the target delay, or behind a later one, is not delivered in time.
+/// Sends the same messages over the same path as one datagram each, without recovery. Messages later than the target delay, or
+/// after a later message, do not count as in time.
 pub fn simulate_datagrams(scenario: &Scenario, path: &mut dyn Path) -> Simulated {
     let mut found = Simulated::default();
     let bytes = scenario.payload_bytes as u32 + HEADERS_BYTES;
     let target_ns = scenario.settings.target_ns;
     let mut now = START_NS;
-    // Number of the message of each packet that may be under way, by the packet's.
+    // The number of the message of each packet in flight, by the packet's number.
     let mut numbers: Vec<(usize, usize)> = Vec::new();
     let mut next_of = [0_usize; 2];
     let mut due_ns = START_NS;

@@ -13,47 +13,47 @@
 //! | 32 | 4 | time since that came; all ones says that it cannot be said |
 //! | 36 | 36 | feedback, if it is flagged: [`Feedback`] |
 //!
-//! Then what the kind asks for: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a farewell, a
-//! byte with the version that the sender knows for a refusal. Nothing else may follow.
+//! The rest depends on the kind: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a farewell,
+//! and a byte with the sender's version for a refusal. Nothing else may follow.
 
 /// Version of the packets.
 pub const VERSION: u8 = 1;
 /// First byte of each packet.
 const MAGIC: u8 = 0xD1;
-/// Bytes of the header.
+/// Length of the header, bytes.
 pub const HEADER_BYTES: usize = 36;
-/// Bytes of feedback.
+/// Length of feedback, bytes.
 pub const FEEDBACK_BYTES: usize = 36;
 /// Bytes of a data packet between header or feedback and payload.
 const DATA_BYTES: usize = 18;
-/// Bytes of a repair around coefficients and sum.
+/// Bytes of a repair in addition to coefficients and sum.
 const REPAIR_BYTES: usize = 9;
-/// Bytes of a tag.
+/// Length of a tag, bytes.
 pub const TAG_BYTES: usize = 16;
-/// Bytes in front of a message in what is coded: its length and its deadline.
+/// Bytes before a message in a coded symbol: its length and its deadline.
 pub const SYMBOL_BYTES: usize = 14;
-/// Bytes of a datagram at most: an Ethernet frame less headers of IPv4 and UDP.
+/// Limit on the length of a datagram, bytes: an Ethernet frame minus the IPv4 and UDP headers.
 pub const MOST_DATAGRAM_BYTES: usize = 1472;
-/// Bytes of a message at most: what fits into one datagram with nothing but what has to be around it.
+/// Limit on the length of a message, bytes: the payload of one datagram with only the required fields.
 pub const MOST_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - data_packet_bytes(0);
-/// Coefficients that a repair carries at most.
+/// Limit on the coefficients of a repair.
 pub const MOST_COEFFICIENTS: usize = 32;
-/// What says that the time since a packet came is not known.
+/// Value for an unknown time since the arrival of the echoed packet.
 const HELD_UNKNOWN: u32 = u32::MAX;
 
-/// What is wrong with a packet.
+/// Reason why a packet is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// It is none of this transport.
+    /// It is not of this transport.
     #[error("no packet of this transport")]
     Foreign,
-    /// It is of another version.
+    /// It has another version.
     #[error("a packet of version {0}, where this side speaks version {VERSION}")]
     Version(u8),
-    /// It ends too early, or too late.
+    /// It is too short or too long.
     #[error("a packet of a wrong length")]
     Length,
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("a packet with a field that cannot be")]
     Field,
 }
@@ -63,7 +63,7 @@ pub enum WireError {
 pub enum Kind {
     /// Opens a connection.
     Hello,
-    /// Answers a hello.
+    /// Replies to a hello.
     Accept,
     /// Carries a message.
     Data,
@@ -73,7 +73,7 @@ pub enum Kind {
     Feedback,
     /// Ends the connection.
     Farewell,
-    /// Says that the version of a hello is not known.
+    /// Reports that the version of a hello is not supported.
     Refusal,
 }
 
@@ -96,62 +96,61 @@ impl Kind {
     }
 }
 
-/// What begins each packet.
+/// The header of each packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Kind of the packet.
     pub kind: Kind,
-    /// Whether a tag ends it.
+    /// True if a tag ends it.
     pub is_tagged: bool,
     /// Number of the connection.
     pub connection: u32,
     /// Number of the packet.
     pub packet: u64,
-    /// Sender's clock when it was sent, ns.
+    /// Send time by the sender's clock, ns.
     pub sent_ns: u64,
-    /// The latest of the other side's sending times that has come, by the other side's clock, and for how long the sender has had
-    /// it, ns.
+    /// The latest send time received from the peer, by the peer's clock, and how long ago the sender received it, ns.
     pub echo: Option<(u64, u32)>,
-    /// What the sender has received so far.
+    /// Feedback on the packets that the sender has received.
     pub feedback: Option<Feedback>,
 }
 
-/// What a receiver has received so far. Counts go round at 2^32.
+/// Feedback on the packets and messages that a receiver has received. Counts wrap around at 2^32.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Feedback {
-    /// Highest packet number that has come.
+    /// Highest packet number that has arrived.
     pub largest: u64,
-    /// Packets that have come.
+    /// Number of packets that have arrived.
     pub packets: u32,
     /// All messages below this one are delivered, or given up.
     pub settled: u64,
-    /// Which of the 64 messages from there on have come, the first in the lowest bit.
+    /// Bitmap of the arrived messages among the 64 from `settled` on, the first in the lowest bit.
     pub come: u64,
     /// Messages that have been delivered in time.
     pub in_time: u32,
-    /// Messages that have come too late, or never.
+    /// Messages that have arrived too late, or never.
     pub missed: u32,
 }
 
-/// What opens a connection: settings that the other side has to know to receive, and 16 random bytes.
+/// The body that opens a connection: settings that the peer needs to receive messages, and 16 random bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hello {
     /// Random bytes of the sender of the packet.
     pub random: [u8; 16],
-    /// Bytes of a message at most.
+    /// Limit on the length of a message, bytes.
     pub payload_bytes: u16,
-    /// Messages that a repair combines at most; 0 if there are none.
+    /// Limit on the messages that a repair combines; 0 if there are no repairs.
     pub symbols: u8,
-    /// Target delay of what its sender sends, ns.
+    /// Target delay of the sender's messages, ns.
     pub target_ns: u64,
 }
 
-/// The answer to a hello: the same of the other side, and the random bytes of the hello.
+/// The reply to a hello: the same fields of the replying side, and the random bytes of the hello.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accept {
-    /// What the other side says of itself.
+    /// Hello fields of the replying side.
     pub own: Hello,
-    /// Random bytes of the hello that is answered.
+    /// Random bytes of the hello.
     pub answers: [u8; 16],
 }
 
@@ -160,33 +159,33 @@ pub struct Accept {
 pub struct Data<'a> {
     /// Number of the message, counted from 0 by its sender.
     pub source: u64,
-    /// What is left until its deadline when it is sent, ns.
+    /// Time until its deadline at the send time, ns.
     pub left_ns: u32,
-    /// How long before this one's the deadline of the message before is, ns; all ones for longer.
+    /// Time from the previous message's deadline to this one's, ns; all ones for longer times.
     pub gap_ns: u32,
-    /// Messages before this one that may still come.
+    /// Number of earlier messages that may still arrive.
     pub open: u16,
     /// The message.
     pub payload: &'a [u8],
 }
 
-/// A combination of messages, each with [`SYMBOL_BYTES`] in front: length (2), deadline by the sender's clock (8), gap (4).
+/// A combination of messages, each preceded by [`SYMBOL_BYTES`]: length (2), deadline by the sender's clock (8), gap (4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repair<'a> {
     /// Number of the first message.
     pub first: u64,
     /// Coefficients, one for each message.
     pub coefficients: &'a [u8],
-    /// The sum, without zeros at its end.
+    /// The sum, without trailing zeros.
     pub sum: &'a [u8],
 }
 
-/// What follows a header.
+/// The body after a header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Body<'a> {
     /// Opens a connection.
     Hello(Hello),
-    /// Answers a hello.
+    /// Replies to a hello.
     Accept(Accept),
     /// A message.
     Data(Data<'a>),
@@ -194,13 +193,13 @@ pub enum Body<'a> {
     Repair(Repair<'a>),
     /// Feedback alone.
     Feedback,
-    /// The end.
+    /// The end of the connection.
     Farewell,
-    /// The sender speaks this version only.
+    /// The version that the sender supports.
     Refusal(u8),
 }
 
-/// Reads fields one after the other.
+/// Reads fields in sequence.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -231,7 +230,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes fields one after the other into memory that is long enough.
+/// Writes fields in sequence into memory that is long enough.
 struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,
@@ -244,22 +243,23 @@ impl Writer<'_> {
     }
 }
 
-/// Says which connection a packet names, without looking at the rest, so that whoever has many finds the right one.
+/// Returns the connection number of a packet, without parsing the rest, so that a program with many connections finds
+/// the right one.
 pub fn connection_of(bytes: &[u8]) -> Option<u32> {
     (bytes.first() == Some(&MAGIC)).then_some(())?;
     let number = bytes.get(4..8)?;
     number.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Whether it looks like a packet that opens a connection, of any version.
+/// Returns true if a packet looks as if it opens a connection, of any version.
 pub fn is_hello(bytes: &[u8]) -> bool {
     bytes.first() == Some(&MAGIC) && bytes.get(1).is_some_and(|it| it & 15 == 0)
 }
 
-/// Reads a packet. A tag is not looked at, nor taken for part of the body.
+/// Parses a packet. A tag is neither checked nor part of the body.
 ///
 /// # Errors
-/// [`WireError`] says what is wrong with it.
+/// [`WireError`] is the reason.
 pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
     let mut reader = Reader(bytes);
     if reader.u8().map_err(|_| WireError::Foreign)? != MAGIC {
@@ -267,7 +267,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
     }
     let what = reader.u8()?;
     let kind = Kind::ALL.get(usize::from(what & 15)).copied();
-    // A refusal is understood whatever its version is.
+    // A refusal is accepted in any version.
     if what >> 4 != VERSION && kind != Some(Kind::Refusal) {
         return Err(WireError::Version(what >> 4));
     }
@@ -364,10 +364,10 @@ fn hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
     Ok(hello)
 }
 
-/// Writes a packet, and returns its length, with the room of a tag if there is to be one.
+/// Writes a packet, and returns its length, including the space of a tag if there is one.
 ///
 /// # Panics
-/// If the memory is shorter than the packet; [`MOST_DATAGRAM_BYTES`] are enough for any.
+/// The memory is shorter than the packet; [`MOST_DATAGRAM_BYTES`] is always enough.
 pub fn emit(header: &Header, body: &Body<'_>, bytes: &mut [u8]) -> usize {
     let mut writer = Writer { bytes, at: 0 };
     let flags = u8::from(header.feedback.is_some()) | u8::from(header.is_tagged) << 1;
@@ -418,12 +418,13 @@ fn emit_hello(hello: &Hello, writer: &mut Writer<'_>) {
     writer.put(&hello.target_ns.to_be_bytes());
 }
 
-/// Bytes of a datagram that carries a message of so many bytes, without feedback and tag.
+/// Returns the length of a datagram that carries a message of `payload_bytes` bytes, without feedback and tag.
 pub const fn data_packet_bytes(payload_bytes: usize) -> usize {
     HEADER_BYTES + DATA_BYTES + payload_bytes
 }
 
-/// Bytes of a datagram that carries a repair of so many messages of up to so many bytes, without feedback and tag.
+/// Returns the length of a datagram with a repair of `symbols` messages of up to `payload_bytes` bytes, without
+/// feedback and tag.
 pub const fn repair_packet_bytes(symbols: usize, payload_bytes: usize) -> usize {
     HEADER_BYTES + REPAIR_BYTES + symbols + SYMBOL_BYTES + payload_bytes
 }
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn each_malformed_packet_gives_its_own_error() {
         let mut bytes = [0; 200];
         let length = emit(&header(Kind::Farewell), &Body::Farewell, &mut bytes);
         assert_eq!(length, HEADER_BYTES);
@@ -497,7 +498,7 @@ mod tests {
         assert_eq!(parse(&bytes[..length + 1]), Err(WireError::Length));
         assert_eq!(parse(&bytes[..length - 1]), Err(WireError::Length));
         assert_eq!(parse(&[]), Err(WireError::Foreign));
-        // A refusal of a later version is understood.
+        // A refusal of a later version is accepted.
         let length = emit(&header(Kind::Refusal), &Body::Refusal(2), &mut bytes);
         bytes[1] = 0x26;
         assert_eq!(parse(&bytes[..length]).unwrap().1, Body::Refusal(2));
@@ -505,7 +506,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_harm_and_what_is_read_is_written_again(
+        fn any_bytes_parse_safely_and_emit_again_unchanged(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..8_u8, flags in 0..4_u8,
         ) {
             if bytes.len() > 4 {

@@ -1,10 +1,10 @@
-//! What the fuzz target of this crate does, by random steps: so that it is tried where no fuzzer is.
+//! Runs the body of this crate's fuzz target with random steps, so that it is tested without a fuzzer.
 
 #[path = "../../../fuzz/bodies/transport.rs"]
 mod transport;
 
 #[test]
-fn whatever_strangers_do_nothing_comes_out_of_order_and_no_side_goes_on_forever() {
+fn untrusted_packets_neither_break_the_order_nor_cause_endless_work() {
     for seed in 0..2_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes: Vec<u8> = (0..random.usize(0..600)).map(|_| random.u8(..)).collect();
@@ -13,7 +13,7 @@ fn whatever_strangers_do_nothing_comes_out_of_order_and_no_side_goes_on_forever(
 }
 
 #[test]
-fn packets_with_parity_that_are_made_up_bring_nothing_longer_than_a_message() {
+fn random_parity_packets_yield_no_message_above_the_maximum_length() {
     for seed in 0..2_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes: Vec<u8> = (0..random.usize(0..600)).map(|_| random.u8(..)).collect();

@@ -12,14 +12,14 @@ use crate::{Error, EtherType, Mac, view};
 
 const HARDWARE_ETHERNET: u16 = 1;
 
-/// Operation of an ARP packet.
+/// The operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation(pub u16);
 
 impl Operation {
-    /// Request: who has the target address?
+    /// Request: asks for the MAC address of the target IP address.
     pub const REQUEST: Self = Self(1);
-    /// The sender has it.
+    /// Reply: gives the sender's MAC address.
     pub const REPLY: Self = Self(2);
 }
 
@@ -44,10 +44,10 @@ pub struct Arp<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Arp<B> {
-    /// Lays a view over `bytes`.
+    /// Makes a view over `bytes`.
     ///
     /// # Errors
-    /// `Truncated` under 28 bytes; `BadValue` where it is about other kinds of addresses.
+    /// `Truncated` under 28 bytes; `BadValue` if the addresses are not IPv4 on Ethernet.
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (packet, _) = view::header::<B, Packet>(bytes, "ARP packet")?;
         for (what, value, right) in [
@@ -103,7 +103,7 @@ impl<B: ByteSlice> Arp<B> {
 }
 
 impl<B: ByteSliceMut> Arp<B> {
-    /// Turns a request for the station `mac` into its reply, in place.
+    /// Turns a request into the reply of the host with MAC address `mac`, in place.
     pub fn make_reply(&mut self, mac: Mac) {
         let packet = &mut *self.packet;
         packet.operation.set(Operation::REPLY.0);
@@ -135,7 +135,7 @@ impl ArpRepr {
     /// Reads the packet.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Arp<B>) -> Result<Self, Error> {
         Ok(Self {
             operation: view.operation(),
@@ -149,7 +149,7 @@ impl ArpRepr {
     /// Writes the packet to the front of `buffer` and views it.
     ///
     /// # Errors
-    /// `Truncated` where it does not fit.
+    /// `Truncated` if it does not fit.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Arp<&'a mut [u8]>, Error> {
         let (mut packet, _) = view::header::<_, Packet>(buffer, "room for the ARP packet")?;
         *packet = Packet {

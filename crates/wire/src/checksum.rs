@@ -4,18 +4,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::IpProtocol;
 
-/// A ones-complement sum under way. Sums are added in any order; only the last step folds to 16 bits.
+/// A partial ones-complement sum. Sums may be added in any order; only the last step folds to 16 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of nothing.
+    /// The empty sum.
     pub const ZERO: Self = Self(0);
 
-    /// The sum of `bytes` as big-endian 16-bit words, an odd last byte filled up with a zero byte.
+    /// Returns the sum of `bytes` as big-endian 16-bit words; an odd last byte is padded with a zero byte.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
-        // The two halves of each word are added apart, so that no carry is lost and the loop vectorises.
+        // The two halves of each word are added separately, so that no carry is lost and the compiler vectorises the
+        // loop.
         Self::by(bytes, |words| {
             words.iter().fold(0, |sum, word| {
                 let word = u64::from_ne_bytes(*word);
@@ -24,7 +25,8 @@ impl Sum {
         })
     }
 
-    /// The same, where `halves` adds the two halves of all words, each a number of 32 bits in the machine's order.
+    /// Returns the same sum, where `halves` adds the two halves of all words, each a 32-bit number in the machine's
+    /// byte order.
     #[inline]
     pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
         // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
@@ -62,16 +64,16 @@ impl Sum {
         Self(self.0 + (words & 0xffff_ffff) + (words >> 32))
     }
 
-    /// The sum of two pieces that both begin at an even offset.
+    /// Returns the sum of two pieces that both begin at an even offset.
     #[inline]
     pub fn combine(self, other: Self) -> Self {
         Self(u64::from(self.fold()) + u64::from(other.fold()))
     }
 
-    /// The sum of a piece of `length_bytes` bytes (this one) and the piece that follows it.
+    /// Returns the sum of this piece of `length_bytes` bytes and the piece that follows it.
     ///
-    /// After an odd number of bytes the second piece's words straddle ours, which swaps its bytes
-    /// (RFC 1071 section 2(B)).
+    /// After an odd number of bytes the second piece's words straddle the first piece's, which swaps its bytes (RFC
+    /// 1071 section 2(B)).
     #[inline]
     pub fn append(self, length_bytes: usize, next: Self) -> Self {
         let next = next.fold();
@@ -83,19 +85,19 @@ impl Sum {
         Self(u64::from(self.fold()) + u64::from(next))
     }
 
-    /// The 16-bit ones-complement sum; 0xffff over bytes that carry their right checksum.
+    /// Returns the 16-bit ones-complement sum; 0xffff over bytes that include their correct checksum.
     #[inline]
     pub fn fold(self) -> u16 {
         fold(self.0)
     }
 
-    /// The checksum to write: the complement of the sum.
+    /// Returns the checksum to write: the complement of the sum.
     #[inline]
     pub fn checksum(self) -> u16 {
         !self.fold()
     }
 
-    /// Whether the summed bytes, their checksum field among them, are as they were sent.
+    /// Returns true if the summed bytes, including their checksum field, are undamaged.
     #[inline]
     pub fn is_valid(self) -> bool {
         self.fold() == 0xffff
@@ -110,9 +112,9 @@ fn fold(sum: u64) -> u16 {
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
-/// The sum of the pseudo header that UDP and TCP checksums cover over IPv4 (RFC 768, RFC 9293).
+/// Returns the sum of the pseudo header that UDP and TCP checksums cover over IPv4 (RFC 768, RFC 9293).
 ///
-/// `length_bytes` is that of the transport header and its payload.
+/// `length_bytes` is the length of the transport header and its payload.
 #[inline]
 pub fn pseudo_header_v4(
     source: Ipv4Addr,
@@ -127,9 +129,9 @@ pub fn pseudo_header_v4(
         .add_u16(length_bytes)
 }
 
-/// The sum of the pseudo header that transport checksums cover over IPv6 (RFC 8200 section 8.1).
+/// Returns the sum of the pseudo header that transport checksums cover over IPv6 (RFC 8200 section 8.1).
 ///
-/// `length_bytes` is that of the transport header and its payload.
+/// `length_bytes` is the length of the transport header and its payload.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -151,9 +153,9 @@ pub fn pseudo_header_v6(
         .add_u16(u16::from(protocol.0))
 }
 
-/// The checksum after one covered 16-bit word changed (RFC 1624 equation 3).
+/// Returns the checksum after a change of one covered 16-bit word (RFC 1624 equation 3).
 ///
-/// Equals a recomputation unless all covered bytes are zero, which no IP, UDP or TCP header is. A UDP
+/// It equals a recomputation unless all covered bytes are zero, which is impossible for IP, UDP and TCP headers. A UDP
 /// checksum field of 0 means "none" and must not be updated; a result of 0 must be written as 0xffff.
 #[inline]
 pub fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
@@ -170,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071 section 1, word by word.
+    /// Computes the checksum of RFC 1071 section 1, word by word.
     fn naive_checksum(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

@@ -1,54 +1,54 @@
-//! Errors of reading and writing headers.
+//! Errors in reading and writing headers.
 
-/// Error of reading or writing a header: a small value that says what, where and which number was wrong. All lengths in
+/// An error in reading or writing a header. It names the header or field, and the wrong number. All lengths are in
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Fewer bytes are there than the header, or the length in it, calls for.
+    /// There are fewer bytes than the header, or its length field, requires.
     #[error("{what} cut short: {need} bytes needed, {have} there")]
     Truncated {
-        /// The header concerned.
+        /// Header with the error.
         what: &'static str,
         /// Number of bytes needed.
         need: usize,
-        /// Number of bytes there are.
+        /// Number of bytes available.
         have: usize,
     },
-    /// A length field, or a length asked for, is outside what the protocol allows.
+    /// A length field, or a requested length, is outside the range that the protocol allows.
     #[error("{what} has length {length}, allowed is {min} to {max}")]
     BadLength {
-        /// The header concerned.
+        /// Header with the error.
         what: &'static str,
-        /// The length found.
+        /// Length found.
         length: usize,
-        /// The smallest one allowed.
+        /// Minimum allowed length.
         min: usize,
-        /// The largest one allowed.
+        /// Maximum allowed length.
         max: usize,
     },
-    /// The version field names another protocol version.
+    /// The version field has the number of another protocol version.
     #[error("{what} has version {version}")]
     BadVersion {
-        /// The header concerned.
+        /// Header with the error.
         what: &'static str,
-        /// The version found.
+        /// Version found.
         version: u8,
     },
     /// The checksum does not match the bytes.
     #[error("{what} checksum is wrong")]
     BadChecksum {
-        /// The header concerned.
+        /// Header with the error.
         what: &'static str,
     },
-    /// A field holds a value that this code does not handle or the protocol does not know.
+    /// A field has a value that this code does not handle or the protocol does not define.
     #[error("{what} cannot be {value:#x}")]
     BadValue {
-        /// The field concerned.
+        /// Field with the error.
         what: &'static str,
-        /// The value found.
+        /// Value found.
         value: u32,
     },
-    /// A flow names one IPv4 and one IPv6 address.
+    /// The addresses of a flow are one IPv4 and one IPv6 address.
     #[error("source and destination address are of different IP versions")]
     MixedIpVersions,
     /// A text is not a MAC address.

@@ -30,10 +30,10 @@ use crate::{Error, view};
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The address of every station.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether the frame is for a group of stations or for all.
+    /// Returns true for a multicast or the broadcast address.
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
     }
@@ -72,7 +72,7 @@ impl FromStr for Mac {
     }
 }
 
-/// Protocol that an Ethernet frame carries.
+/// The protocol in an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
@@ -85,11 +85,11 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
 }
 
-/// Type of a VLAN tag, by its tag protocol identifier.
+/// The type of a VLAN tag, by its tag protocol identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum TagKind {
-    /// C-tag, 0x8100: the ordinary tag, and the inner one of two (802.1Q).
+    /// C-tag, 0x8100: a single tag, or the inner one of two (802.1Q).
     Customer = 0x8100,
     /// S-tag, 0x88a8: the outer one of two (802.1ad).
     Service = 0x88a8,
@@ -119,10 +119,10 @@ impl VlanTag {
     /// The largest VLAN identifier (802.1Q reserves 4095).
     pub const MAX_ID: u16 = 4094;
 
-    /// A customer tag of priority 0.
+    /// Returns a customer tag of priority 0.
     ///
     /// # Errors
-    /// `BadValue` where `id` is over [`VlanTag::MAX_ID`].
+    /// `BadValue` if `id` is over [`VlanTag::MAX_ID`].
     pub fn new(id: u16) -> Result<Self, Error> {
         if id > Self::MAX_ID {
             let value = u32::from(id);
@@ -137,12 +137,12 @@ impl VlanTag {
         })
     }
 
-    /// The VLAN identifier, 0 to 4095 as found on the wire.
+    /// Returns the VLAN identifier, 0 to 4095 as found on the wire.
     pub fn id(self) -> u16 {
         self.control & 0x0fff
     }
 
-    /// The priority code point, 0 to 7.
+    /// Returns the priority code point, 0 to 7.
     pub fn priority(self) -> u8 {
         (self.control >> 13) as u8
     }
@@ -154,7 +154,7 @@ impl VlanTag {
     }
 }
 
-/// The VLAN tags of a frame; those past the second are left in the payload.
+/// The VLAN tags of a frame; any after the second remain in the payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
     /// No tag.
@@ -172,7 +172,7 @@ pub enum Vlan {
 }
 
 impl Vlan {
-    /// What the tags add to a frame, in bytes: 0, 4 or 8.
+    /// Returns the length of the tags in bytes: 0, 4 or 8.
     pub fn len_bytes(self) -> usize {
         match self {
             Self::Untagged => 0,
@@ -199,10 +199,10 @@ pub struct Ethernet<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Ethernet<B> {
-    /// Lays a view over `frame`.
+    /// Makes a view over `frame`.
     ///
     /// # Errors
-    /// `Truncated` where the frame ends before its payload.
+    /// `Truncated` if the frame ends before its payload.
     #[inline]
     pub fn new(frame: B) -> Result<Self, Error> {
         const WHAT: &str = "Ethernet header";
@@ -223,14 +223,14 @@ impl<B: SplitByteSlice> Ethernet<B> {
     }
 }
 
-/// Returns the kind of VLAN tag that begins at `at`, if one does.
+/// Returns the kind of the VLAN tag at `at`, if there is one.
 #[inline]
 fn tag_kind(bytes: &[u8], at: usize) -> Option<TagKind> {
     let ethertype = bytes.get(at..)?.first_chunk()?;
     TagKind::from_ethertype(u16::from_be_bytes(*ethertype))
 }
 
-/// The whole VLAN tag at `at`, if one is there.
+/// Returns the VLAN tag at `at`, if there is a complete one.
 fn tag(bytes: &[u8], at: usize) -> Option<VlanTag> {
     let kind = tag_kind(bytes, at)?;
     let control = u16::from_be_bytes(*bytes.get(at + 2..)?.first_chunk()?);
@@ -238,17 +238,17 @@ fn tag(bytes: &[u8], at: usize) -> Option<VlanTag> {
 }
 
 impl<B: ByteSlice> Ethernet<B> {
-    /// The station the frame is for.
+    /// Returns the destination MAC address.
     pub fn destination(&self) -> Mac {
         self.header.destination
     }
 
-    /// The station that sent the frame.
+    /// Returns the source MAC address.
     pub fn source(&self) -> Mac {
         self.header.source
     }
 
-    /// The VLAN tags.
+    /// Returns the VLAN tags.
     pub fn vlan(&self) -> Vlan {
         match (tag(&self.tags, 0), tag(&self.tags, 4)) {
             (None, _) => Vlan::Untagged,
@@ -257,19 +257,19 @@ impl<B: ByteSlice> Ethernet<B> {
         }
     }
 
-    /// Protocol that the frame carries, after the tags.
+    /// Returns the protocol in the frame, after the tags.
     #[inline]
     pub fn ethertype(&self) -> EtherType {
         EtherType(self.ethertype.get())
     }
 
-    /// Bytes before the payload: 14, 18 or 22.
+    /// Returns the number of bytes before the payload: 14, 18 or 22.
     #[inline]
     pub fn header_len_bytes(&self) -> usize {
         14 + self.tags.len()
     }
 
-    /// The payload, with any padding.
+    /// Returns the payload, with any padding.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
@@ -277,13 +277,13 @@ impl<B: ByteSlice> Ethernet<B> {
 }
 
 impl<B: ByteSliceMut> Ethernet<B> {
-    /// Sets the station the frame is for.
+    /// Sets the destination MAC address.
     #[inline]
     pub fn set_destination(&mut self, mac: Mac) {
         self.header.destination = mac;
     }
 
-    /// Sets the station that sends the frame.
+    /// Sets the source MAC address.
     #[inline]
     pub fn set_source(&mut self, mac: Mac) {
         self.header.source = mac;
@@ -296,7 +296,7 @@ impl<B: ByteSliceMut> Ethernet<B> {
         std::mem::swap(&mut header.source, &mut header.destination);
     }
 
-    /// The payload, to be written.
+    /// Returns the payload for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
@@ -306,13 +306,13 @@ impl<B: ByteSliceMut> Ethernet<B> {
 /// An Ethernet header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetRepr {
-    /// The station the frame is for.
+    /// Destination MAC address.
     pub destination: Mac,
-    /// The station that sends the frame.
+    /// Source MAC address.
     pub source: Mac,
-    /// The VLAN tags.
+    /// VLAN tags.
     pub vlan: Vlan,
-    /// Protocol that the frame carries.
+    /// Protocol in the frame.
     pub ethertype: EtherType,
 }
 
@@ -320,7 +320,7 @@ impl EthernetRepr {
     /// Reads the header.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Ethernet<B>) -> Result<Self, Error> {
         Ok(Self {
             destination: view.destination(),
@@ -330,7 +330,7 @@ impl EthernetRepr {
         })
     }
 
-    /// The header's length: 14, 18 or 22 bytes.
+    /// Returns the header's length: 14, 18 or 22 bytes.
     pub fn header_len_bytes(&self) -> usize {
         14 + self.vlan.len_bytes()
     }
@@ -338,7 +338,7 @@ impl EthernetRepr {
     /// Writes the header to the front of `frame` and views the frame.
     ///
     /// # Errors
-    /// `Truncated` where the header does not fit.
+    /// `Truncated` if the header does not fit.
     pub fn emit<'a>(&self, frame: &'a mut [u8]) -> Result<Ethernet<&'a mut [u8]>, Error> {
         const WHAT: &str = "room for the Ethernet header";
         let (mut header, rest) = view::header::<_, Header>(&mut *frame, WHAT)?;

@@ -1,5 +1,5 @@
-//! Builds complete Ethernet frames, the templates of generated traffic: UDP, TCP or ICMP over IP, plain or in
-//! a GTP-U tunnel.
+//! Builders of complete Ethernet frames, the templates of generated traffic: UDP, TCP or ICMP over IP, plain or in a
+//! GTP-U tunnel.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,16 +12,16 @@ use crate::{
 pub const MIN_FRAME_SIZE_BYTES: usize = 64;
 /// The largest (jumbo) frame built, with its frame check sequence.
 pub const MAX_FRAME_SIZE_BYTES: usize = 9216;
-/// The frame check sequence, which counts in a frame's size but is the network card's to add.
+/// The frame check sequence, which counts in a frame's size but is added by the NIC.
 pub const FRAME_CHECK_SEQUENCE_BYTES: usize = 4;
 
-/// Protocol that follows the IP header.
+/// The protocol that follows the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// A UDP datagram.
     #[default]
     Udp,
-    /// A TCP segment with ACK set, of no connection.
+    /// A TCP segment with ACK set, without a connection.
     Tcp,
     /// An ICMP echo request (IPv4 only); the ports are its identifier and sequence number.
     IcmpEcho,
@@ -71,7 +71,7 @@ pub struct UdpFlow {
 }
 
 impl Default for UdpFlow {
-    /// Locally administered MAC addresses, and IP addresses set aside for benchmarks (RFC 2544, 198.18.0.0/15).
+    /// Returns locally administered MAC addresses, and IP addresses reserved for benchmarks (RFC 2544, 198.18.0.0/15).
     fn default() -> Self {
         Self {
             src_mac: Mac([2, 0, 0, 0, 0, 1]),
@@ -87,17 +87,16 @@ impl Default for UdpFlow {
 }
 
 impl UdpFlow {
-    /// A complete frame of `frame_size_bytes`, which includes the 4-byte frame check sequence as is the
-    /// field's custom: 64 gives a buffer of 60 bytes. The UDP payload is zeros; all lengths and
-    /// checksums are right.
+    /// Builds a complete frame of `frame_size_bytes`, which by convention includes the 4-byte frame check sequence: 64
+    /// gives a buffer of 60 bytes. The UDP payload is zeros; all lengths and checksums are correct.
     ///
     /// # Errors
-    /// `BadLength` outside 64 to 9216 bytes, or under what this flow's headers need; `MixedIpVersions`.
+    /// `BadLength` outside 64 to 9216 bytes, or below the size of this flow's headers; `MixedIpVersions`.
     pub fn frame(&self, frame_size_bytes: usize) -> Result<Vec<u8>, Error> {
         self.frame_as(Protocol::Udp, None, frame_size_bytes)
     }
 
-    /// Bytes of the headers of such frames, from Ethernet's to the transport's.
+    /// Returns the bytes of the headers of such frames, from Ethernet to the transport.
     pub fn header_bytes(&self, transport: Protocol, tunnel: Option<&Tunnel>) -> usize {
         let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
         let tunnel_len = tunnel.map_or(0, |tunnel| {
@@ -111,7 +110,7 @@ impl UdpFlow {
         14 + vlan.len_bytes() + tunnel_len + ip_header_len(self.src_ip) + transport_len
     }
 
-    /// Makes a frame as [`UdpFlow::frame`] does, with another transport, or in a tunnel. The outer UDP checksum is 0,
+    /// Builds a frame as [`UdpFlow::frame`] does, with another transport, or in a tunnel. The outer UDP checksum is 0,
     /// as is usual for tunnels (RFC 6935 for IPv6).
     ///
     /// # Errors
@@ -244,8 +243,7 @@ impl UdpFlow {
     }
 }
 
-/// Writes an IP header for all of `packet`, and has `fill` write what is inside, given the sum of its
-/// pseudo header.
+/// Writes an IP header for all of `packet`. `fill` writes the payload, given the sum of its pseudo header.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a payload is no longer than its frame, and frames are shorter than 65,536 bytes"
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn size_64_is_60_bytes_with_room_for_18_of_payload() {
+    fn size_64_is_60_bytes_with_18_bytes_of_payload() {
         let frame = UdpFlow::default().frame(64).unwrap();
         assert_eq!(frame.len(), 60);
         let ethernet = crate::Ethernet::new(&frame[..]).unwrap();
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_icmp_and_tunnelled_frames_are_what_etherparse_and_our_views_say() {
+    fn etherparse_reads_the_tcp_icmp_and_tunnelled_frames_as_intended() {
         let flow = UdpFlow::default();
         let tcp = flow.frame_as(Protocol::Tcp, None, 64).unwrap();
         let sliced = SlicedPacket::from_ethernet(&tcp).unwrap();

@@ -1,4 +1,4 @@
-//! The headers of a frame, read in one pass: where those of layers 3 and 4 lie, and what tells its flow apart.
+//! The headers of a frame, parsed in one pass: offsets of layers 3 and 4, and the fields that identify its flow.
 
 use crate::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 const IPV6_LEN_BYTES: usize = crate::ipv6::HEADER_LEN_BYTES;
 
-/// Protocol that an Ethernet frame carries, behind up to two VLAN tags.
+/// The protocol in an Ethernet frame, after up to two VLAN tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layer3 {
     /// Neither IPv4 nor IPv6.
@@ -18,30 +18,30 @@ pub enum Layer3 {
     Ipv6,
 }
 
-/// Header at which a frame is cut short, or lies about a length. What lies in front of it was read.
+/// The header at which a frame is truncated or has a wrong length field. The headers before it were parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Fault in the Ethernet header or its tags; or the frame is longer than any frame.
+    /// Fault in the Ethernet header or its tags, or the frame exceeds the maximum length.
     Ethernet = 1,
     /// Fault in the IP header.
     Ip,
     /// Fault in an extension header of IPv6.
     Extension,
-    /// Fault in front of the ports that its protocol has.
+    /// Fault before the ports of a protocol that has ports.
     Ports,
 }
 
-/// Where the headers of a frame lie, in bytes from its beginning, and what they say that tells flows apart. Nothing is said
-/// about checksums.
-// Two words that are put together in registers: fields of their own would be written in small pieces, for which a copy of the
-// whole would have to wait.
+/// The offsets of a frame's headers in bytes from its start, and the fields that identify its flow. Checksums are not
+/// verified.
+// Two words that are assembled in registers. Separate fields would be written in small pieces, and a copy of the
+// structure would have to wait for these stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
-    /// Places and kinds. From the lowest bits on, 16 each: where the IP header begins, that of layer 4, and where both
-    /// end. Then 8 each: layer 3, fault.
+    /// Offsets and kinds. From the lowest bits on, 16 bits each: start of the IP header, start of layer 4, end of the
+    /// IP packet. Then 8 bits each: layer 3, fault.
     places: u64,
-    /// Flow. From the lowest bits on, 16 each: ports of source and destination. Then protocol, and bits for what there
-    /// is.
+    /// Flow. From the lowest bits on, 16 bits each: source and destination port. Then the protocol, and flags for the
+    /// fields that exist.
     flow: u64,
 }
 
@@ -55,14 +55,14 @@ const IS_FRAGMENT: u64 = 1 << 40;
 const HAS_PORTS: u64 = 1 << 41;
 
 impl Headers {
-    /// Reads a frame, of 65,535 bytes at most.
+    /// Parses a frame of at most 65,535 bytes.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Self {
         Self::usual(frame).unwrap_or_else(|| Self::any(frame))
     }
 
-    /// Reads what most frames are: an untagged and whole packet of IPv4 without options, long enough for ports. For those who use
-    /// them at once: behind this the compiler knows most of what they ask for.
+    /// Parses the usual kind of frame: an untagged, complete IPv4 packet without options, long enough for ports. For
+    /// callers that use the result at once: the compiler then knows most of the values.
     #[inline(always)]
     pub fn usual(frame: &[u8]) -> Option<Self> {
         const IP_AT: usize = 14;
@@ -91,7 +91,7 @@ impl Headers {
         Some(Self { places, flow })
     }
 
-    /// Reads a frame of whatever kind.
+    /// Parses a frame of any kind.
     #[inline(never)]
     fn any(frame: &[u8]) -> Self {
         let ethernet = match Ethernet::new(frame) {
@@ -106,10 +106,10 @@ impl Headers {
         Self::packet(frame, ethernet.header_len_bytes(), layer3)
     }
 
-    /// Reads the IP packet that begins at a place of a frame, as within a tunnel; places are those in the frame. What
-    /// is neither IPv4 nor IPv6 is [`Layer3::Other`].
+    /// Parses the IP packet at an offset of a frame, such as in a tunnel; offsets are relative to the frame. A packet
+    /// that is neither IPv4 nor IPv6 is [`Layer3::Other`].
     pub fn inside(frame: &[u8], ip_at: usize) -> Self {
-        // Longer than places can say.
+        // The offsets cannot represent longer frames.
         let is_too_long = frame.len() > usize::from(u16::MAX);
         match frame.get(ip_at).map(|byte| byte >> 4) {
             Some(4) if !is_too_long => Self::packet(frame, ip_at, Layer3::Ipv4),
@@ -118,7 +118,7 @@ impl Headers {
         }
     }
 
-    /// Reads the packet at `ip_at`, which lies within the frame.
+    /// Parses the packet at `ip_at`, which is within the frame.
     fn packet(frame: &[u8], ip_at: usize, layer3: Layer3) -> Self {
         let ip_bytes = &frame[ip_at..];
         match layer3 {
@@ -153,7 +153,7 @@ impl Headers {
         }
     }
 
-    /// Makes headers that end with the IP header, at `ip_at`.
+    /// Returns headers that end with the IP header, at `ip_at`.
     #[inline(always)]
     fn up_to(ip_at: usize, layer3: Layer3, fault: Option<Fault>) -> Self {
         let fault = fault.map_or(0, |fault| fault as u64);
@@ -163,7 +163,7 @@ impl Headers {
         }
     }
 
-    /// Adds the header of layer 4, which lies at `at`; `fragment` says of a fragment whether it is a later one.
+    /// Adds the layer 4 header at `at`; for a fragment, `fragment` is true if it is not the first one.
     #[inline(always)]
     fn and(
         mut self,
@@ -193,7 +193,7 @@ impl Headers {
         self
     }
 
-    /// Protocol that the frame carries, behind its tags.
+    /// Returns the protocol in the frame, after its tags.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -207,7 +207,7 @@ impl Headers {
         }
     }
 
-    /// Header at which the frame is cut short or lies; none if nowhere up to its ports.
+    /// Returns the header at which the frame is truncated or wrong; None if it is correct up to its ports.
     #[inline]
     pub fn fault(&self) -> Option<Fault> {
         match (self.places >> FAULT_AT) as u8 {
@@ -219,7 +219,7 @@ impl Headers {
         }
     }
 
-    /// Offset of the IP header, or of what else the frame carries.
+    /// Returns the offset of the IP header, or of another payload.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -229,8 +229,8 @@ impl Headers {
         usize::from(self.places as u16)
     }
 
-    /// Offset of the header of layer 4, or of what a later fragment has of it: behind options and extension headers. 0
-    /// where there is none, by [`Headers::fault`] or [`Headers::layer3`].
+    /// Returns the offset of the layer 4 header, after options and extension headers, or of the payload of a later
+    /// fragment. It is 0 if there is none according to [`Headers::fault`] or [`Headers::layer3`].
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -240,7 +240,7 @@ impl Headers {
         usize::from((self.places >> TRANSPORT_AT) as u16)
     }
 
-    /// Offset of the end of the IP packet; a short frame goes on behind it. 0 as of [`Headers::transport`].
+    /// Returns the offset of the end of the IP packet; padding may follow. It is 0 if [`Headers::transport`] is 0.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -250,7 +250,7 @@ impl Headers {
         usize::from((self.places >> END_AT) as u16)
     }
 
-    /// Protocol of the header of layer 4.
+    /// Returns the protocol of the layer 4 header.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -260,13 +260,13 @@ impl Headers {
         IpProtocol((self.flow >> PROTOCOL_AT) as u8)
     }
 
-    /// Whether the packet is a fragment, the first one among them.
+    /// Returns true if the packet is a fragment, including the first one.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.flow & IS_FRAGMENT != 0
     }
 
-    /// Ports of source and destination: of TCP, UDP and SCTP but in later fragments.
+    /// Returns the source and destination ports of TCP, UDP and SCTP, except for later fragments.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -277,14 +277,14 @@ impl Headers {
         (self.flow & HAS_PORTS != 0).then_some(ports)
     }
 
-    /// Header and payload of layer 4 in the frame that was read; nothing where there is none.
+    /// Returns the layer 4 header and payload in the parsed frame; empty if there is none.
     #[inline]
     pub fn transport_in<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(self.transport()..self.end()).unwrap_or_default()
     }
 
-    /// The addresses of source and destination in the frame that was read, IPv4 ones among those of IPv6
-    /// (RFC 4291 section 2.5.5.2); 0 where there are none.
+    /// Returns the source and destination addresses in the parsed frame; IPv4 addresses are mapped to IPv6 (RFC 4291
+    /// section 2.5.5.2). They are 0 if there are none.
     #[inline]
     pub fn addresses_in(&self, frame: &[u8]) -> (u128, u128) {
         let ip = frame.get(self.ip()..).unwrap_or_default();
@@ -309,14 +309,14 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// The IPv4 address at that place.
+/// Returns the IPv4 address at that offset, mapped to IPv6.
 #[inline]
 fn mapped(bytes: &[u8], at: usize) -> u128 {
     let address = bytes.get(at..).and_then(|it| it.first_chunk::<4>());
     address.map_or(0, |it| Ipv4Addr::from(*it).to_ipv6_mapped().to_bits())
 }
 
-/// The IPv6 address at that place.
+/// Returns the IPv6 address at that offset.
 #[inline]
 fn number(bytes: &[u8], at: usize) -> u128 {
     let address = bytes.get(at..).and_then(|it| it.first_chunk());
@@ -338,7 +338,7 @@ mod tests {
             dst_port: 2000,
             ..UdpFlow::default()
         };
-        // And a check sequence of 4.
+        // The size includes a frame check sequence of 4 bytes.
         flow.frame(104).unwrap()
     }
 
@@ -350,19 +350,19 @@ mod tests {
         flow("2001:db8::1", "2001:db8::2")
     }
 
-    /// Returns the frame with bytes put in at a place.
+    /// Returns the frame with bytes inserted at an offset.
     fn with(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         frame.splice(at..at, bytes.iter().copied());
         frame
     }
 
-    /// Returns the frame with other bytes at a place.
+    /// Returns the frame with bytes replaced at an offset.
     fn but(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         frame
     }
 
-    /// An IPv6 frame with these extension headers, the first of which is `first`.
+    /// Returns an IPv6 frame with these extension headers, the first of which is `first`.
     fn extended(first: u8, extensions: &[u8]) -> Vec<u8> {
         let length = 46 + extensions.len() as u16;
         let frame = but(v6(), 18, &length.to_be_bytes());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_within_a_tunnel_has_its_places_in_the_frame() {
+    fn a_tunnelled_packet_has_its_offsets_in_the_frame() {
         let tunnel = crate::Tunnel {
             teid: 7,
             src_ip: "2001:db8::a".parse().unwrap(),
@@ -379,7 +379,7 @@ mod tests {
         for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("2001:db8::1", "2001:db8::2")]
         {
             let plain = flow(source, destination);
-            // Behind an IPv6 header, those of UDP and GTP-U.
+            // The offset after an IPv6 header and the headers of UDP and GTP-U.
             let ip_at = 14 + 40 + 8 + 8;
             let frame = [&vec![0xff; ip_at][..], &plain[14..]].concat();
             let (outside, inside) = (Headers::of(&plain), Headers::inside(&frame, ip_at));
@@ -428,11 +428,11 @@ mod tests {
             let [a, b] = offset_and_more.to_be_bytes();
             [UDP, 0, a, b, 0, 0, 0, 7]
         };
-        // Routing, then destination options of 16 bytes, then the first fragment.
+        // A routing header, then destination options of 16 bytes, then the first fragment.
         let mut three = vec![60, 0, 0, 0, 0, 0, 0, 0, 44, 1];
         three.extend([0; 14]);
         three.extend(fragment(1));
-        // Layer 3, fault, places of IP header, transport and end, fragment, ports.
+        // Layer 3, fault, offsets of IP header, transport and end, fragment, ports.
         let some = Some((1000, 2000));
         let (ip4, ip6, other) = (Layer3::Ipv4, Layer3::Ipv6, Layer3::Other);
         #[rustfmt::skip]
@@ -477,7 +477,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Frames with bytes exchanged, cut short or made longer.
+        /// Parses frames with bytes replaced, truncated or extended.
         #[test]
         fn the_short_way_reads_what_the_long_one_reads(
             len in 0_usize..130, changes in proptest::collection::vec((12_usize..40, 0_u8..), 0..4),
@@ -507,7 +507,7 @@ mod tests {
             let found = it.addresses_in(&frame);
             assert_eq!(found, (number(source), number(destination)));
             assert_eq!(it.transport_in(&frame).len(), it.end() - it.transport());
-            // Of another frame there may be none.
+            // Another frame may be too short for the offsets.
             assert_eq!(it.addresses_in(&frame[..20]), (0, 0));
             assert!(it.transport_in(&frame[..20]).is_empty());
         }
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_a_packet_take_no_more_than_a_quarter_of_a_cache_line() {
+    fn parsed_headers_fit_in_a_quarter_of_a_cache_line() {
         assert!(size_of::<Headers>() <= 16);
     }
 }

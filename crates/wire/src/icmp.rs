@@ -34,7 +34,7 @@ pub struct Icmpv4<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Icmpv4<B> {
-    /// Lays a view over `message`. The checksum is not verified.
+    /// Makes a view over `message`. The checksum is not verified.
     ///
     /// # Errors
     /// `Truncated` under 8 bytes.
@@ -45,22 +45,22 @@ impl<B: SplitByteSlice> Icmpv4<B> {
 }
 
 impl<B: ByteSlice> Icmpv4<B> {
-    /// The message type.
+    /// Returns the message type.
     pub fn kind(&self) -> u8 {
         self.header.kind
     }
 
-    /// Code of the message, which refines its type.
+    /// Returns the message code, which refines its type.
     pub fn code(&self) -> u8 {
         self.header.code
     }
 
-    /// The last four header bytes; their meaning depends on the type.
+    /// Returns the last four header bytes; their meaning depends on the type.
     pub fn rest(&self) -> [u8; 4] {
         self.header.rest
     }
 
-    /// Bytes that follow the header: echo data, or the front of the packet that caused the message.
+    /// Returns the bytes after the header: echo data, or the start of the packet that caused the message.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -90,7 +90,7 @@ impl<B: ByteSliceMut> Icmpv4<B> {
         self.header.checksum.set(checksum);
     }
 
-    /// Bytes that follow the header, to be written.
+    /// Returns the bytes after the header, for writing.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
     }
@@ -99,18 +99,18 @@ impl<B: ByteSliceMut> Icmpv4<B> {
 /// An ICMP header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icmpv4Repr {
-    /// Asks for an echo.
+    /// Echo request.
     EchoRequest {
-        /// Identifier of the conversation.
+        /// Identifier of the session.
         identifier: u16,
-        /// Number of the request in the conversation.
+        /// Sequence number of the request in the session.
         sequence: u16,
     },
-    /// Answers a request.
+    /// Echo reply.
     EchoReply {
-        /// Identifier of the conversation.
+        /// Identifier of the session.
         identifier: u16,
-        /// Number of the request in the conversation.
+        /// Sequence number of the request in the session.
         sequence: u16,
     },
     /// A packet could not be delivered.
@@ -120,20 +120,20 @@ pub enum Icmpv4Repr {
         /// Zero, or quoted length (RFC 4884) and next-hop MTU (RFC 1191).
         rest: [u8; 4],
     },
-    /// A packet's hops (code 0) or its reassembly time (code 1) ran out.
+    /// The hop limit of a packet was exceeded (code 0), or its reassembly time (code 1).
     TimeExceeded {
-        /// Code: which of the two ran out.
+        /// Code: which limit was exceeded.
         code: u8,
         /// Zero, or quoted length (RFC 4884).
         rest: [u8; 4],
     },
     /// Any other message.
     Other {
-        /// The message type.
+        /// Message type.
         kind: u8,
         /// Code of the message, which refines its type.
         code: u8,
-        /// The last four header bytes.
+        /// Last four header bytes.
         rest: [u8; 4],
     },
 }
@@ -142,7 +142,7 @@ impl Icmpv4Repr {
     /// Reads the header; [`Icmpv4::verify_checksum`] verifies it.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Icmpv4<B>) -> Result<Self, Error> {
         let rest @ [a, b, c, d] = view.rest();
         let identifier = u16::from_be_bytes([a, b]);
@@ -167,7 +167,7 @@ impl Icmpv4Repr {
     /// Once the payload is written, [`Icmpv4::fill_checksum`] completes it.
     ///
     /// # Errors
-    /// `Truncated` where the header does not fit.
+    /// `Truncated` if the header does not fit.
     pub fn emit<'a>(&self, message: &'a mut [u8]) -> Result<Icmpv4<&'a mut [u8]>, Error> {
         let echo = |identifier: u16, sequence: u16| {
             let ([a, b], [c, d]) = (identifier.to_be_bytes(), sequence.to_be_bytes());

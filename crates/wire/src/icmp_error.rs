@@ -1,5 +1,5 @@
-//! Errors of ICMP (RFC 792, RFC 1812) and ICMPv6 (RFC 4443) as whole frames, for the sender of a packet that goes no
-//! further, and when none is to be sent.
+//! ICMP errors (RFC 792, RFC 1812) and ICMPv6 errors (RFC 4443) as complete frames for the sender of an undeliverable
+//! packet, and the rules for when no error is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,39 +9,39 @@ use crate::{
     Layer3, Sum, checksum,
 };
 
-/// Bytes of the longest frame made here, behind two VLAN tags.
+/// The bytes of the longest frame made here, with two VLAN tags.
 pub const LONGEST_BYTES: usize = 22 + LONGEST_V6_BYTES;
-/// Longest packets made here: as much as every host takes (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 c).
+/// The longest packets made here: the size that every host accepts (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 c).
 const LONGEST_V4_BYTES: usize = 576;
 const LONGEST_V6_BYTES: usize = 1280;
 const HEADER_BYTES: usize = 8;
-/// Precedence "internetwork control" (RFC 1812 section 4.3.2.5).
+/// The precedence "internetwork control" (RFC 1812 section 4.3.2.5).
 const CONTROL: u8 = 0xc0;
 const HOPS: u8 = 64;
-/// ICMPv6 messages that are no errors have types from here on (RFC 4443 section 2.1).
+/// The first type of ICMPv6 messages that are not errors (RFC 4443 section 2.1).
 const FIRST_NO_ERROR_V6: u8 = 128;
 const REDIRECT_V6: u8 = 137;
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 
-/// Why a packet goes no further.
+/// The reason why a packet is not forwarded or delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpError {
-    /// The packet has made as many hops as it may.
+    /// The packet's hop limit is exceeded.
     TimeExceeded,
-    /// Nobody knows the way.
+    /// There is no route to the destination.
     NoRoute,
-    /// The packet's receiver, or the next hop, does not answer.
+    /// The destination host, or the next hop, does not answer ARP or neighbour discovery.
     NoNeighbour,
-    /// The packet is forbidden.
+    /// Forwarding the packet is prohibited.
     Prohibited,
-    /// Nobody listens at its port.
+    /// No program listens at the destination port.
     NoPort,
-    /// The packet is longer than this many bytes, from its IP header on, and must not be cut.
+    /// The packet is longer than this many bytes, from its IP header on, and must not be fragmented.
     TooBig(u16),
 }
 
 impl IcmpError {
-    /// Type, code, and the four bytes behind the checksum.
+    /// Returns type, code, and the four bytes after the checksum.
     fn head(self, is_v4: bool) -> (u8, u8, [u8; 4]) {
         let none = [0; 4];
         match (self, is_v4) {
@@ -65,12 +65,13 @@ impl IcmpError {
     }
 }
 
-/// Writes what the sender of `frame` is told by whoever has the address `from`, back to the device that the frame came from; its
-/// length in bytes.
+/// Writes an ICMP error from address `from` to the sender of `frame`, addressed to the device that the frame came from.
+/// Returns its length in bytes.
 ///
-/// None where there is to be no error: about errors and redirects, later fragments, what is not for one receiver or from
-/// one sender, and IPv4 packets that are too big but may be cut (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443
-/// section 2.4 e). Nor where `from` is of the other version, or the frame's IP header is wrong.
+/// Returns None if no error may be sent: for errors and redirects, later fragments, and packets not from one sender to
+/// one receiver. The same holds for IPv4 packets that are too big but may be fragmented (RFC 1122 section 3.2.2, RFC
+/// 1812 section 4.3.2.7, RFC 4443 section 2.4 e). It also returns None if `from` is of the other IP version, or the
+/// frame's IP header is invalid.
 pub fn icmp_error(
     frame: &[u8],
     error: IcmpError,
@@ -96,7 +97,7 @@ pub fn icmp_error(
     Some(length.max(SHORTEST_BYTES))
 }
 
-/// Length of the packet written.
+/// Writes an IPv4 packet with the error; returns its length.
 fn v4(
     headers: &Headers,
     packet: &[u8],
@@ -144,7 +145,7 @@ fn v4(
     Some(20 + HEADER_BYTES + quoted.len())
 }
 
-/// Length of the packet written.
+/// Writes an IPv6 packet with the error; returns its length.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "an error is at most as long as the least MTU"
@@ -243,7 +244,7 @@ mod tests {
         };
         let mut frame = flow.frame(size).unwrap();
         if frame[12] == 8 {
-            // "Don't fragment".
+            // The flag "don't fragment".
             frame[20] = 0x40;
         }
         frame
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_is_told_with_as_much_of_its_packet_as_every_host_takes() {
+    fn an_icmp_error_quotes_as_much_as_every_host_accepts() {
         for (v6, size, error) in [false, true].into_iter().flat_map(|v6| {
             let sizes = [80, 600, 1300, 1518];
             sizes
@@ -321,12 +322,12 @@ mod tests {
         frame.splice(12..12, [0x81, 0, 0, 5]);
         let reply = told(&frame, IcmpError::NoRoute).unwrap();
         assert_eq!(reply[12..18], [0x81, 0, 0, 5, 8, 0]);
-        // 46 bytes of a packet, and 28 in front of them.
+        // 46 bytes of a packet, after 28 bytes of headers.
         assert_eq!(reply.len(), 18 + 28 + 46);
     }
 
     #[test]
-    fn nobody_is_told_where_that_would_answer_many_or_go_on_for_ever() {
+    fn no_icmp_error_is_sent_for_multicast_or_icmp_errors() {
         let icmp = |kind: u8| {
             let flow = UdpFlow::default();
             let mut frame = flow.frame_as(Protocol::IcmpEcho, None, 100).unwrap();
@@ -370,19 +371,19 @@ mod tests {
                 assert_eq!(told(&frame, error), None, "{name}, {error:?}");
             }
         }
-        // One may answer these.
+        // Errors about these messages are allowed.
         for frame in [icmp(8), icmp(0), icmpv6(128)] {
             assert!(told(&frame, IcmpError::TimeExceeded).is_some());
         }
-        // A group is told what fits, so that it finds its path's largest packet; of IPv6, where nobody else cuts.
+        // Multicast senders get this error for path MTU discovery, but only over IPv6, where routers do not fragment.
         let group = from_to("2001:db8::1", "ff05::9", 100);
         assert!(told(&group, IcmpError::TooBig(1280)).is_some());
         assert_eq!(told(&group, IcmpError::TimeExceeded), None);
-        // What may be cut is cut.
+        // A packet that may be fragmented causes no error.
         let may_be_cut = but(false, 20, &[0, 0]);
         assert_eq!(told(&may_be_cut, IcmpError::TooBig(576)), None);
         assert!(told(&may_be_cut, IcmpError::NoRoute).is_some());
-        // Of the other version.
+        // An address of the other IP version.
         let mut reply = [0; LONGEST_BYTES];
         let other = icmp_error(
             &packet(false, 100),

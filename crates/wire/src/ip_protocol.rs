@@ -1,4 +1,4 @@
-//! The number that says what follows an IP header (IANA protocol numbers).
+//! The protocol after an IP header (IANA protocol numbers).
 
 /// An IPv4 protocol or IPv6 next-header number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,14 +19,14 @@ impl IpProtocol {
     pub const FRAGMENT: Self = Self(44);
     /// ICMP for IPv6 (RFC 4443).
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (RFC 8200 section 4.7).
+    /// No next header (RFC 8200 section 4.7).
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options (RFC 8200 section 4.6).
     pub const DESTINATION: Self = Self(60);
     /// SCTP (RFC 9260).
     pub const SCTP: Self = Self(132);
 
-    /// Whether the protocol's header begins with the ports of source and destination: TCP's, UDP's and SCTP's.
+    /// Returns true if the protocol's header begins with source and destination port: TCP, UDP and SCTP.
     #[inline]
     pub fn has_ports(self) -> bool {
         [Self::TCP, Self::UDP, Self::SCTP].contains(&self)

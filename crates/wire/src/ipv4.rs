@@ -31,7 +31,7 @@ struct Header {
     destination: [u8; 4],
 }
 
-/// A view over an IPv4 packet; bytes after its total length (Ethernet padding) are left out.
+/// A view over an IPv4 packet; bytes after its total length (Ethernet padding) are ignored.
 #[derive(Debug)]
 pub struct Ipv4<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -40,11 +40,11 @@ pub struct Ipv4<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Ipv4<B> {
-    /// Lays a view over `bytes`. The header checksum is not verified.
+    /// Makes a view over `bytes`. The header checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` where the header or the total length goes past the end, `BadVersion`, and
-    /// `BadLength` where the header length is under 20 bytes or over the total length.
+    /// `Truncated` if the header or the total length goes past the end, `BadVersion`, and `BadLength` if the header
+    /// length is under 20 bytes or over the total length.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let have = bytes.len();
@@ -94,86 +94,86 @@ impl<B: SplitByteSlice> Ipv4<B> {
 }
 
 impl<B: ByteSlice> Ipv4<B> {
-    /// DSCP (6 bits) and ECN (2 bits).
+    /// Returns DSCP (6 bits) and ECN (2 bits).
     pub fn traffic_class(&self) -> u8 {
         self.header.traffic_class
     }
 
-    /// Header length: 20 to 60 bytes.
+    /// Returns the header length: 20 to 60 bytes.
     #[inline]
     pub fn header_len_bytes(&self) -> usize {
         FIXED_LEN_BYTES + self.options.len()
     }
 
-    /// The number that the fragments of one packet share.
+    /// Returns the number that the fragments of one packet share.
     pub fn identification(&self) -> u16 {
         self.header.identification.get()
     }
 
-    /// Whether routers must not fragment the packet.
+    /// Returns true if routers must not fragment the packet.
     pub fn dont_fragment(&self) -> bool {
         self.header.flags_and_offset.get() & DONT_FRAGMENT != 0
     }
 
-    /// Whether later fragments of the packet exist.
+    /// Returns true if later fragments of the packet exist.
     #[inline]
     pub fn more_fragments(&self) -> bool {
         self.header.flags_and_offset.get() & MORE_FRAGMENTS != 0
     }
 
-    /// Offset of this fragment in the whole packet's payload, in bytes.
+    /// Returns the offset of this fragment in the whole packet's payload, in bytes.
     #[inline]
     pub fn fragment_offset_bytes(&self) -> usize {
         usize::from(self.header.flags_and_offset.get() & OFFSET_MASK) * 8
     }
 
-    /// Whether this is one fragment of a larger packet.
+    /// Returns true if this is one fragment of a larger packet.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.header.flags_and_offset.get() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
     }
 
-    /// Remaining hops.
+    /// Returns the remaining hops.
     #[inline]
     pub fn ttl(&self) -> u8 {
         self.header.ttl
     }
 
-    /// Protocol of the payload.
+    /// Returns the protocol of the payload.
     #[inline]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.header.protocol)
     }
 
-    /// The header checksum as found.
+    /// Returns the header checksum as found.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Address of the sender.
+    /// Returns the source address.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         self.header.source.into()
     }
 
-    /// Address of the receiver.
+    /// Returns the destination address.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
         self.header.destination.into()
     }
 
-    /// The options, undecoded: 0 to 40 bytes.
+    /// Returns the options, undecoded: 0 to 40 bytes.
     pub fn options(&self) -> &[u8] {
         &self.options
     }
 
-    /// The payload, ended by the total length.
+    /// Returns the payload, which ends at the total length.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The pseudo header's sum for a transport header and payload of `length_bytes`.
+    /// Returns the pseudo header's sum for a transport header and payload of `length_bytes`.
     #[inline]
     pub fn pseudo_header(&self, length_bytes: u16) -> Sum {
         let protocol = self.protocol();
@@ -204,25 +204,25 @@ impl<B: ByteSlice> Ipv4<B> {
 }
 
 impl<B: ByteSliceMut> Ipv4<B> {
-    /// Sets the sender. The checksum is left as it is.
+    /// Sets the source address. The checksum does not change.
     #[inline]
     pub fn set_source(&mut self, address: Ipv4Addr) {
         self.header.source = address.octets();
     }
 
-    /// Sets the receiver. The checksum is left as it is.
+    /// Sets the destination address. The checksum does not change.
     #[inline]
     pub fn set_destination(&mut self, address: Ipv4Addr) {
         self.header.destination = address.octets();
     }
 
-    /// Takes one hop off and updates the checksum (RFC 1624); returns the hops left.
+    /// Decrements the hop count and updates the checksum (RFC 1624); returns the remaining hops.
     ///
     /// A packet that arrives with 0 hops stays at 0.
     #[inline]
     pub fn decrement_ttl(&mut self) -> u8 {
         let header = &mut *self.header;
-        // Read once: a memif peer may change it meanwhile.
+        // The bytes are read once, because a memif peer may change them during this call.
         let (ttl, protocol) = (header.ttl, header.protocol);
         let left = ttl.saturating_sub(1);
         if ttl > 0 {
@@ -243,7 +243,7 @@ impl<B: ByteSliceMut> Ipv4<B> {
         self.header.checksum.set(checksum);
     }
 
-    /// The payload, to be written.
+    /// Returns the payload for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
@@ -255,11 +255,11 @@ impl<B: ByteSliceMut> Ipv4<B> {
 pub struct Ipv4Repr<'a> {
     /// DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
-    /// The number that the fragments of one packet share.
+    /// Number that the fragments of one packet share.
     pub identification: u16,
-    /// Whether routers must not fragment the packet.
+    /// True if routers must not fragment the packet.
     pub dont_fragment: bool,
-    /// Whether later fragments of the packet exist.
+    /// True if later fragments of the packet exist.
     pub more_fragments: bool,
     /// Offset of this fragment in the whole packet's payload: a multiple of 8 bytes up to 65528.
     pub fragment_offset_bytes: u16,
@@ -267,11 +267,11 @@ pub struct Ipv4Repr<'a> {
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: IpProtocol,
-    /// Address of the sender.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// Address of the receiver.
+    /// Destination address.
     pub destination: Ipv4Addr,
-    /// The options: 0 to 40 bytes, a multiple of 4.
+    /// Options: 0 to 40 bytes, a multiple of 4.
     pub options: &'a [u8],
     /// Payload length in bytes.
     pub payload_len_bytes: usize,
@@ -300,7 +300,7 @@ impl<'a> Ipv4Repr<'a> {
         })
     }
 
-    /// The header's length: 20 to 60 bytes.
+    /// Returns the header's length: 20 to 60 bytes.
     pub fn header_len_bytes(&self) -> usize {
         FIXED_LEN_BYTES + self.options.len()
     }
@@ -308,8 +308,8 @@ impl<'a> Ipv4Repr<'a> {
     /// Writes the header with its checksum to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// `Truncated` where header and payload do not fit; `BadLength` where the options are over 40
-    /// bytes, the packet over 65535, or either length or the fragment offset is no multiple of its unit.
+    /// `Truncated` if header and payload do not fit; `BadLength` if the options are over 40 bytes, the packet over
+    /// 65535, or either length or the fragment offset is no multiple of its unit.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a header has at most 60 bytes"

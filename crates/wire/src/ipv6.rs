@@ -1,4 +1,4 @@
-//! IPv6 packets and the walk over their extension headers to the transport (RFC 8200).
+//! IPv6 packets, and parsing of their extension headers up to the transport (RFC 8200).
 
 use std::net::Ipv6Addr;
 
@@ -36,42 +36,42 @@ struct FragmentHeader {
     identification: U32,
 }
 
-/// A view over an IPv6 packet; bytes after its payload length (Ethernet padding) are left out.
+/// A view over an IPv6 packet; bytes after its payload length (Ethernet padding) are ignored.
 #[derive(Debug)]
 pub struct Ipv6<B: ByteSlice> {
     header: Ref<B, Header>,
     payload: B,
 }
 
-/// Fragment header: where a packet belongs in a larger one that was cut into fragments.
+/// The fragment header: the position of a fragment in the original packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// Offset of this fragment in the whole packet's fragmentable part, in bytes.
     pub offset_bytes: usize,
-    /// Whether later fragments exist.
+    /// True if later fragments exist.
     pub more: bool,
-    /// The number that the fragments of one packet share.
+    /// Number that the fragments of one packet share.
     pub identification: u32,
 }
 
-/// Part of a packet behind the extension headers.
+/// The part of a packet after the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport<'a> {
-    /// Protocol of `payload`; behind a fragment header of offset > 0, `payload` is a middle piece of that.
+    /// Protocol of `payload`. In a fragment with offset > 0, `payload` is a later part of that protocol's data.
     pub protocol: IpProtocol,
-    /// Bytes of extension headers walked over.
+    /// Total length of the extension headers, bytes.
     pub extensions_len_bytes: usize,
     /// Content of the fragment header, if there is one.
     pub fragment: Option<Fragment>,
-    /// The transport header and its payload.
+    /// Transport header and its payload.
     pub payload: &'a [u8],
 }
 
 impl<B: SplitByteSlice> Ipv6<B> {
-    /// Lays a view over `bytes`.
+    /// Makes a view over `bytes`.
     ///
     /// # Errors
-    /// `Truncated` where the header or the payload length goes past the end; `BadVersion`.
+    /// `Truncated` if the header or the payload length goes past the end; `BadVersion`.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (header, rest) = view::header::<B, Header>(bytes, WHAT)?;
@@ -89,7 +89,7 @@ impl<B: SplitByteSlice> Ipv6<B> {
 }
 
 impl<B: ByteSlice> Ipv6<B> {
-    /// DSCP (6 bits) and ECN (2 bits).
+    /// Returns DSCP (6 bits) and ECN (2 bits).
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the version above is cut off"
@@ -98,54 +98,54 @@ impl<B: ByteSlice> Ipv6<B> {
         (self.header.version_class_label.get() >> 20) as u8
     }
 
-    /// The flow label, 20 bits.
+    /// Returns the flow label, 20 bits.
     pub fn flow_label(&self) -> u32 {
         self.header.version_class_label.get() & 0x000f_ffff
     }
 
-    /// The first extension header or the transport.
+    /// Returns the type of the first extension header, or the transport protocol.
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.header.next_header)
     }
 
-    /// Remaining hops.
+    /// Returns the remaining hops.
     pub fn hop_limit(&self) -> u8 {
         self.header.hop_limit
     }
 
-    /// Address of the sender.
+    /// Returns the source address.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
         self.header.source.into()
     }
 
-    /// Address of the receiver.
+    /// Returns the destination address.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         self.header.destination.into()
     }
 
-    /// Extension headers, transport header and its payload.
+    /// Returns extension headers, transport header and its payload.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The pseudo header's sum for a transport header and payload of `length_bytes`.
+    /// Returns the pseudo header's sum for a transport header and payload of `length_bytes`.
     ///
-    /// The protocol is the transport's and the receiver is that of the fixed header, which holds unless
-    /// a routing header still names hops to come (RFC 8200 section 8.1).
+    /// The protocol is the transport's. The destination is that of the fixed header, which is correct unless a routing
+    /// header has remaining hops (RFC 8200 section 8.1).
     #[inline]
     pub fn pseudo_header(&self, protocol: IpProtocol, length_bytes: u32) -> Sum {
         checksum::pseudo_header_v6(self.source(), self.destination(), protocol, length_bytes)
     }
 
-    /// Walks over hop-by-hop, routing, fragment and destination headers.
+    /// Parses hop-by-hop, routing, fragment and destination headers.
     ///
-    /// The walk ends at any other header, and behind a fragment header of a later fragment.
+    /// The parser stops at any other header, and after the fragment header of a later fragment.
     ///
     /// # Errors
-    /// `Truncated` where an extension header goes past the payload.
+    /// `Truncated` if an extension header goes past the payload.
     pub fn transport(&self) -> Result<Transport<'_>, Error> {
         let mut protocol = self.next_header();
         let mut rest = self.payload();
@@ -170,7 +170,7 @@ impl<B: ByteSlice> Ipv6<B> {
                 _ => break,
             };
             let (extension, after) = view::take(rest, length, EXTENSION)?;
-            // Every extension header begins with the number of what follows; each is 8 bytes or more.
+            // Every extension header begins with the type of the next one, and has at least 8 bytes.
             protocol = IpProtocol(extension.first().copied().unwrap_or(protocol.0));
             rest = after;
         }
@@ -185,14 +185,14 @@ impl<B: ByteSlice> Ipv6<B> {
 }
 
 impl<B: ByteSliceMut> Ipv6<B> {
-    /// Takes one hop off; returns the hops left. A packet that arrives with 0 hops stays at 0.
+    /// Decrements the hop limit; returns the remaining hops. A packet that arrives with 0 hops stays at 0.
     #[inline]
     pub fn decrement_hop_limit(&mut self) -> u8 {
         self.header.hop_limit = self.header.hop_limit.saturating_sub(1);
         self.header.hop_limit
     }
 
-    /// Extension headers, transport header and its payload, to be written.
+    /// Returns extension headers, transport header and its payload for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
@@ -204,15 +204,15 @@ impl<B: ByteSliceMut> Ipv6<B> {
 pub struct Ipv6Repr {
     /// DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
-    /// The flow label; its low 20 bits are written.
+    /// Flow label; its low 20 bits are written.
     pub flow_label: u32,
-    /// The first extension header or the transport.
+    /// Type of the first extension header, or the transport protocol.
     pub next_header: IpProtocol,
     /// Remaining hops.
     pub hop_limit: u8,
-    /// Address of the sender.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// Address of the receiver.
+    /// Destination address.
     pub destination: Ipv6Addr,
     /// Length of extension headers, transport header and payload in bytes.
     pub payload_len_bytes: usize,
@@ -222,7 +222,7 @@ impl Ipv6Repr {
     /// Reads the header.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Ipv6<B>) -> Result<Self, Error> {
         Ok(Self {
             traffic_class: view.traffic_class(),
@@ -238,8 +238,7 @@ impl Ipv6Repr {
     /// Writes the header to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// `Truncated` where header and payload do not fit; `BadLength` where the payload is over 65535
-    /// bytes.
+    /// `Truncated` if header and payload do not fit; `BadLength` if the payload is over 65535 bytes.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Ipv6<&'a mut [u8]>, Error> {
         let Ok(payload_len) = u16::try_from(self.payload_len_bytes) else {
             let (length, min, max) = (self.payload_len_bytes, 0, 0xffff);
@@ -321,7 +320,7 @@ mod tests {
 
     #[test]
     fn walk_ends_behind_a_later_fragment() {
-        // The piece would read as one more extension header if it were taken for one.
+        // The fragment's data would parse as one more extension header.
         let piece = [60, 0, 0, 8 << 3, 0, 0, 0, 1, 17, 0, 0, 0, 0, 0, 0, 0];
         let bytes = packet(IpProtocol::FRAGMENT, &piece);
         let view = Ipv6::new(&bytes[..]).unwrap();

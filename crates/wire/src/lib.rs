@@ -1,9 +1,9 @@
-//! Frames on the wire: views and builders. No I/O, no unsafe, no allocation on the data path.
+//! Parsing and building of frames: no I/O, no unsafe code, no allocation on the data path.
 //!
-//! Each protocol is one file in two parts. A *view* (`Udp<B>`) lies over bytes: its constructor
-//! checks every length once, so its accessors cannot fail; over `&mut [u8]` it also sets fields. A
-//! *representation* (`UdpRepr`) is the header as a value: `parse` reads it from a view, `emit` writes
-//! it to the front of a buffer, and emitting what was parsed gives the same bytes again.
+//! Each protocol is one file in two parts. A *view* (`Udp<B>`) reads bytes in place: its constructor checks every
+//! length once, so its accessors cannot fail; over `&mut [u8]` it also sets fields. A *representation* (`UdpRepr`) is
+//! the header as a value: `parse` reads it from a view, `emit` writes it to the front of a buffer. Emitting a parsed
+//! header gives the same bytes again.
 //!
 //! ```
 //! use taut_wire::{EtherType, Ethernet, Ipv4, Udp, UdpFlow};
@@ -17,7 +17,7 @@
 //! # Ok::<(), taut_wire::Error>(())
 //! ```
 #![forbid(unsafe_code)]
-// Numbers that are cut in silence are where packets and statistics go wrong. Tests may.
+// Silent truncation of numbers causes errors in packets and statistics. Tests may truncate.
 #![cfg_attr(
     not(test),
     warn(

@@ -1,4 +1,4 @@
-//! Neighbour discovery of IPv6: who has an address, and who answers (RFC 4861 sections 4.3 and 4.4).
+//! IPv6 neighbour discovery: solicitations and advertisements (RFC 4861 sections 4.3 and 4.4).
 
 use std::net::Ipv6Addr;
 
@@ -12,13 +12,13 @@ use crate::{Error, Mac, Sum, view};
 const WHAT: &str = "neighbour message";
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// The option with the link-layer address of the sender, and the one with the target's (section 4.6.1).
+/// The option with the link-layer address of the sender, and the option with that of the target (section 4.6.1).
 const SOURCE_ADDRESS: u8 = 1;
 const TARGET_ADDRESS: u8 = 2;
-/// Options count in units of so many bytes.
+/// The unit of an option's length, bytes.
 const UNIT_LEN_BYTES: usize = 8;
 
-/// Hop limit of every neighbour message: none other can have come from this link (section 7.1).
+/// The hop limit of every neighbour message. A message with a lower one may come from another link (section 7.1).
 pub const HOP_LIMIT: u8 = 255;
 
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -47,7 +47,7 @@ pub struct Neighbour<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Neighbour<B> {
-    /// Lays a view over `message`. The checksum is not verified.
+    /// Makes a view over `message`. The checksum is not verified.
     ///
     /// # Errors
     /// `Truncated` under 24 bytes; `BadValue` for any other message.
@@ -64,17 +64,17 @@ impl<B: SplitByteSlice> Neighbour<B> {
 }
 
 impl<B: ByteSlice> Neighbour<B> {
-    /// Whether the message is a solicitation.
+    /// Returns true if the message is a solicitation.
     pub fn is_solicitation(&self) -> bool {
         self.message.kind == SOLICITATION
     }
 
-    /// The address that it is about.
+    /// Returns the target address.
     pub fn target(&self) -> Ipv6Addr {
         self.message.target.into()
     }
 
-    /// The MAC address in its options: in a solicitation the asker's, in an advertisement the target's.
+    /// Returns the MAC address in its options: the sender's in a solicitation, the target's in an advertisement.
     pub fn mac(&self) -> Option<Mac> {
         let wanted = if self.is_solicitation() {
             SOURCE_ADDRESS
@@ -87,7 +87,7 @@ impl<B: ByteSlice> Neighbour<B> {
             if *kind == wanted && len == UNIT_LEN_BYTES {
                 return body.first_chunk().map(|mac| Mac(*mac));
             }
-            // Would never end (section 4.6).
+            // An option of length 0 would make the loop endless (section 4.6).
             if len == 0 {
                 return None;
             }
@@ -110,23 +110,23 @@ impl<B: ByteSlice> Neighbour<B> {
     }
 }
 
-/// A neighbour message with a MAC address in it as a value.
+/// A neighbour message with a MAC address, as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourRepr {
-    /// Solicitation: who has `target`?
+    /// Solicitation: asks for the MAC address of `target`.
     Solicitation {
-        /// The address asked for.
+        /// Requested address.
         target: Ipv6Addr,
-        /// MAC address of the asking station.
+        /// MAC address of the sender.
         mac: Mac,
     },
-    /// `target` is at `mac`.
+    /// Advertisement: `target` has the MAC address `mac`.
     Advertisement {
-        /// The address it is about.
+        /// Advertised address.
         target: Ipv6Addr,
         /// MAC address of `target`.
         mac: Mac,
-        /// Whether the message answers a solicitation.
+        /// True if the message replies to a solicitation.
         solicited: bool,
     },
 }
@@ -138,7 +138,7 @@ impl NeighbourRepr {
     /// Writes the message, with its checksum, to the front of `buffer`.
     ///
     /// # Errors
-    /// `Truncated` where it does not fit.
+    /// `Truncated` if it does not fit.
     pub fn emit(&self, buffer: &mut [u8], pseudo_header: Sum) -> Result<(), Error> {
         let (mut message, rest) = view::header::<_, Message>(buffer, WHAT)?;
         let (mut option, _) = view::header::<_, AddressOption>(rest, WHAT)?;
@@ -149,7 +149,7 @@ impl NeighbourRepr {
                 mac,
                 solicited,
             } => {
-                // Override: what was known before does not count.
+                // The override flag: the receiver replaces an existing entry.
                 let flags = if solicited { 0x60 } else { 0x20 };
                 (ADVERTISEMENT, TARGET_ADDRESS, flags, target, mac)
             }
@@ -172,8 +172,8 @@ impl NeighbourRepr {
     }
 }
 
-/// The multicast address that who has `target` listens to, and its MAC address (RFC 4291 section 2.7.1,
-/// RFC 2464 section 7).
+/// Returns the solicited-node multicast address of `target`, and its MAC address (RFC 4291 section 2.7.1, RFC 2464
+/// section 7).
 pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, Mac) {
     let [.., a, b, c] = target.octets();
     let group = Ipv6Addr::new(
@@ -201,7 +201,7 @@ mod tests {
     const TARGET: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0x0102, 0x0304);
 
     #[test]
-    fn what_is_written_is_read_with_a_right_checksum() {
+    fn emitted_neighbour_messages_parse_with_a_correct_checksum() {
         let mac = Mac([2, 0, 0, 0, 0, 9]);
         let sum = checksum::pseudo_header_v6(TARGET, TARGET, IpProtocol::ICMPV6, 32);
         for (repr, asks) in [
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_an_address_ends_in_its_last_three_bytes() {
+    fn the_solicited_node_group_ends_in_three_address_bytes() {
         let (group, mac) = solicited_node(TARGET);
         assert_eq!(group, "ff02::1:ff02:304".parse::<Ipv6Addr>().unwrap());
         assert_eq!(mac, Mac([0x33, 0x33, 0xff, 2, 3, 4]));

@@ -1,36 +1,36 @@
-//! The payload of the datagrams of `taut probe`: who asks, which probe it is and when it was sent; behind it filler of any
+//! The payload of the datagrams of `taut probe`: session, sequence number and send time, followed by filler of any
 //! length. Numbers are big endian.
 //!
 //! | Bytes | |
 //! |---|---|
-//! | 0-1 | `tq` of a question, `ta` of an answer |
-//! | 2-3 | session, drawn by the client |
+//! | 0-1 | `tq` in a request, `ta` in a reply |
+//! | 2-3 | session, a random number of the client |
 //! | 4-7 | sequence number in the session |
-//! | 8-15 | when it was sent, ns on a clock of the client |
+//! | 8-15 | send time, ns on a clock of the client |
 //!
-//! An answer is its question with the other first two bytes. As no answer is a question, two servers that are made to
-//! talk to each other stop after one datagram.
+//! A reply is its request with different first two bytes. A reply is never a request, so two servers that send to each
+//! other stop after one datagram.
 
-/// Bytes in front of the filler, and the shortest payload.
+/// The bytes before the filler, and the length of the shortest payload.
 pub const PROBE_BYTES: usize = 16;
 
-/// A probe on its way there, or back.
+/// A probe in either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
     /// Number of the client's run that the probe belongs to.
     pub session: u16,
-    /// Counts up from 0.
+    /// Sequence number, from 0.
     pub sequence: u32,
-    /// Time of sending, ns on a clock that only the client knows.
+    /// Send time, ns on a clock that only the client knows.
     pub sent_ns: u64,
 }
 
-/// Direction of a probe.
+/// The direction of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeWay {
-    /// To the server.
+    /// Request, to the server.
     Question,
-    /// Back to the client.
+    /// Reply, to the client.
     Answer,
 }
 
@@ -38,7 +38,7 @@ const QUESTION: [u8; 2] = *b"tq";
 const ANSWER: [u8; 2] = *b"ta";
 
 impl Probe {
-    /// Reads the front of a payload; none if it is no probe.
+    /// Parses the start of a payload; None if it is not a probe.
     ///
     /// ```
     /// use taut_wire::probe::{Probe, ProbeWay, PROBE_BYTES, answer};
@@ -66,10 +66,10 @@ impl Probe {
         Some((way, probe))
     }
 
-    /// Writes a question to the front of a payload of at least [`PROBE_BYTES`].
+    /// Writes a request to the start of a payload of at least [`PROBE_BYTES`].
     ///
     /// # Panics
-    /// If it is shorter.
+    /// Panics if the payload is shorter.
     pub fn emit(&self, payload: &mut [u8]) {
         payload[..2].copy_from_slice(&QUESTION);
         payload[2..4].copy_from_slice(&self.session.to_be_bytes());
@@ -78,7 +78,7 @@ impl Probe {
     }
 }
 
-/// Makes a question its answer, in place; false, and nothing changed, if it is none.
+/// Turns a request into its reply, in place. Returns false and changes nothing if it is not a request.
 pub fn answer(payload: &mut [u8]) -> bool {
     let is_question = matches!(Probe::parse(payload), Some((ProbeWay::Question, _)));
     if is_question {
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_answered_at_most_once_with_as_many_bytes(
+        fn any_payload_gets_one_reply_of_equal_length_or_none(
             mut payload in prop::collection::vec(any::<u8>(), 0..40), front in 0..3_usize
         ) {
             if payload.len() > 1 && front > 0 {

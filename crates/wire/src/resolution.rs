@@ -1,4 +1,4 @@
-//! Address resolution as whole frames: who asks for an address, and the answer. ARP (RFC 826) and neighbour discovery
+//! Address resolution as complete frames: requests for an address, and replies. ARP (RFC 826) and neighbour discovery
 //! (RFC 4861).
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,13 +9,13 @@ use crate::{
     NeighbourRepr, checksum, neighbour,
 };
 
-/// Bytes of the shortest frame, without check sequence.
+/// The bytes of the shortest frame, without frame check sequence.
 pub(crate) const SHORTEST_BYTES: usize = 60;
 
-/// Bytes of the longest frame made here: a neighbour message behind two VLAN tags.
+/// The bytes of the longest frame made here: a neighbour message with two VLAN tags.
 pub const LONGEST_BYTES: usize = 96;
 
-/// The address whose MAC address `frame` asks for, if it does.
+/// Returns the address that `frame` requests the MAC address of, if it is a request.
 pub fn asked(frame: &[u8]) -> Option<IpAddr> {
     let ethernet = Ethernet::new(frame).ok()?;
     match ethernet.ethertype() {
@@ -33,7 +33,8 @@ pub fn asked(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Writes the answer to `frame` into `reply`, if it asks for an address that `mac_of` knows; its length in bytes.
+/// Writes the reply to `frame` into `reply`, if it requests an address that `mac_of` knows. Returns its length in
+/// bytes.
 pub fn answer(
     frame: &[u8],
     mac_of: impl Fn(IpAddr) -> Option<Mac>,
@@ -58,7 +59,7 @@ pub fn answer(
         }
         EtherType::IPV6 => {
             let (asker, message) = neighbour_message(&question)?;
-            // Who has no address yet hears it with all others (RFC 4861 section 7.2.4).
+            // A sender without an address gets the reply by multicast (RFC 4861 section 7.2.4).
             let solicited = !asker.is_unspecified();
             let (to_ip, to_mac) = if solicited {
                 (asker, message.mac().unwrap_or(question.source()))
@@ -79,7 +80,7 @@ pub fn answer(
     }
 }
 
-/// A cheap look at what may ask or answer: everything that is ARP or IPv6, also behind a VLAN tag.
+/// Returns true for frames that may be requests or replies: ARP and IPv6, also with a VLAN tag. This check is cheap.
 #[inline(always)]
 pub fn may_be_about_neighbours(frame: &[u8]) -> bool {
     matches!(
@@ -88,7 +89,7 @@ pub fn may_be_about_neighbours(frame: &[u8]) -> bool {
     )
 }
 
-/// A frame around an ARP packet; its length in bytes.
+/// Writes a frame with an ARP packet; returns its length in bytes.
 pub fn arp_frame(
     header: &EthernetRepr,
     packet: &ArpRepr,
@@ -101,7 +102,7 @@ pub fn arp_frame(
     Some(len.max(SHORTEST_BYTES))
 }
 
-/// A frame around a neighbour message between these addresses (from, to); its length in bytes.
+/// Writes a frame with a neighbour message between these addresses (from, to); returns its length in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "a length of 32")]
 pub fn neighbour_frame(
     header: &EthernetRepr,
@@ -128,7 +129,7 @@ pub fn neighbour_frame(
     Some(header.header_len_bytes() + packet)
 }
 
-/// The sender's address and the neighbour message in a frame, if it is a right one from this very link.
+/// Returns the sender's address and the neighbour message in a frame, if the message is valid and from this link.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a message is no longer than the payload length, of 16 bits"
@@ -214,7 +215,7 @@ mod tests {
                 );
             }
             assert_eq!(answer(&frame, |_| None, &mut reply), None);
-            // An answer is no question.
+            // A reply is not a request.
             let answered = reply[..length].to_vec();
             assert_eq!(answer(&answered, |_| Some(OWN), &mut reply), None);
             for cut in 0..frame.len().min(40) {

@@ -1,33 +1,33 @@
-//! The measurement stamp: the first 18 bytes of a UDP payload that say which packet it is and when it left.
+//! The measurement timestamp: the first 18 bytes of a UDP payload, with the number and the send time of the packet.
 //!
-//! 18 bytes are what a 64-byte frame leaves. All fields are big-endian: magic (16 bits), flow (16),
-//! sequence number (48), send stamp (64). Every stamped packet carries a right UDP checksum, so the
-//! receiver tells damage on the way from packets that were never ours.
+//! A 64-byte frame leaves 18 bytes. All fields are big-endian: magic (16 bits), flow (16), sequence number (48), send
+//! timestamp (64). Every stamped packet has a correct UDP checksum, so the receiver can distinguish damaged packets
+//! from foreign ones.
 
 use crate::{
     Error, EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Sum, Udp, gtpu, ipv6,
     udp::{self, nonzero},
 };
 
-/// Number that a stamp begins with.
+/// The number that a stamp begins with.
 pub const MAGIC: u16 = 0x7a07;
 /// The length of a stamp in bytes.
 pub const STAMP_LEN_BYTES: usize = 18;
-/// Sequence numbers are taken modulo this: 48 bits, 32 days at 100 million packets a second.
+/// The modulus of sequence numbers: 48 bits, 32 days at 100 million packets per second.
 pub const SEQUENCE_MODULUS: u64 = 1 << 48;
 
-/// The checksum field ends where the payload begins, so both are written in one piece.
+/// The checksum field ends where the payload begins, so both are written together.
 const CHECKSUM_LEN_BYTES: usize = 2;
 const WRITTEN_LEN_BYTES: usize = CHECKSUM_LEN_BYTES + STAMP_LEN_BYTES;
 
-/// Content of a stamp.
+/// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Number of the flow, given by the sender.
+    /// Number of the flow, assigned by the sender.
     pub flow: u16,
     /// Number of the packet in its flow, modulo [`SEQUENCE_MODULUS`].
     pub sequence: u64,
-    /// The sender's clock as the packet left, in its raw ticks.
+    /// Sender's clock when the packet left, in raw cycles.
     pub stamp_ticks: u64,
 }
 
@@ -44,7 +44,7 @@ impl Stamp {
     }
 }
 
-/// Where the stamp goes in frames made from one template, and the checksum work that can be done ahead.
+/// The offset of the stamp in frames made from one template, and the precomputed part of the checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct StampLayout {
     payload_offset: usize,
@@ -52,12 +52,12 @@ pub struct StampLayout {
 }
 
 impl StampLayout {
-    /// Prepares for stamping copies of `template`, a complete frame such as
-    /// [`UdpFlow::frame`](crate::UdpFlow::frame) builds. In a GTP-U tunnel the user's packet is stamped.
+    /// Prepares for stamping copies of `template`, a complete frame such as [`UdpFlow::frame`](crate::UdpFlow::frame)
+    /// builds. In a GTP-U tunnel the user's packet is stamped.
     ///
     /// # Errors
-    /// Those of the views on it; `BadValue` where it is not UDP over IPv4 or IPv6, or is a fragment;
-    /// `BadLength` where the UDP payload is under 18 bytes.
+    /// The errors of its views; `BadValue` if it is not UDP over IPv4 or IPv6, or is a fragment; `BadLength` if the UDP
+    /// payload is under 18 bytes.
     pub fn new(template: &[u8]) -> Result<Self, Error> {
         let ethernet = Ethernet::new(template)?;
         let offset = ethernet.header_len_bytes();
@@ -68,7 +68,7 @@ impl StampLayout {
         Self::of_packet(offset, ethernet.ethertype(), ethernet.payload())
     }
 
-    /// Makes the layout for the IP packet that begins at `start` of the frame.
+    /// Makes the layout for the IP packet at offset `start` of the frame.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "both lengths were read from fields of 16 bits"
@@ -161,17 +161,17 @@ impl StampLayout {
         })
     }
 
-    /// Offset of the UDP payload, and so of the stamp, in bytes from the start of the frame.
+    /// Returns the offset of the UDP payload, and so of the stamp, in bytes from the start of the frame.
     pub fn payload_offset(&self) -> usize {
         self.payload_offset
     }
 
-    /// Writes the stamp and the UDP checksum that belongs to it into a copy of the template.
+    /// Writes the stamp and the matching UDP checksum into a copy of the template.
     ///
-    /// Only the low 48 bits of `sequence` are sent; `stamp_ticks` is the sender's clock in raw ticks.
+    /// Only the low 48 bits of `sequence` are sent; `stamp_ticks` is the sender's clock in raw cycles.
     ///
     /// # Errors
-    /// `Truncated` where `frame` ends before the stamp does.
+    /// `Truncated` if `frame` ends before the stamp does.
     #[inline]
     pub fn write(
         &self,
@@ -183,11 +183,11 @@ impl StampLayout {
         self.write_varied(frame, flow, sequence, stamp_ticks, Sum::ZERO)
     }
 
-    /// Writes a stamp as [`StampLayout::write`] does, into a copy in which fields that are 0 in the template were set:
-    /// `varied` is the sum of what was written into those that the UDP checksum covers.
+    /// Writes a stamp as [`StampLayout::write`] does, into a copy with values in fields that are 0 in the template.
+    /// `varied` is the sum of those values that the UDP checksum covers.
     ///
     /// # Errors
-    /// `Truncated` where `frame` ends before the stamp does.
+    /// `Truncated` if `frame` ends before the stamp does.
     #[inline]
     pub fn write_varied(
         &self,
@@ -230,25 +230,25 @@ impl StampLayout {
     }
 }
 
-/// The stamp that stands in `frame`, nothing verified, and at which byte of the frame: which packet a damaged
-/// one claims to be. None where no UDP datagram with a stamp's magic can be found.
+/// Returns the stamp in `frame` and its offset, without verification, to identify a damaged packet. None if there is no
+/// UDP datagram with a stamp's magic.
 pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
     let offset = StampLayout::new(frame).ok()?.payload_offset();
     Some((Stamp::from_payload(frame.get(offset..)?)?, offset))
 }
 
-/// Kind of a received frame, as the measurement sees it.
+/// The kind of a received frame for the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A frame of the measurement, unharmed.
+    /// An undamaged frame of the measurement.
     Stamped(Stamp),
-    /// A frame of the measurement by protocol and UDP port, but a length or checksum in it is wrong.
+    /// A frame of the measurement by protocol and UDP port, with a wrong length or checksum.
     Corrupt,
     /// A frame that does not belong to the measurement.
     Foreign,
 }
 
-/// The UDP ports of the flows measured, from `low` to `high`.
+/// The UDP ports of the measured flows, from `low` to `high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     /// Lowest port of the range.
@@ -258,7 +258,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// Whether `port` is in the range.
+    /// Returns true if `port` is in the range.
     #[inline(always)]
     pub fn contains(self, port: u16) -> bool {
         (self.low..=self.high).contains(&port)
@@ -274,7 +274,7 @@ impl From<u16> for PortRange {
     }
 }
 
-/// The packet inside a GTP-U packet for the registered port, and its version.
+/// Returns the packet in a GTP-U packet for the registered port, and its version.
 #[inline]
 fn tunnelled(packet: &[u8], ethertype: EtherType) -> Option<(&[u8], EtherType)> {
     let header_len = match ethertype {
@@ -297,12 +297,12 @@ fn tunnelled(packet: &[u8], ethertype: EtherType) -> Option<(&[u8], EtherType)> 
     Some((inside, ethertype))
 }
 
-/// Tells what `frame` is; `ports` are the destination ports of the flows measured.
+/// Classifies `frame`; `ports` are the destination ports of the measured flows.
 ///
-/// Looks into GTP-U packets, whose tunnel and outer headers do not matter either. MAC addresses, VLAN tags, hop count and bytes after the IP packet do not matter, so that frames
-/// are known again after bridges and routers. IP header and UDP checksums are verified; a UDP checksum
-/// of 0 counts as wrong, since every stamp is written with one. A fragment other than the first is
-/// foreign, since its port cannot be read.
+/// MAC addresses, VLAN tags, hop count, bytes after the IP packet, GTP-U tunnels and outer headers do not matter. Therefore
+/// frames are recognised after bridges, routers and tunnels. IP header and UDP checksums are verified; a UDP checksum
+/// of 0 counts as wrong, since every stamp is written with one. A fragment other than the first is foreign, since its
+/// port cannot be read.
 #[inline]
 pub fn classify(frame: &[u8], ports: impl Into<PortRange>) -> Received {
     let ports = ports.into();
@@ -372,7 +372,7 @@ fn classify_v6(packet: &[u8], ports: PortRange) -> Received {
     classify_udp(transport.payload, ip.pseudo_header(IpProtocol::UDP, length))
 }
 
-/// The datagram must fill the IP payload, so that no bit of its length field can change unseen.
+/// Classifies a datagram. It must fill the IP payload, so that every bit error in its length field is detected.
 #[inline]
 fn classify_udp(datagram: &[u8], pseudo_header: Sum) -> Received {
     match Udp::new(datagram) {
@@ -395,7 +395,8 @@ fn destination_port(datagram: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([high, low]))
 }
 
-/// A packet whose IP lengths or version are wrong is ours if UDP and our port stand where they should.
+/// Classifies a packet with wrong IP lengths or version. It belongs to the measurement if protocol and port are at
+/// their expected offsets and match.
 #[cold]
 fn classify_broken(
     packet: &[u8],
@@ -487,7 +488,7 @@ mod tests {
         }
     }
 
-    /// A frame of `size` bytes of `flow`, stamped with `stamp`.
+    /// Returns a frame of `size` bytes of `flow`, stamped with `stamp`.
     fn stamped(flow: UdpFlow, size: usize, stamp: Stamp) -> Vec<u8> {
         let mut frame = flow.frame(size).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
@@ -554,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn any_single_bit_flipped_in_the_udp_part_is_never_taken_for_a_stamp() {
+    fn a_flipped_bit_in_the_udp_part_invalidates_the_timestamp() {
         for (flow, size) in every_kind() {
             let mut frame = stamped(flow, size, STAMP);
             let udp_start = StampLayout::new(&frame).unwrap().payload_offset() - 8;
@@ -577,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn any_single_bit_flipped_in_the_ip_header_is_never_taken_for_an_ipv4_stamp() {
+    fn a_flipped_bit_in_the_ip_header_invalidates_the_timestamp() {
         let mut frame = stamped(v4(), 64, STAMP);
         for bit in 14 * 8..34 * 8 {
             frame[bit / 8] ^= 0x80 >> (bit % 8);
@@ -636,7 +637,7 @@ mod tests {
     fn packets_of_others_are_foreign() {
         let frame = stamped(v4(), 64, STAMP);
         assert_eq!(classify(&frame, PORT + 1), Received::Foreign);
-        // To our port, unharmed, but without a stamp.
+        // A frame to our port, undamaged, but without a stamp.
         assert_eq!(classify(&v4().frame(64).unwrap(), PORT), Received::Foreign);
         assert_eq!(
             classify(&tagged(v4()).frame(64).unwrap(), PORT),
@@ -654,11 +655,11 @@ mod tests {
     }
 
     #[test]
-    fn checksum_of_zero_is_written_as_ones_and_read_as_missing() {
+    fn a_checksum_of_zero_becomes_ones_and_zero_means_missing() {
         let mut frame = v4().frame(64).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
         let mut ones_seen = false;
-        // One of all flow numbers brings the sum to 0.
+        // One flow number makes the sum 0.
         for flow in 0..=u16::MAX {
             layout.write(&mut frame, flow, 0, 0).unwrap();
             assert_ne!(frame[40..42], [0, 0], "{flow}");
@@ -675,7 +676,7 @@ mod tests {
     #[test]
     fn datagram_that_does_not_fill_its_packet_is_corrupt() {
         let mut frame = stamped(v4(), 66, STAMP);
-        // Two less in the length, two more behind it: the sum stays right.
+        // The length is two less, and two bytes after it are two more, so the sum stays correct.
         frame[39] -= 2;
         frame[61] += 2;
         assert_eq!(classify(&frame, PORT), Received::Corrupt);

@@ -29,23 +29,23 @@ struct Header {
 pub struct TcpFlags(u16);
 
 impl TcpFlags {
-    /// The sender is done.
+    /// Finish: the sender has no more data.
     pub const FIN: Self = Self(0x01);
-    /// A connection opens.
+    /// Synchronise: opens a connection.
     pub const SYN: Self = Self(0x02);
-    /// A connection is refused or broken off.
+    /// Reset: refuses or aborts a connection.
     pub const RST: Self = Self(0x04);
-    /// What came so far is to be handed on.
+    /// Push: the receiver shall deliver buffered data to the application.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
+    /// Acknowledgement: the acknowledgement number is valid.
     pub const ACK: Self = Self(0x10);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the bits of both.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -60,11 +60,10 @@ pub struct Tcp<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Tcp<B> {
-    /// Lays a view over `bytes`. The checksum is not verified.
+    /// Makes a view over `bytes`. The checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` where the header goes past the end; `BadLength` where the data offset is under 20
-    /// bytes.
+    /// `Truncated` if the header goes past the end; `BadLength` if the data offset is under 20 bytes.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let have = bytes.len();
@@ -96,57 +95,57 @@ impl<B: SplitByteSlice> Tcp<B> {
 }
 
 impl<B: ByteSlice> Tcp<B> {
-    /// The sender's port.
+    /// Returns the source port.
     pub fn source_port(&self) -> u16 {
         self.header.source_port.get()
     }
 
-    /// The receiver's port.
+    /// Returns the destination port.
     pub fn destination_port(&self) -> u16 {
         self.header.destination_port.get()
     }
 
-    /// The number of the first payload byte.
+    /// Returns the sequence number of the first payload byte.
     pub fn sequence(&self) -> u32 {
         self.header.sequence.get()
     }
 
-    /// The next byte number that the sender waits for.
+    /// Returns the next sequence number that the sender expects.
     pub fn acknowledgement(&self) -> u32 {
         self.header.acknowledgement.get()
     }
 
-    /// Header length: 20 to 60 bytes.
+    /// Returns the header length: 20 to 60 bytes.
     pub fn header_len_bytes(&self) -> usize {
         FIXED_LEN_BYTES + self.options.len()
     }
 
-    /// Reserved and control bits.
+    /// Returns the reserved and control bits.
     pub fn flags(&self) -> TcpFlags {
         TcpFlags(self.header.words_and_flags.get() & 0x0fff)
     }
 
-    /// The receive window, unscaled.
+    /// Returns the receive window, unscaled.
     pub fn window(&self) -> u16 {
         self.header.window.get()
     }
 
-    /// The checksum as found.
+    /// Returns the checksum as found.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// End of urgent data, from the sequence number on.
+    /// Returns the end of urgent data, relative to the sequence number.
     pub fn urgent(&self) -> u16 {
         self.header.urgent.get()
     }
 
-    /// The options, undecoded: 0 to 40 bytes.
+    /// Returns the options, undecoded: 0 to 40 bytes.
     pub fn options(&self) -> &[u8] {
         &self.options
     }
 
-    /// The payload.
+    /// Returns the payload.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -178,7 +177,7 @@ impl<B: ByteSliceMut> Tcp<B> {
         self.header.checksum.set(checksum);
     }
 
-    /// The payload, to be written.
+    /// Returns the payload for writing.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
     }
@@ -187,21 +186,21 @@ impl<B: ByteSliceMut> Tcp<B> {
 /// A TCP header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpRepr<'a> {
-    /// The sender's port.
+    /// Source port.
     pub source_port: u16,
-    /// The receiver's port.
+    /// Destination port.
     pub destination_port: u16,
-    /// The number of the first payload byte.
+    /// Sequence number of the first payload byte.
     pub sequence: u32,
-    /// The next byte number that the sender waits for.
+    /// Next sequence number that the sender expects.
     pub acknowledgement: u32,
     /// Reserved and control bits.
     pub flags: TcpFlags,
-    /// The receive window, unscaled.
+    /// Receive window, unscaled.
     pub window: u16,
-    /// End of urgent data, from the sequence number on.
+    /// End of urgent data, relative to the sequence number.
     pub urgent: u16,
-    /// The options: 0 to 40 bytes, a multiple of 4.
+    /// Options: 0 to 40 bytes, a multiple of 4.
     pub options: &'a [u8],
 }
 
@@ -209,7 +208,7 @@ impl<'a> TcpRepr<'a> {
     /// Reads the header; [`Tcp::verify_checksum`] verifies it.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &'a Tcp<B>) -> Result<Self, Error> {
         Ok(Self {
             source_port: view.source_port(),
@@ -223,7 +222,7 @@ impl<'a> TcpRepr<'a> {
         })
     }
 
-    /// The header's length: 20 to 60 bytes.
+    /// Returns the header's length: 20 to 60 bytes.
     pub fn header_len_bytes(&self) -> usize {
         FIXED_LEN_BYTES + self.options.len()
     }
@@ -233,8 +232,7 @@ impl<'a> TcpRepr<'a> {
     /// Once the payload is written, [`Tcp::fill_checksum`] completes it.
     ///
     /// # Errors
-    /// `Truncated` where the header does not fit; `BadLength` where the options are over 40 bytes or no
-    /// multiple of 4.
+    /// `Truncated` if the header does not fit; `BadLength` if the options are over 40 bytes or no multiple of 4.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a header has at most 60 bytes"
@@ -330,7 +328,7 @@ mod tests {
         fn parse_then_emit_gives_the_same_and_etherparse_agrees(
             mut bytes in proptest::collection::vec(any::<u8>(), 60..90), words in 5u8..16, a: [u8; 4], b: [u8; 4],
         ) {
-            // The reserved bits are zero, since the second opinion does not keep them.
+            // The reserved bits are zero, since the reference implementation does not keep them.
             bytes[12] = words << 4;
             let (source, destination) = (Ipv4Addr::from(a), Ipv4Addr::from(b));
             let length = bytes.len() as u16;

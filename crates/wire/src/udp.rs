@@ -22,7 +22,7 @@ struct Header {
     checksum: U16,
 }
 
-/// A view over a UDP datagram; bytes after its length are left out.
+/// A view over a UDP datagram; bytes after its length are ignored.
 #[derive(Debug)]
 pub struct Udp<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -30,11 +30,10 @@ pub struct Udp<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Udp<B> {
-    /// Lays a view over `bytes`. The checksum is not verified.
+    /// Makes a view over `bytes`. The checksum is not verified.
     ///
     /// # Errors
-    /// `Truncated` where the header or the length goes past the end; `BadLength` where the length is
-    /// under 8 bytes.
+    /// `Truncated` if the header or the length goes past the end; `BadLength` if the length is under 8 bytes.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let have = bytes.len();
@@ -62,44 +61,44 @@ impl<B: SplitByteSlice> Udp<B> {
 }
 
 impl<B: ByteSlice> Udp<B> {
-    /// The sender's port.
+    /// Returns the source port.
     #[inline]
     pub fn source_port(&self) -> u16 {
         self.header.source_port.get()
     }
 
-    /// The receiver's port.
+    /// Returns the destination port.
     #[inline]
     pub fn destination_port(&self) -> u16 {
         self.header.destination_port.get()
     }
 
-    /// Length of header and payload in bytes.
+    /// Returns the length of header and payload in bytes.
     #[inline]
     pub fn length(&self) -> u16 {
         self.header.length.get()
     }
 
-    /// The checksum as found; 0 says that the sender made none.
+    /// Returns the checksum as found; 0 means that the sender computed none.
     #[inline]
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// The payload, ended by the length.
+    /// Returns the payload, which ends at the length.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The sum over header and payload, without the pseudo header.
+    /// Returns the sum over header and payload, without the pseudo header.
     #[inline]
     pub fn sum(&self) -> Sum {
         Sum::of(self.header.as_bytes()).combine(Sum::of(&self.payload))
     }
 
-    /// Verifies the checksum; one of 0 passes (none was made, allowed over IPv4 only: over IPv6 the
-    /// caller refuses it).
+    /// Verifies the checksum. A checksum of 0 passes: the sender computed none, which is allowed over IPv4 only, so
+    /// over IPv6 the caller must reject it.
     ///
     /// # Errors
     /// `BadChecksum`.
@@ -122,14 +121,14 @@ impl<B: ByteSliceMut> Udp<B> {
         self.header.checksum.set(checksum);
     }
 
-    /// The payload, to be written.
+    /// Returns the payload for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
     }
 }
 
-/// The checksum as UDP writes it: 0 means "none", so a computed 0 becomes its other form, 0xffff.
+/// Returns the checksum as UDP writes it: 0 means "none", so a computed 0 becomes its other form, 0xffff.
 #[inline]
 pub fn nonzero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
@@ -138,9 +137,9 @@ pub fn nonzero(checksum: u16) -> u16 {
 /// A UDP header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpRepr {
-    /// The sender's port.
+    /// Source port.
     pub source_port: u16,
-    /// The receiver's port.
+    /// Destination port.
     pub destination_port: u16,
     /// Payload length in bytes.
     pub payload_len_bytes: usize,
@@ -150,7 +149,7 @@ impl UdpRepr {
     /// Reads the header; [`Udp::verify_checksum`] verifies it.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &Udp<B>) -> Result<Self, Error> {
         Ok(Self {
             source_port: view.source_port(),
@@ -164,7 +163,7 @@ impl UdpRepr {
     /// Once the payload is written, [`Udp::fill_checksum`] completes it.
     ///
     /// # Errors
-    /// `Truncated` where header and payload do not fit; `BadLength` where they are over 65535 bytes.
+    /// `Truncated` if header and payload do not fit; `BadLength` if they are over 65535 bytes.
     pub fn emit<'a>(&self, buffer: &'a mut [u8]) -> Result<Udp<&'a mut [u8]>, Error> {
         let total_len = HEADER_LEN_BYTES.saturating_add(self.payload_len_bytes);
         let Ok(length) = u16::try_from(total_len) else {
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_checksum_passes_and_a_computed_zero_is_written_as_ones() {
+    fn a_missing_checksum_passes_and_zero_is_emitted_as_ones() {
         let mut bytes = [0; 10];
         let repr = UdpRepr {
             source_port: 1,

@@ -1,4 +1,4 @@
-//! Takes typed headers off the front of a byte slice: the one place where views check lengths.
+//! Splitting of typed headers off a byte slice: the only code in which views check lengths.
 
 use zerocopy::{Immutable, KnownLayout, Ref, SplitByteSlice, Unaligned};
 
@@ -30,7 +30,7 @@ pub(crate) fn take<B: SplitByteSlice>(
     })
 }
 
-/// The first `need` bytes of a buffer that a header is to be written into.
+/// Returns the first `need` bytes of a buffer, for writing a header.
 #[inline]
 pub(crate) fn room<'a>(
     buffer: &'a mut [u8],

@@ -1,4 +1,4 @@
-//! Runs the bodies of the fuzz targets over seeded noise and damaged frames, on the stable toolchain.
+//! Runs the bodies of the fuzz targets on seeded random bytes and damaged frames, on the stable toolchain.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../fuzz/bodies/corpus.rs"]
@@ -12,7 +12,7 @@ use taut_wire::{StampLayout, UdpFlow, VlanTag};
 
 const SEED: u64 = 0x7a07;
 
-/// Good frames of several kinds, which damage takes to deeper places than pure noise reaches.
+/// Returns valid frames of several kinds. Damaged copies of them reach deeper code than random bytes do.
 fn frames() -> Vec<Vec<u8>> {
     let v4 = UdpFlow::default();
     let v6 = UdpFlow {
@@ -80,7 +80,7 @@ fn fuzz_bodies_survive_seeded_noise() {
     }
 }
 
-/// A session establishment with a rule in a group in a group, and one of each address.
+/// Returns a session establishment with a rule in a group in a group, and an element with each kind of address.
 fn establishment() -> Vec<u8> {
     use taut_wire::pfcp::{ElementType, MessageType, Writer};
     let mut pdi = Writer::group();
@@ -123,7 +123,7 @@ fn pfcp_survives_seeded_noise() {
 }
 
 #[test]
-fn what_fuzzing_has_learnt_is_replayed() {
+fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("wire_gtpu", wire::gtpu);
     corpus::replay("wire_neighbour", wire::neighbour);
     corpus::replay("wire_parse", wire::parse);
@@ -131,10 +131,10 @@ fn what_fuzzing_has_learnt_is_replayed() {
     corpus::replay("wire_stamp", wire::stamp);
 }
 
-/// Frames cut or filled up to every length up to 128 bytes, with every value of each byte that says how long something is, what
-/// follows, or where it lies: all that a reader's bounds can depend on, one byte at a time beside the right others.
+/// Tests frames truncated or extended to every length up to 128 bytes. Each byte that is a length, a type or an offset
+/// takes every value, one byte at a time while the others are correct. A reader's bounds depend on nothing else.
 #[test]
-fn no_length_of_any_frame_up_to_128_bytes_leads_a_reader_out_of_it() {
+fn no_frame_up_to_128_bytes_makes_a_parser_overrun() {
     let all = frames();
     let extended = {
         // Hop-by-hop options, a routing header, a fragment header, then UDP.
@@ -149,7 +149,8 @@ fn no_length_of_any_frame_up_to_128_bytes_leads_a_reader_out_of_it() {
         frame
     };
     let arp = [&[0xff; 6][..], &[2; 6], &[8, 6], &all[6]].concat();
-    // Types, versions and header lengths, whole lengths, fragments, protocols, extensions, and what stands in layer 4 and behind.
+    // Types, versions and header lengths, total lengths, fragments, protocols, extensions, and fields of layer 4 and
+    // above.
     let kinds: [(&[u8], &[usize]); 7] = [
         (&all[0], &[12, 13, 14, 16, 17, 20, 21, 23, 38, 39, 46]),
         (&all[1], &[12, 13, 16, 17, 18, 20, 21, 24, 25, 27, 42, 43]),

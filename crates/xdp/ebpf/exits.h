@@ -1,5 +1,5 @@
-/* What programs count that choose among EXITS interfaces: by their own OUTCOMES, and by interface. Both are known before this is
- * included. */
+/* The counters of programs with several egress interfaces (EXITS): by the program's own OUTCOMES, and by interface. A
+ * program defines both before it includes this file. */
 #pragma once
 
 struct outcomes {
@@ -13,7 +13,7 @@ struct {
 	__type(value, struct outcomes);
 } outcomes SEC(".maps");
 
-/* What left through each interface, of what came in by this one. Read by crates/xdp/src/forward/direction.rs. */
+/* The packets from this interface that left through each interface. Read by crates/xdp/src/forward/direction.rs. */
 struct left {
 	__u64 packets;
 	__u64 bytes;

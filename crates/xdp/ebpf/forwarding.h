@@ -1,13 +1,13 @@
-/* What every program that forwards has: the interfaces that frames leave through, and counters. */
+/* The common part of all forwarding programs: the egress interfaces and the counters. */
 #pragma once
 #include "header_change.h"
 
-/* Interfaces that a program's frames may leave through. */
+/* The limit on the egress interfaces of a program. */
 #ifndef EXITS
 #define EXITS 1
 #endif
 
-/* The interfaces that frames leave through, by number. */
+/* The egress interfaces, by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, EXITS);
@@ -19,19 +19,19 @@ struct {
 struct counters {
 	__u64 rx_packets;
 	__u64 rx_bytes;
-	/* Dropped here, without room for the addresses that are to be changed. */
+	/* Frames dropped here because they lack the addresses to change. */
 	__u64 too_short;
-	/* Dropped here, as the outgoing interface is not there. */
+	/* Frames dropped here because the egress interface does not exist. */
 	__u64 nowhere;
-	/* Bytes that came in and did not go out. */
+	/* Bytes that entered and did not leave. */
 	__u64 dropped_bytes;
-	/* Frames that a function keeps. */
+	/* Frames dropped by a function. */
 	__u64 dropped;
-	/* Frames that the process gets. */
+	/* Frames passed up to the process. */
 	__u64 handed_up;
 	/* Bytes that functions added. */
 	__u64 added_bytes;
-	/* Dropped here, longer than the program can follow. */
+	/* Frames dropped here because the program does not support their length. */
 	__u64 too_long;
 };
 
@@ -42,11 +42,11 @@ struct {
 	__type(value, struct counters);
 } counted SEC(".maps");
 
-/* Sends a frame that came with so many bytes on its way through an interface; the verdict. */
+/* Sends a frame through the interface `exit`. `bytes` is the frame's length on arrival. Returns the XDP verdict. */
 static __always_inline long leave_through(struct xdp_md *context, __u32 exit, struct counters *counters, __u64 bytes)
 {
 	__u64 now = context->data_end - context->data;
-	/* The last argument is the verdict where the map has no interface. */
+	/* The last argument is the verdict if the map has no interface. */
 	long verdict = bpf_redirect_map(&out, exit, XDP_DROP);
 
 	if (verdict != XDP_REDIRECT) {
@@ -60,7 +60,7 @@ static __always_inline long leave_through(struct xdp_md *context, __u32 exit, st
 	return verdict;
 }
 
-/* As above, through the only one. */
+/* Does the same with the only interface. */
 static __always_inline long leave(struct xdp_md *context, struct counters *counters, __u64 bytes)
 {
 	return leave_through(context, 0, counters, bytes);

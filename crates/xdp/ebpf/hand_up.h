@@ -1,9 +1,9 @@
-/* Frames that a program hands up to the process (crates/xdp/src/upcall/handed_up.rs). */
+/* Frames that a program passes up to the process (crates/xdp/src/upcall/handed_up.rs). */
 #pragma once
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 
-/* Longest frame that is handed up. */
+/* The longest frame that is passed up. */
 #define MOST_UP 4092
 
 struct handed_up {
@@ -16,10 +16,11 @@ struct {
 	__uint(max_entries, 4096);
 } up SEC(".maps");
 
-/* 0 if there is no room for the frame. */
+/* Returns 0 if the ring is full. */
 static __always_inline int hand_up(struct xdp_md *context)
 {
-	/* Of 64 bits: a narrower one would be compared as a copy, and the verifier would know nothing of the other. */
+	/* It has 64 bits, because the compiler would compare a copy of a narrower one, and the verifier would not know
+	 * the limits of the original. */
 	__u64 bytes = context->data_end - context->data;
 	struct handed_up *copy;
 

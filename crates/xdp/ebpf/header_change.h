@@ -1,9 +1,9 @@
-/* What happens to the Ethernet addresses of a frame that leaves. */
+/* The change of the Ethernet addresses of a frame that leaves. */
 #pragma once
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 
-/* Where the address that a frame leaves with comes from. */
+/* The source of an address in a frame that leaves. */
 enum origin {
 	OF_DESTINATION,
 	OF_SOURCE,
@@ -32,7 +32,7 @@ static __always_inline void set_address(__u16 *to, __u8 origin, const volatile _
 	}
 }
 
-/* 0 for a frame without room for addresses that are to be changed. */
+/* Returns 0 for a frame that lacks the addresses to change. */
 static __always_inline int change_header(const volatile struct header_change *change, void *data, void *end)
 {
 	struct ethernet_header *frame = data;

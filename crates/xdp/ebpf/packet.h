@@ -14,13 +14,13 @@
 #define UDP 17
 #define ICMPV6 58
 #define SCTP 132
-/* Of IPv6. */
+/* Extension headers of IPv6. */
 #define HOP_BY_HOP 0
 #define ROUTING 43
 #define FRAGMENT_HEADER 44
 #define DESTINATION 60
 
-/* Longest frame: offsets of as much are what the verifier follows. */
+/* The longest frame. The verifier can follow offsets up to this value. */
 #define MOST_FRAME 0x3fff
 
 struct ipv4_header {
@@ -52,7 +52,7 @@ struct udp_header {
 	__u16 checksum;
 };
 
-/* A header at an offset; the caller returns if it is not all there. */
+/* A header at an offset; the caller returns if it is truncated. */
 #define AT(type, offset) ({ void *place = data + ((offset) & MOST_FRAME); \
 			     place + sizeof(type) > end ? (type *)0 : (type *)place; })
 

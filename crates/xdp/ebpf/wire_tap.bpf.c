@@ -1,12 +1,12 @@
-/* Tells when measurement packets cross the wire of a watched veth interface, in either direction: when the
- * sending end's driver is called, or, for those who call it with no ceremony, when it hands over to the
- * receiving end, within the same call. */
+/* Reports when measurement packets cross the wire of an observed veth interface, in either direction. The time is that
+ * of the call of the sending end's driver. For senders that call the driver directly, it is the time when the driver
+ * passes the frame to the receiving end, within the same call. */
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
-/* Parts of kernel structures; where they lie is filled in when the program is loaded. */
+/* Parts of kernel structures; their offsets are filled in when the program is loaded. */
 #define OF_THE_KERNEL __attribute__((preserve_access_index))
 
 struct net {
@@ -37,7 +37,7 @@ struct bpf_dynptr {
 
 extern int bpf_dynptr_from_skb(struct sk_buff *skb, __u64 flags, struct bpf_dynptr *to) __ksym;
 
-/* Drivers' data lies behind `struct net_device`, so aligned. */
+/* The driver's private data follows `struct net_device`, with this alignment. */
 #define NETDEV_ALIGN 32
 
 #define VLAN 0x8100
@@ -47,19 +47,19 @@ extern int bpf_dynptr_from_skb(struct sk_buff *skb, __u64 flags, struct bpf_dynp
 #define UDP 17
 #define GTPU_PORT 2152
 
-/* crates/wire/src/stamp.rs */
+/* The format of a stamp, as in crates/wire/src/stamp.rs. */
 #define MAGIC 0x7a07
 #define STAMP_BYTES 18
 
 /* Read by crates/xdp/src/wire_tap/mod.rs, as are the counters below. */
 struct sighting {
-	/* CLOCK_MONOTONIC. */
+	/* The time on CLOCK_MONOTONIC. */
 	__u64 time_ns;
 	__u64 sequence;
 	__u16 flow;
-	/* Which watched interface. */
+	/* Number of the observed interface. */
 	__u8 side;
-	/* Out of the device; else into it. */
+	/* 1 if the packet leaves the device, 0 if it enters. */
 	__u8 leaving;
 	__u32 unused;
 };
@@ -73,7 +73,7 @@ struct {
 enum {
 	/* Frames of all kinds that crossed. */
 	CROSSED,
-	/* Sightings that the ring was too full for. */
+	/* Sightings that did not fit into the ring. */
 	NOT_TOLD,
 	COUNTERS,
 };
@@ -85,7 +85,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* The frame that this CPU is sending across, dealt with already. */
+/* The frame that this CPU is sending and that has been handled already. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -93,7 +93,7 @@ struct {
 	__type(value, __u64);
 } in_hand SEC(".maps");
 
-/* Set before the program is loaded. The same interface twice where only one is watched. */
+/* Set before the program is loaded. If only one interface is observed, both entries name it. */
 const volatile struct {
 	__u64 namespace;
 	__u32 interface[2];
@@ -112,7 +112,8 @@ static __always_inline int get(const struct bpf_dynptr *frame, void *to, __u32 a
 	return bpf_dynptr_read(to, size, frame, at, 0);
 }
 
-/* 0, and flow and sequence number, where a stamp is found in what follows the EtherType `type` at `at`. */
+/* Finds a stamp in the packet at offset `at`, which has the EtherType `type`. Returns 0 with flow and sequence number,
+ * or -1 if there is none. */
 static __always_inline int find_stamp(const struct bpf_dynptr *frame, __be16 type, __u32 at,
 				      struct sighting *seen)
 {
@@ -130,7 +131,7 @@ static __always_inline int find_stamp(const struct bpf_dynptr *frame, __be16 typ
 		if (type == bpf_htons(IPV4)) {
 			if (get(frame, bytes, at, 20))
 				return -1;
-			/* More fragments, or not the first one. */
+			/* Other protocols and fragments have no stamp. */
 			if (bytes[9] != UDP || bytes[6] & 0x3f || bytes[7])
 				return -1;
 			at += (bytes[0] & 15) * 4;
@@ -146,7 +147,7 @@ static __always_inline int find_stamp(const struct bpf_dynptr *frame, __be16 typ
 		at += 8;
 		if (layer == 1 || (bytes[2] << 8 | bytes[3]) != GTPU_PORT)
 			break;
-		/* What is in the tunnel; headers that extend GTP-U's own are not looked behind. */
+		/* The payload of the tunnel is next; packets with GTP-U extension headers are not searched. */
 		if (get(frame, bytes, at, 8) || bytes[0] & 4)
 			return -1;
 		at += bytes[0] & 7 ? 12 : 8;
@@ -173,7 +174,7 @@ static __always_inline int side_of(struct net_device *device)
 	return index == watched.interface[0] ? 0 : 1;
 }
 
-/* The other end, as far as `device` is an end of a veth pair. */
+/* Returns the other end, if `device` is an end of a veth pair. */
 static __always_inline struct net_device *peer_of(struct net_device *device)
 {
 	__u64 behind = (bpf_core_type_size(struct net_device) + NETDEV_ALIGN - 1) & ~(NETDEV_ALIGN - 1ULL);
@@ -182,7 +183,8 @@ static __always_inline struct net_device *peer_of(struct net_device *device)
 	return BPF_CORE_READ(own, peer);
 }
 
-/* Whether a frame from one end of a pair to the other crosses a wire that is watched, and how. */
+/* Returns whether a frame from one end of a pair to the other crosses an observed wire, and sets its side and
+ * direction. */
 static __always_inline int crosses(struct net_device *from, struct net_device *to, struct sighting *seen)
 {
 	int side = side_of(from);
@@ -191,21 +193,21 @@ static __always_inline int crosses(struct net_device *from, struct net_device *t
 	if (side < 0)
 		side = side_of(to);
 	seen->side = side;
-	/* Drivers' data of other interfaces is no veth's. */
+	/* The private data of other drivers is not that of a veth. */
 	return side >= 0 && peer_of(to) == from && peer_of(from) == to;
 }
 
-/* Of measurement packets. What follows the EtherType `type` begins at `at`. */
+/* Reports a measurement packet. The payload of the EtherType `type` begins at `at`. */
 static __always_inline void tell(const struct bpf_dynptr *frame, __be16 type, __u32 at, struct sighting *seen)
 {
 	if (find_stamp(frame, type, at, seen))
 		return;
-	/* The reader looks by itself: waking it would disturb what is measured. */
+	/* The reader polls; waking it would disturb the measurement. */
 	if (bpf_ringbuf_output(&sightings, seen, sizeof(*seen), BPF_RB_NO_WAKEUP))
 		count(NOT_TOLD);
 }
 
-/* (skb, device): an ordinary sender's frame is given to the driver. */
+/* (skb, device): an ordinary sender's frame is passed to the driver. */
 SEC("tp_btf/net_dev_start_xmit")
 int sending(__u64 *arguments)
 {
@@ -228,7 +230,7 @@ int sending(__u64 *arguments)
 	return 0;
 }
 
-/* (skb, ...): the driver has done with it. */
+/* (skb, ...): the driver has finished with it. */
 SEC("tp_btf/net_dev_xmit")
 int sent(__u64 *arguments)
 {
@@ -240,8 +242,8 @@ int sent(__u64 *arguments)
 	return 0;
 }
 
-/* (skb): the driver gives a frame to the receiving end, in the sender's call. Its Ethernet header is off. Here
- * come the frames of those who go straight to the driver: AF_XDP, and packet sockets that bypass queueing. */
+/* (skb): the driver passes a frame without its Ethernet header to the receiving end, in the sender's call. Only this
+ * program sees the frames of senders that call the driver directly: AF_XDP, and packet sockets that bypass queueing. */
 SEC("tp_btf/netif_rx")
 int arriving(__u64 *arguments)
 {
@@ -263,6 +265,6 @@ int arriving(__u64 *arguments)
 	return 0;
 }
 
-/* The kernel lets only programs under its own licence look into its structures: this file may be used
- * under the GPL, version 2, as well. */
+/* The kernel allows only programs under its own licence to read its structures: this file may be used under the GPL,
+ * version 2, as well. */
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,9 +1,9 @@
-/* Sends every frame that enters one interface out of another one, inside the kernel, and counts. One
- * copy of this program is loaded for each direction. */
+/* Sends every frame that enters one interface out of another one, inside the kernel, and counts. One copy of this
+ * program is loaded for each direction. */
 #include "forwarding.h"
 
-/* Set before the program is loaded and constant from then on: the verifier removes what is not used.
- * Written by crates/xdp/src/forward/direction.rs. */
+/* Set before the program is loaded and constant from then on, so that the verifier removes unused code. Written by
+ * crates/xdp/src/forward/direction.rs. */
 const volatile struct header_change change;
 
 SEC("xdp")

@@ -1,6 +1,6 @@
-/* The functions of a chain, in order, on every frame on its way from one interface to another: what the functions of
- * crates/function do to it in user space, with the same result and the same counts. One copy is loaded for each
- * direction. Each function is verified by itself, whatever the chain. */
+/* Runs the functions of a chain in order on every frame from one interface to another, with the same result and the
+ * same counts as crates/function in user space. One copy is loaded for each direction. Each function is verified
+ * separately, independent of the chain. */
 #include "forwarding.h"
 #include "function/ats.h"
 #include "function/balance.h"
@@ -9,14 +9,14 @@
 #include "function/settings.h"
 #include "function/xor.h"
 
-/* Of a function. */
+/* The limit on the outcomes of a function. */
 #define OUTCOMES 16
 
 struct outcomes {
 	__u64 count[OUTCOMES];
 };
 
-/* By function of the chain; shared by all directions. */
+/* The counts by function of the chain, shared by all directions. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, STAGES);
@@ -24,7 +24,7 @@ struct {
 	__type(value, struct outcomes);
 } outcomes SEC(".maps");
 
-/* What became of the frame in that function; up to `last_kept` it goes on. */
+/* Runs one function on the frame and returns its outcome. With outcomes up to `last_kept` the frame continues. */
 static __always_inline __u32 pass(struct xdp_md *context, __u32 i, __u64 now_ns, __u32 *last_kept)
 {
 	__u64 value = settings.stage[i].value;

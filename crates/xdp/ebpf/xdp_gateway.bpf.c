@@ -1,6 +1,7 @@
-/* The fast path of the mobile gateway (crates/function/src/gtpu): looks bearers up, rewrites, and sends out of another
- * interface. What it does not decide (echo requests, unknown tunnels, packets too big, whatever is rare) it hands
- * up to the process, which does the same from the same bearers. One copy is loaded for each direction. */
+/* The fast path of the mobile gateway (crates/function/src/gtpu): looks bearers up, rewrites packets, and sends them
+ * out of another interface. Packets that it does not handle (echo requests, unknown tunnels, packets too big and other
+ * rare cases) are passed up to the process, which handles them with the same bearers. One copy is loaded for each
+ * direction. */
 #include "forwarding.h"
 #include "hand_up.h"
 #include "packet.h"
@@ -20,13 +21,13 @@
 #define HAS_ANY 7
 #define PDU_SESSION_CONTAINER 0x85
 
-/* Extension headers that are followed here; longer chains are handed up. */
+/* Limit on extension headers; packets with longer chains are passed up. */
 #define EXTENSIONS 4
-/* Addresses of one IP version that users may not send to: the gateway's own ones, and those of its control. */
+/* The addresses of one IP version that users may not send to: those of the gateway, and those of its control. */
 #define CLOSED 10
 #define NO_QFI 0xff
 
-/* In the order of crates/function/src/gtpu/outcome.rs. */
+/* The order is that of crates/function/src/gtpu/outcome.rs. */
 enum outcome {
 	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
 	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, OVER_RATE, NOT_HELD, MALFORMED,
@@ -35,22 +36,22 @@ enum outcome {
 	OUTCOMES,
 };
 
-/* As a verdict: up; were there no room for it, the outcome under it. */
+/* A verdict: the packet is passed up. If the ring is full, the outcome is that of the lower bits. */
 #define UP_OR 64
 
-/* In the order of crates/function/src/gtpu/bearer.rs. */
+/* The order is that of crates/function/src/gtpu/bearer.rs. */
 enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK, SORT, METERED = 0x80 };
 
-/* As in crates/function/src/gtpu/meter.rs: units of time in a nanosecond, digits of costs behind the point, and what
- * may come at once. */
+/* As in crates/function/src/gtpu/meter.rs: units of time per nanosecond, fractional bits of costs, and the limits of a
+ * burst. */
 #define UNITS_PER_NS 64
 #define COST_DIGITS 14
 #define BURST_NS 10000000ULL
 #define BURST_BYTES 15000
-/* A try fails only where another CPU has counted a packet by the same meter meanwhile. */
+/* An attempt fails only if another CPU has counted a packet by the same meter in between. */
 #define TRIES 16
 
-/* Written by crates/xdp/src/gateway/maps.rs, as all maps here but the counters. */
+/* All maps here except the counters are written by crates/xdp/src/gateway/maps.rs. */
 struct bearer {
 	__u32 teid;
 	__u16 path;
@@ -61,9 +62,9 @@ struct bearer {
 struct path {
 	__be32 local[4];
 	__be32 remote[4];
-	/* 4 or 6; 0 for none. */
+	/* The IP version, 4 or 6; 0 if there is no path. */
 	__u32 version;
-	/* Number of the port that its packets left through last, from 1. */
+	/* The number of the last egress port of its packets, from 1. */
 	__u32 port;
 };
 
@@ -74,7 +75,7 @@ struct {
 	__type(value, struct bearer);
 } bearers SEC(".maps");
 
-/* By number, from 1. */
+/* Paths by number, from 1. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);
@@ -82,12 +83,12 @@ struct {
 	__type(value, struct path);
 } paths SEC(".maps");
 
-/* What a bearer's packets are counted by, from 1; 0 for none. */
+/* The numbers of a bearer's meters, from 1; 0 if there is none. */
 struct metered {
 	__u32 meter[2];
 };
 
-/* By key, as bearers; those of action METERED are in it. */
+/* The meters of bearers with the flag METERED, by the key of `bearers`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -96,13 +97,13 @@ struct {
 } metered SEC(".maps");
 
 struct meter {
-	/* When what has passed so far would have come at the rate. */
+	/* The time at which the bytes so far would have arrived at the meter's rate, in units of 1/UNITS_PER_NS ns. */
 	__u64 due;
-	/* Of a byte. */
+	/* The cost of a byte, in the same unit, with COST_DIGITS fractional bits. */
 	__u64 cost;
 };
 
-/* By number. */
+/* Meters by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -126,16 +127,16 @@ const volatile struct {
 	struct header_change change;
 	__u8 passes_others;
 	__u8 answers_neighbours;
-	/* Whether tunnels come in by the port of this direction. */
+	/* 1 if tunnels enter through the port of this direction. */
 	__u8 takes_tunnels;
 	__u32 mtu;
-	/* Number of the port that frames leave through, from 1. */
+	/* The number of the egress port, from 1. */
 	__u32 to_port;
 	__u32 own_v4_count;
 	__u32 own_v6_count;
 	__u32 closed_v4_count;
 	__u32 closed_v6_count;
-	/* The gateway's own ones first. */
+	/* The gateway's own addresses are the first. */
 	__be32 closed_v4[CLOSED];
 	__be32 closed_v6[CLOSED][4];
 } settings;
@@ -153,12 +154,12 @@ struct gtpu_options {
 	__u8 next;
 };
 
-/* Offsets in bytes from the frame's start. */
+/* Offsets are in bytes from the frame's start. */
 struct seen {
 	__u32 ip;
 	__u32 udp;
 	__u32 gtpu;
-	/* Of the user packet, and of what lies behind it. */
+	/* The start and the end of the user packet. */
 	__u32 payload;
 	__u32 end;
 	__u8 version;
@@ -178,13 +179,13 @@ static __always_inline __u64 sum_of(const __be32 *words, int count)
 	return sum;
 }
 
-/* Of a header without options, the checksum in it included. */
+/* Returns the sum of a header without options, including its checksum. */
 static __always_inline __u64 sum_of_header(const struct ipv4_header *ip)
 {
 	return sum_of((const __be32 *)ip, sizeof(*ip) / 4);
 }
 
-/* Whether the address is among the first `count`. */
+/* Returns whether the address is among the first `count`. */
 static __always_inline int is_among_v4(__be32 address, __u32 count)
 {
 #pragma unroll
@@ -210,11 +211,12 @@ static __always_inline __u64 key_of_prefix(const __be32 *address)
 {
 	__u64 prefix = (__u64)bpf_ntohl(address[0]) << 32 | bpf_ntohl(address[1]);
 
-	/* Special addresses; TEIDs, IPv4 addresses and rules are in their place. */
+	/* Prefixes below the limit are special addresses; their keys are used for TEIDs, IPv4 addresses and rules. */
 	return prefix < 4ULL << 32 ? 0 : prefix;
 }
 
-/* Bytes of the IP packet that begins at `at` and has `have` bytes, and its traffic class; 0 if it is none. */
+/* Returns the length of the IP packet at `at`, of which `have` bytes are present, and sets its version and traffic
+ * class. Returns 0 if it is not an IP packet. */
 static __always_inline __u32 user_packet(void *data, void *end, __u32 at, __u32 have, __u8 *service, __u8 *version)
 {
 	struct ipv4_header *v4;
@@ -246,7 +248,7 @@ static __always_inline __u32 user_packet(void *data, void *end, __u32 at, __u32 
 	return 0;
 }
 
-/* Whether the IP packet that begins at `at` goes to the gateway itself, where users have no business. */
+/* Returns whether the IP packet at `at` is addressed to the gateway or its control, which users may not send to. */
 static __always_inline int goes_to_gateway(void *data, void *end, __u32 at, __u8 version)
 {
 	struct ipv4_header *v4;
@@ -260,7 +262,7 @@ static __always_inline int goes_to_gateway(void *data, void *end, __u32 at, __u8
 	return v6 && is_among_v6(v6->destination, settings.closed_v6_count);
 }
 
-/* Ethernet addresses and tags go from one place to another. */
+/* A copy of a frame's Ethernet addresses and tags. */
 struct front {
 	__u16 half[11];
 };
@@ -274,7 +276,7 @@ static __always_inline void read_front(struct front *front, const __u16 *from, _
 	}
 }
 
-/* With another type of what follows. */
+/* Writes the copy to the frame's start, with a new EtherType. */
 static __always_inline int write_front(struct xdp_md *context, const struct front *front, __u32 length, __be16 type)
 {
 	void *data = (void *)(long)context->data;
@@ -293,7 +295,7 @@ static __always_inline int write_front(struct xdp_md *context, const struct fron
 	return 1;
 }
 
-/* Cuts off what lies behind `length` bytes. */
+/* Truncates the frame to `length` bytes. */
 static __always_inline int cut(struct xdp_md *context, __u32 length)
 {
 	__u32 bytes = context->data_end - context->data;
@@ -303,7 +305,7 @@ static __always_inline int cut(struct xdp_md *context, __u32 length)
 
 static __always_inline void leaves(struct path *path)
 {
-	/* Written only when it changes, as other CPUs read it. */
+	/* The field is written only when it changes, because other CPUs read it. */
 	if (path->port != settings.to_port)
 		path->port = settings.to_port;
 }
@@ -313,7 +315,7 @@ static __always_inline int relay(struct xdp_md *context, const struct seen *seen
 {
 	void *data = (void *)(long)context->data;
 	void *end = (void *)(long)context->data_end;
-	/* The difference that new addresses and identifier make to the UDP checksum. */
+	/* The change of the UDP checksum by the new addresses and TEID. */
 	__u64 change = (__u64)(__u32)~seen->teid + bpf_htonl(bearer->teid);
 	struct gtpu_header *gtpu;
 	struct udp_header *udp;
@@ -359,7 +361,7 @@ static __always_inline int relay(struct xdp_md *context, const struct seen *seen
 	udp = AT(struct udp_header, seen->udp);
 	if (!udp)
 		return MALFORMED;
-	/* 0 says that there is none. */
+	/* A checksum of 0 means that there is none. */
 	if (udp->checksum)
 		udp->checksum = nonzero(~folded((__u16)~udp->checksum + change));
 	gtpu = AT(struct gtpu_header, seen->gtpu);
@@ -415,7 +417,7 @@ static __always_inline int encapsulate(struct xdp_md *context, __u32 ip_at, cons
 	user_len = user_packet(data, end, ip_at, end - data - ip_at, &service, &version);
 	if (!user_len)
 		return NOT_IP;
-	/* A checksum over the whole packet is needed over IPv6. */
+	/* UDP over IPv6 requires a checksum over the whole packet. */
 	if (path->version != 4)
 		return UP_OR | NO_ROOM;
 	if (added + user_len > settings.mtu)
@@ -458,7 +460,7 @@ static __always_inline int encapsulate(struct xdp_md *context, __u32 ip_at, cons
 		container = (void *)(outer + 1);
 		if (container + 8 > (__u8 *)end)
 			return MALFORMED;
-		/* No sequence and N-PDU number; a PDU session container towards the user (TS 38.415). */
+		/* The sequence and N-PDU numbers are unused; a PDU session container towards the user follows (TS 38.415). */
 		container[0] = container[1] = container[2] = 0;
 		container[3] = PDU_SESSION_CONTAINER;
 		container[4] = 1;
@@ -497,7 +499,7 @@ static __always_inline __u64 price(const struct meter *meter, __u64 bytes)
 	return (bytes * meter->cost + (1 << COST_DIGITS) - 1) >> COST_DIGITS;
 }
 
-/* Whether a packet passes, which is counted if so. */
+/* Counts a packet if it passes. Returns whether it passes. */
 static __always_inline int charge(struct meter *meter, __u64 now, __u64 bytes)
 {
 	__u64 cost = price(meter, bytes);
@@ -513,7 +515,8 @@ static __always_inline int charge(struct meter *meter, __u64 now, __u64 bytes)
 	return 0;
 }
 
-/* What becomes of a packet that is about to leave, of which so many bytes are the user's: only what leaves counts. */
+/* Returns the outcome of a packet that is about to leave and contains `bytes` bytes of the user's. Only packets that
+ * leave are counted. */
 static __always_inline int police(__u64 key, __u64 bytes, int outcome)
 {
 	struct metered *of_bearer = bpf_map_lookup_elem(&metered, &key);
@@ -529,7 +532,7 @@ static __always_inline int police(__u64 key, __u64 bytes, int outcome)
 	if (first && !charge(first, now, bytes))
 		return OVER_RATE;
 	if (second && !charge(second, now, bytes)) {
-		/* Another CPU was faster there: not counted here either. */
+		/* Another CPU was faster, so this one does not count the packet either. */
 		if (first)
 			__sync_fetch_and_add(&first->due, -price(first, bytes));
 		return OVER_RATE;
@@ -537,7 +540,7 @@ static __always_inline int police(__u64 key, __u64 bytes, int outcome)
 	return outcome;
 }
 
-/* To a user, perhaps. */
+/* Handles a packet outside of tunnels, which may be addressed to a user. */
 static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 {
 	struct bearer *found = key ? bpf_map_lookup_elem(&bearers, &key) : 0;
@@ -556,7 +559,7 @@ static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 		return NOT_HELD;
 	if (bearer.action == BLOCK)
 		return GATE_CLOSED;
-	/* Rules are the process's to ask. */
+	/* Only the process evaluates rules. */
 	if (bearer.action == SORT)
 		return UP_OR | NO_ROOM;
 	path = bearer.action == ENCAPSULATE ? path_of(&bearer) : 0;
@@ -565,13 +568,13 @@ static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 	outcome = encapsulate(context, ip_at, &bearer, path);
 	if (!is_metered || outcome != ENCAPSULATED)
 		return outcome;
-	/* Those headers are what it has added. */
+	/* The headers that encapsulation added are not counted. */
 	bytes = context->data_end - context->data - ip_at;
 	bytes -= sizeof(struct ipv4_header) + sizeof(struct udp_header) + (bearer.qfi == NO_QFI ? 8 : 16);
 	return police(key, bytes & 0xffff, outcome);
 }
 
-/* Out of a tunnel. */
+/* Handles a GTP-U message. */
 static __always_inline int tunnelled(struct xdp_md *context, const struct seen *seen)
 {
 	int is_user_packet = seen->message == G_PDU;
@@ -618,7 +621,7 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 	return bearer.action == BLOCK ? GATE_CLOSED : TOLD_TO_DROP;
 }
 
-/* Reads a UDP datagram of at most `have` bytes at `seen->udp`. -1 for GTP-U, or what becomes of it. */
+/* Parses a UDP datagram of at most `have` bytes at `seen->udp`. Returns -1 for GTP-U, or the packet's outcome. */
 static __always_inline int read_gtpu(void *data, void *end, struct seen *seen, __u32 have)
 {
 	struct udp_header *udp = AT(struct udp_header, seen->udp);
@@ -738,7 +741,7 @@ static __always_inline int decide(struct xdp_md *context)
 			return MALFORMED;
 		if (!is_among_v6(ip->destination, settings.own_v6_count))
 			return plain(context, seen.ip, key_of_prefix(ip->destination));
-		/* Hop by hop, routing, fragment, destination. */
+		/* Extension headers: hop by hop, routing, fragment, destination. */
 		if (ip->next == 0 || ip->next == 43 || ip->next == 44 || ip->next == 60)
 			return UP_OR | NO_ROOM;
 		if (ip->next != UDP)
@@ -755,7 +758,7 @@ static __always_inline int decide(struct xdp_md *context)
 	return settings.takes_tunnels ? tunnelled(context, &seen) : WRONG_PORT;
 }
 
-/* Whether a frame that is none of the gateway's is ARP or a neighbour solicitation: untagged, or with up to two tags. */
+/* Returns whether a frame that is not for the gateway is ARP or a neighbour solicitation, with up to two tags. */
 static __always_inline int asks_neighbour(struct xdp_md *context)
 {
 	void *data = (void *)(long)context->data;

@@ -1,9 +1,9 @@
-/* Counts the frames that a redirect did not get through: xdp_forward.bpf.c has handed them on by then
- * and does not hear of it. */
+/* Counts the frames that a redirect did not deliver. xdp_forward.bpf.c has passed them on by then and is not
+ * informed. */
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 
-/* Parts of kernel structures; where they lie is filled in when the program is loaded. */
+/* Parts of kernel structures; their offsets are filled in when the program is loaded. */
 #define OF_THE_KERNEL __attribute__((preserve_access_index))
 
 struct net {
@@ -19,8 +19,8 @@ struct net_device {
 	possible_net_t nd_net;
 } OF_THE_KERNEL;
 
-/* Written by crates/xdp/src/forward/refused.rs: a way from one interface to another in the
- * namespace with that cookie, or (0, map, 0) for what never got as far as an interface. */
+/* A path from one interface to another in the namespace with that cookie, or (0, map, 0) for frames that did not reach
+ * an interface. Written by crates/xdp/src/forward/refused.rs. */
 struct way {
 	__u64 namespace;
 	__u32 from;
@@ -29,7 +29,7 @@ struct way {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	/* From each of 64 interfaces to each, and out of each one's map. */
+	/* Space for paths between each two of 64 interfaces, and from each interface to its map. */
 	__uint(max_entries, 64 * 65);
 	__type(key, struct way);
 	__type(value, __u64);
@@ -44,7 +44,7 @@ static __always_inline int count(struct way *way, __u64 frames)
 	return 0;
 }
 
-/* (from_dev, to_dev, sent, drops, err): a driver was given up to 16 frames. */
+/* (from_dev, to_dev, sent, drops, err): a driver was passed up to 16 frames. */
 SEC("tp_btf/xdp_devmap_xmit")
 int frames_not_sent(__u64 *arguments)
 {
@@ -70,6 +70,6 @@ int frame_not_redirected(__u64 *arguments)
 	return count(&way, 1);
 }
 
-/* The kernel lets only programs under its own licence look into its structures: this file may be used
- * under the GPL, version 2, as well. */
+/* The kernel allows only programs under its own licence to read its structures: this file may be used under the GPL,
+ * version 2, as well. */
 char _license[] SEC("license") = "Dual BSD/GPL";

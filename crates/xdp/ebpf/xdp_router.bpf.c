@@ -1,7 +1,7 @@
-/* The fast path of the router (crates/function/src/route): looks destinations up, takes a hop off, gives packets the
- * addresses of their next link, and sends them out of the interface that their route leads to. What it does not decide
- * (the router's own addresses, neighbours, packets in trouble, whatever is rare) it hands up to the process, which does
- * the same from the same routes. One copy is loaded for each interface that frames come in by. */
+/* The fast path of the router (crates/function/src/route). It looks destinations up, decrements the TTL or hop limit,
+ * sets the MAC addresses of the next link, and sends packets out of the interface of their route. Other packets are
+ * passed up to the process, which handles them with the same routes: those for the router's own addresses, from
+ * neighbours, in trouble, and other rare cases. One copy is loaded for each ingress interface. */
 #define EXITS 64
 #include "forwarding.h"
 #include "function/headers.h"
@@ -10,20 +10,21 @@
 
 #define SHARES 64
 
-/* In the order of crates/function/src/route/fast.rs. */
+/* The order is that of crates/function/src/route/fast.rs. */
 enum outcome {
 	FORWARDED, TO_SLOW_PATH, FOR_ANOTHER_STATION, NO_INTERFACE, NEITHER_IP_NOR_ARP, BROKEN_PACKET, WRONG_CHECKSUM,
 	MARTIAN, INTO_BLACKHOLE, TOO_MUCH,
 	OUTCOMES,
 };
 
-/* As a verdict: up. A packet in trouble goes there only while half of the ring is free, so that a flood of such ones
- * leaves room for what neighbours say, and for who talks to the router. */
+/* A verdict: the packet is passed up. A packet in trouble, such as one with an expired TTL, is passed up only while
+ * half of the ring is free. A flood of such packets thus leaves space for messages of neighbours and packets to the
+ * router. */
 #define UP 64
 #define IN_TROUBLE 128
 
-/* Kinds of next hops, in the topmost byte of their word; below it the port, then the MAC address, or in the lowest byte
- * the group. As in crates/function/src/route/hop.rs. */
+/* The kinds of next hops, in the highest byte of their word. The port is below it, then the MAC address, or the group
+ * in the lowest byte. The numbers are those of crates/function/src/route/hop.rs. */
 enum hop { NO_ROUTE, FORWARD, UNRESOLVED, LOCAL, BLACKHOLE, UNREACHABLE, PROHIBITED, GROUP };
 
 struct key_v6 {
@@ -31,9 +32,9 @@ struct key_v6 {
 	__be32 address[4];
 };
 
-/* The table of IPv4 (crates/lpm/src/v4), with the same entries: by the first 24 bits of an address the number of its next
- * hop, or that of a block, which has one by the last 8. Written by crates/xdp/src/router/maps.rs, as all maps here but
- * the counters. */
+/* The IPv4 table, with the same entries as crates/lpm/src/v4. The first 24 bits of an address select an entry, which is
+ * the number of the next hop or that of a block. A block has an entry for each value of the last 8 bits. All maps here
+ * except the counters are written by crates/xdp/src/router/maps.rs. */
 struct entries {
 	__u16 of[256];
 };
@@ -56,7 +57,7 @@ struct {
 	__type(value, struct entries);
 } blocks_v4 SEC(".maps");
 
-/* The number of the next hop of a prefix of IPv6. */
+/* The number of the next hop of an IPv6 prefix. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -65,7 +66,7 @@ struct {
 	__type(value, __u32);
 } routes_v6 SEC(".maps");
 
-/* The word of each next hop, by number; that of number 0 is no route's. */
+/* The word of each next hop, by number. Number 0 belongs to no route. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -87,20 +88,20 @@ struct {
 
 /* Set before the program is loaded; written by crates/xdp/src/router/maps.rs. */
 const volatile struct {
-	/* Interfaces of the router, and the number of the one that frames come in by. */
+	/* The number of interfaces of the router, and the number of the ingress interface. */
 	__u32 interfaces;
 	__u32 from;
-	/* What the hash of a flow begins with, as in the process. */
+	/* The seed of the flow hash, as in the process. */
 	__u64 flow_seed;
 	struct {
 		__u16 mac[3];
 		__u16 mtu;
-		/* Whether the process has frames for groups of stations, and of other protocols. */
+		/* 1 if the process receives multicast frames and those of other protocols. */
 		__u16 listens;
 	} interface[EXITS];
 } settings;
 
-/* Sources that no station has, and destinations (RFC 1812 sections 5.3.7, 4.2.2.11). */
+/* Returns whether the address is invalid as source and as destination (RFC 1812 sections 5.3.7, 4.2.2.11). */
 static __always_inline int is_nobody_v4(__u32 address)
 {
 	return address >> 24 == 0 || address >> 24 == 127 || address >> 24 >= 240;
@@ -126,8 +127,8 @@ static __always_inline __u64 both(__be32 high, __be32 low)
 	return (__u64)bpf_ntohl(high) << 32 | bpf_ntohl(low);
 }
 
-/* The share of its flow among a group's; -1 for a packet that the process has to look at. Fragments have the ports in
- * the first one only: all go by their addresses. */
+/* Returns the packet's share in a group of next hops; -1 for a packet that the process has to handle. Only the first
+ * fragment contains the ports, so all fragments are hashed by their addresses. */
 __noinline int share_of(struct xdp_md *context)
 {
 	struct tuple it = {};
@@ -145,10 +146,10 @@ __noinline int share_of(struct xdp_md *context)
 	return mix(flow, rest) % SHARES;
 }
 
-/* The word of a next hop, of which 0 is that of no route. */
+/* Returns the word of a next hop; 0 means no route. */
 static __always_inline __u64 word_of(__u32 number)
 {
-	/* Whoever decides changes it while it is read. */
+	/* The control plane may change the word while it is read. */
 	const volatile __u64 *word = bpf_map_lookup_elem(&hops, &number);
 
 	return word ? *word : 0;
@@ -157,7 +158,7 @@ static __always_inline __u64 word_of(__u32 number)
 static __always_inline __u32 next_hop_v4(__u32 address)
 {
 	__u32 key = address >> 16;
-	/* Whoever decides changes them while they are read. */
+	/* The control plane may change the entries while they are read. */
 	const volatile struct entries *entries = bpf_map_lookup_elem(&first_v4, &key);
 	__u16 entry;
 
@@ -171,14 +172,14 @@ static __always_inline __u32 next_hop_v4(__u32 address)
 	return entries ? entries->of[address & 0xff] : 0;
 }
 
-/* The next hop of an IPv4 packet, which is all there; or what becomes of it. */
+/* Looks up the next hop of an IPv4 packet. Returns FORWARDED if the packet is valid, or another outcome. */
 static __always_inline int look_v4(const struct ipv4_header *ip, __u64 have, __u32 *number)
 {
 	__u32 length = bpf_ntohs(ip->length), source = bpf_ntohl(ip->source), destination = bpf_ntohl(ip->destination);
 	const __be32 *words = (const void *)ip;
 	__u64 sum = 0;
 
-	/* The process looks at options. */
+	/* The process handles IP options. */
 	if (ip->version_and_words != 0x45)
 		return UP;
 	if (length < sizeof(*ip) || length > have)
@@ -207,7 +208,7 @@ static __always_inline int look_v6(const struct ipv6_header *ip, __u64 have, __u
 		return MARTIAN;
 	if (is_group_v6(ip->destination))
 		return FOR_ANOTHER_STATION;
-	/* Such addresses mean something on their link only (RFC 4291 section 2.5.6). */
+	/* Such addresses are only valid on their link (RFC 4291 section 2.5.6). */
 	if (is_link_local_v6(ip->source) || is_link_local_v6(ip->destination))
 		return UP;
 #pragma unroll
@@ -218,7 +219,8 @@ static __always_inline int look_v6(const struct ipv6_header *ip, __u64 have, __u
 	return FORWARDED;
 }
 
-/* Takes a hop off a packet that leaves through interface `exit`; or what becomes of it instead. */
+/* Decrements the TTL or hop limit of a packet that leaves through interface `exit`, and sets its MAC addresses. Returns
+ * FORWARDED, or another outcome. */
 static __always_inline int rewrite(struct xdp_md *context, __u64 word, __u32 exit)
 {
 	void *data = (void *)(long)context->data;
@@ -249,7 +251,7 @@ static __always_inline int rewrite(struct xdp_md *context, __u64 word, __u32 exi
 	return FORWARDED;
 }
 
-/* What becomes of a packet that is to go to this next hop. */
+/* Returns the outcome of a packet for this next hop. */
 static __always_inline int forward(struct xdp_md *context, __u32 number, __u32 *exit)
 {
 	__u64 word = word_of(number);
@@ -294,7 +296,7 @@ static __always_inline int decide(struct xdp_md *context, __u32 *exit)
 	if (ethernet->destination[0] != settings.interface[own].mac[0] ||
 	    ethernet->destination[1] != settings.interface[own].mac[1] ||
 	    ethernet->destination[2] != settings.interface[own].mac[2]) {
-		/* To a group of stations, in which somebody may ask for the router. */
+		/* The frame has a group address, so it may be a neighbour's request for the router's address. */
 		if (!(ethernet->destination[0] & 1))
 			return FOR_ANOTHER_STATION;
 		if (settings.interface[own].listens)

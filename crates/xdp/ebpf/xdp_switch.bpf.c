@@ -1,7 +1,7 @@
-/* Rules of the function `switch` (crates/function/src/switch) that send frames as they are, or with other addresses of stations,
- * through one port or all others: the first rule that fits decides. What it does not read (tags, IPv6, options, fragments) and what
- * rules do beside that it hands up to the process, which goes by the same rules. One copy is loaded for each interface that
- * frames come in by. */
+/* The rules of the function `switch` (crates/function/src/switch) that send frames unchanged, or with new MAC
+ * addresses, through one port or all others: the first rule that matches decides. Frames that it does not parse (tags,
+ * IPv6, options, fragments), and those with other actions, are passed up to the process, which applies the same rules.
+ * One copy is loaded for each ingress interface. */
 #define EXITS 64
 #include "forwarding.h"
 #include "packet.h"
@@ -10,25 +10,25 @@
 #define RULES 64
 #define WORDS 8
 
-/* As in crates/xdp/src/switch/maps.rs. */
+/* The numbers are those of crates/xdp/src/switch/maps.rs. */
 enum verdict { UP, SEND, FLOOD, STOP, MISS };
 
-/* In the order of crates/xdp/src/switch/mod.rs. */
+/* The order is that of crates/xdp/src/switch/mod.rs. */
 enum outcome { SENT, STOPPED, MISSED, TOO_MUCH, OUTCOMES };
 
-/* Words of a key are those of crates/function/src/switch/key.rs. */
+/* The words of a key are those of crates/function/src/switch/key.rs. */
 struct rule {
 	__u64 value[WORDS];
 	__u64 mask[WORDS];
 	__u32 verdict;
 	__u32 exit;
-	/* Which addresses are set: bit 0 that of the destination, bit 1 that of the source. */
+	/* The addresses that are set: bit 0 for the destination, bit 1 for the source. */
 	__u32 sets;
 	__u16 destination[3];
 	__u16 source[3];
 };
 
-/* In the order of their priorities. Written by crates/xdp/src/switch/maps.rs. */
+/* The rules in the order of their priorities. Written by crates/xdp/src/switch/maps.rs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RULES);
@@ -40,11 +40,11 @@ struct {
 
 /* Set before the program is loaded; written by crates/xdp/src/switch/maps.rs. */
 const volatile struct {
-	/* Number of the port that frames come in by, and of all ports. */
+	/* The number of the ingress port, and the count of all ports. */
 	__u32 from;
 	__u32 ports;
 	__u32 rules;
-	/* Whether rules ask for more than the port and addresses of stations. */
+	/* 1 if rules match more than the port and MAC addresses. */
 	__u32 reads_headers;
 } settings;
 
@@ -53,7 +53,7 @@ static __always_inline __u64 address(const __u16 *of)
 	return (__u64)bpf_ntohs(of[0]) << 48 | (__u64)bpf_ntohs(of[1]) << 32 | (__u64)bpf_ntohs(of[2]) << 16;
 }
 
-/* 0 for a frame that rules may ask more of than is read here. */
+/* Returns 0 for a frame with fields that rules may match and that are not parsed here. */
 static __always_inline int read_key(struct xdp_md *context, __u64 *key)
 {
 	void *data = (void *)(long)context->data;
@@ -110,7 +110,7 @@ static __always_inline struct rule *find(const __u64 *key)
 	return 0;
 }
 
-/* 0 for a frame without room for addresses. */
+/* Returns 0 for a frame without MAC addresses. */
 static __always_inline int set_addresses(struct xdp_md *context, const struct rule *rule)
 {
 	void *data = (void *)(long)context->data;
@@ -141,7 +141,7 @@ static __always_inline void count_left(__u32 exit, __u64 bytes)
 
 static __always_inline long flood(__u64 bytes)
 {
-	/* To all that the map has, but where the frame has come from. */
+	/* The frame is sent to all interfaces in the map except its ingress. */
 	long verdict = bpf_redirect_map(&out, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS);
 
 	for (__u32 i = 0; i < EXITS; i++) {

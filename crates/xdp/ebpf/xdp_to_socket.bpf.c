@@ -1,10 +1,10 @@
-/* Hands the wanted frames of a receive queue to the AF_XDP socket registered for that queue. Other
- * frames, and queues without a socket, keep going to the kernel's network stack. */
+/* Passes the requested frames of a receive queue to the AF_XDP socket registered for that queue. Other frames, and
+ * those of queues without a socket, continue to the kernel's network stack. */
 #include "xdp_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
-/* Sockets by receive queue; a longer array than any network card has queues. */
+/* Sockets by receive queue; the array is longer than the number of queues of any NIC. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, 1024);
@@ -26,11 +26,11 @@ struct {
 #define FRAGMENT 44
 #define DESTINATION_OPTIONS 60
 
-/* Extension headers of IPv6 that are walked over before the frame is left to the kernel. */
+/* Limit on skipped IPv6 extension headers; frames with more go to the kernel. */
 #define EXTENSIONS 6
 
-/* What one rule wants of a frame; what is 0 is not looked at, and the port range is not where `last`
- * is 0. Written by crates/port/src/af_xdp/filter.rs. */
+/* The conditions of a rule. Fields with 0 match every frame, and the port range does if `last` is 0. Written by
+ * crates/port/src/af_xdp/filter.rs. */
 struct rule {
 	__u16 type;
 	__u8 any_ip;
@@ -39,32 +39,32 @@ struct rule {
 	__u16 last;
 };
 
-/* Set before the program is loaded and constant from then on: the verifier removes what is not used. */
+/* Set before the program is loaded and constant from then on, so that the verifier removes unused code. */
 const volatile struct {
 	__u32 rules;
 	struct rule rule[RULES];
-	/* Whether frames get an arrival. */
+	/* 1 if frames get an arrival time. */
 	__u32 stamped;
 } settings;
 
-/* Written in front of a frame, in its metadata; crates/port/src/af_xdp/stamp.rs reads it. */
+/* The arrival time before a frame, in its metadata; crates/port/src/af_xdp/stamp.rs reads it. */
 struct arrival {
 	__u64 mark;
-	/* CLOCK_MONOTONIC. */
+	/* The time on CLOCK_MONOTONIC. */
 	__u64 time_ns;
 };
 
-/* Tells an arrival from what was in that memory before. */
+/* A mark that distinguishes an arrival time from old contents of that memory. */
 #define ARRIVAL_MARK 0x9d1c7ab35e64f028
 
-/* What of a frame the rules look at. */
+/* The fields of a frame that the rules match. */
 struct seen {
 	__u16 type;
-	/* The protocol is that of a whole packet, not of a fragment. */
+	/* 1 if the protocol is known, which requires a packet that is not a fragment. */
 	__u8 has_protocol;
 	__u8 protocol;
 	__u8 has_port;
-	/* Destination port. */
+	/* The destination port. */
 	__u16 port;
 };
 
@@ -92,7 +92,7 @@ struct ipv6_header {
 
 struct extension_header {
 	__u8 next;
-	/* In units of 8 bytes beyond the first 8. */
+	/* The length in units of 8 bytes, without the first 8 bytes. */
 	__u8 length;
 	__u8 rest[6];
 };
@@ -122,7 +122,7 @@ static __always_inline void look_at_ipv4(struct seen *seen, void *at, void *end)
 	if ((void *)(ip + 1) > end)
 		return;
 	length = (ip->version_and_length & 0x0f) * 4;
-	/* More fragments, or not the first one. */
+	/* Invalid headers and fragments match no protocol. */
 	if (ip->version_and_length >> 4 != 4 || length < sizeof(*ip) || ip->fragment & bpf_htons(0x3fff))
 		return;
 	seen->has_protocol = 1;
@@ -186,7 +186,7 @@ static __always_inline int is_wanted(struct xdp_md *context)
 
 		if ((void *)(tag + 1) > end)
 			return 0;
-		/* The second half of a tag is the type of what follows. */
+		/* The second half of a tag is the EtherType of the payload. */
 		seen.type = bpf_ntohs(tag->destination);
 		at += sizeof(*tag);
 	}
@@ -202,7 +202,7 @@ static __always_inline int is_wanted(struct xdp_md *context)
 	return 0;
 }
 
-/* A driver without room for metadata leaves the frame without. */
+/* If the driver has no space for metadata, the frame gets no arrival time. */
 static __always_inline void write_arrival(struct xdp_md *context, __u64 time_ns)
 {
 	struct arrival *arrival;
@@ -224,10 +224,10 @@ int xdp_to_socket(struct xdp_md *context)
 
 	if (settings.rules && !is_wanted(context))
 		return XDP_PASS;
-	/* What goes to the kernel goes without: it joins no segments whose metadata differ. */
+	/* Frames for the kernel get no arrival time: it does not merge segments with different metadata. */
 	if (settings.stamped && bpf_map_lookup_elem(&sockets, &queue))
 		write_arrival(context, time_ns);
-	/* The last argument is the verdict where the map has no socket. */
+	/* The last argument is the verdict if the map has no socket. */
 	return bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 

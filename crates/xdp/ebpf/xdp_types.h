@@ -1,5 +1,5 @@
-/* The few kernel definitions that the programs here need, cut by hand from linux/bpf.h and the headers
- * of the protocols, so that building them takes no kernel headers. */
+/* The few kernel definitions that the programs here need, extracted by hand from linux/bpf.h and the headers of the
+ * protocols, so that building them needs no kernel headers. */
 #pragma once
 
 typedef unsigned char __u8;
@@ -23,7 +23,7 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
-/* How frames are redirected. */
+/* Flags of redirects. */
 enum {
 	BPF_F_BROADCAST = 8,
 	BPF_F_EXCLUDE_INGRESS = 16,
@@ -38,7 +38,7 @@ enum {
 	BPF_RB_NO_WAKEUP = 1,
 };
 
-/* What a ring buffer is asked for. */
+/* Flags of the ring buffer helpers. */
 enum {
 	BPF_RB_AVAIL_DATA = 0,
 	BPF_RB_RING_SIZE = 1,

@@ -1,16 +1,16 @@
-//! Programs that run in the kernel, as XDP programs or at its trace points, and what loads, fills and counts them.
+//! Programs that run in the kernel, as XDP programs or at its trace points, and the code that loads them, fills their
+//! maps and reads their counters.
 //!
-//! The programs are written in C (`ebpf/`), compiled by clang when this crate is built, and carried in the binary.
-//! [`forward::KernelForwarder`] attaches one to each interface of a chain, which hands frames to another interface;
-//! what happens to frames on the way is a [`forward::KernelProgram`]: a change of addresses,
-//! [`functions::KernelFunctions`] in order, or a function's own [`upcall::UpcallPrograms`], which hand up what they do not
-//! decide: a [`gateway::KernelGateway`], a [`router::KernelRouter`] or a [`switch::KernelSwitch`].
-//! [`wire_tap::WireTap`] watches packets cross veth wires. Everything attached hangs on descriptors of this process, so that
-//! nothing stays in the kernel when it ends.
+//! The programs are written in C (`ebpf/`), compiled by clang when this crate is built, and included in the binary.
+//! [`forward::KernelForwarder`] attaches one to each interface of a chain, which passes frames to another interface. A
+//! [`forward::KernelProgram`] determines the processing: a change of addresses, [`functions::KernelFunctions`] in order, or
+//! a function's own [`upcall::UpcallPrograms`]. The last pass undecided frames up: a [`gateway::KernelGateway`], a
+//! [`router::KernelRouter`] or a [`switch::KernelSwitch`]. [`wire_tap::WireTap`] observes packets on veth links. Everything
+//! attached is tied to descriptors of this process, so that nothing remains in the kernel when it ends.
 //!
-//! Begin with `program.rs`, which loads and attaches, and which the `af_xdp` ports use as well: so this room lies below the
-//! ports, takes interfaces by name, and knows nothing of batches. It is built with feature `xdp`; without it everything is
-//! there and says what is lacking when it is started.
+//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use it as well: this crate is therefore below the
+//! ports, identifies interfaces by name, and does not use batches. It is built with feature `xdp`; without it the same API
+//! exists and returns an error at the start.
 //!
 //! # Forwarding and functions
 //!
@@ -24,11 +24,11 @@
 //!
 //! # Gateway, router and switch
 //!
-//! The gateway's program looks bearers up in a map whose entries are those of the worker's table. The control plane
-//! finds the map in the `Shared` state of the function, and writes it before it writes to the ring of each worker. The
-//! router's maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped into this
-//! process; a change copies each affected entry by one store. A worker in user space receives the frames that the
-//! programs pass up ([`upcall::UpcallPrograms`]).
+//! The gateway's program looks bearers up in a map whose entries are those of the worker's table. The control plane finds
+//! the map in the `Shared` state of the function, and writes it before it writes to the ring of each worker. The router's
+//! maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped into this process. A
+//! change copies each affected entry by one store. A worker in user space receives the frames that the programs pass up
+//! ([`upcall::UpcallPrograms`]).
 //!
 //! # Wiretap
 //!

@@ -1,21 +1,21 @@
-//! Where on an interface an XDP program runs.
+//! The mode of an XDP program on an interface.
 
 use std::fmt;
 
-/// Where in the kernel a program runs.
+/// The place in the kernel at which a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// In the interface's driver, before the kernel makes its own packet structure.
     Native,
-    /// After that: works for every driver, slower.
+    /// After the driver: it works for every driver, and is slower.
     Generic,
 }
 
 impl Mode {
-    /// The modes to try, in order, that an option of that value asks for; the driver's own first if there is none.
+    /// Returns the modes to try, in order, for that value of the option; the driver's own first without a value.
     ///
     /// # Errors
-    /// What would be right.
+    /// The error lists the valid values.
     pub fn wanted(option: Option<&str>) -> Result<&'static [Self], &'static str> {
         match option {
             None => Ok(&[Self::Native, Self::Generic]),

@@ -1,5 +1,5 @@
-//! Loading an XDP program and attaching it to an interface, for as long as the process that did so lives,
-//! however that ends (a `bpf_link` held open only here).
+//! Loads an XDP program and attaches it to an interface for the lifetime of the process, however that ends (a
+//! `bpf_link` that only this process holds open).
 
 use crate::Mode;
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
@@ -12,33 +12,32 @@ use std::path::Path;
 use std::time::Duration;
 use taut_sys::Error;
 
-/// A program for a frame is done long before, where nobody can be asked.
+/// Time after which a program has finished with a frame, for kernels where the process cannot wait for that.
 const LONGEST_RUN: Duration = Duration::from_millis(50);
 
-/// The compiled program that hands frames to AF_XDP sockets (`ebpf/xdp_to_socket.bpf.c`); those ports know its
+/// The compiled program that passes frames to AF_XDP sockets (`ebpf/xdp_to_socket.bpf.c`); those ports define its
 /// constants.
 pub const TO_SOCKET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_to_socket.bpf.o"));
 
-/// Opens a compiled object, writes its constants (as the program's only `const volatile` has them), and
-/// loads it.
+/// Opens a compiled object, writes its constants (into the program's only `const volatile`), and loads it.
 ///
 /// # Errors
-/// What the kernel answered, for `what`.
+/// The kernel rejects it; the error names `what`.
 pub fn load(what: &str, object: &[u8], constants: &[u8]) -> Result<Object, Error> {
     load_adjusted(what, object, constants, |_| Ok(()))
 }
 
-/// Loads an object as [`load`] does, with changes to it before it is loaded.
+/// Loads an object like [`load`], after the changes of `adjust`.
 ///
 /// # Errors
-/// As there, and those of the changes.
+/// The errors are those of [`load`] and of the changes.
 pub(crate) fn load_adjusted(
     what: &str,
     object: &[u8],
     constants: &[u8],
     adjust: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
 ) -> Result<Object, Error> {
-    // What libbpf has to say comes back as the error; its lines on stderr say it twice.
+    // Messages of libbpf are returned in the error; its lines on stderr would repeat them.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line| {
         SAID.with_borrow_mut(|said| said.push_str(&line));
     })));
@@ -84,14 +83,14 @@ pub(crate) fn load_adjusted(
         })
 }
 
-/// Whether the verifier lets programs of this process do what it lets those of root do.
+/// Returns true if the verifier allows this process the same programs as root.
 fn may_have_any_program() -> bool {
     let root = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
-    // Where it cannot be told, the verifier's own words say more.
+    // If that is unknown, the verifier's own message is more useful.
     capabilities(None).map_or(true, |own| own.effective.intersects(root))
 }
 
-/// Says what holds an XDP program on the interface `name`, and how it comes off.
+/// Describes the XDP program on the interface `name`, and how to remove it.
 fn held_by(id: u32, name: &str) -> String {
     let line = format!("prog_id:\t{id}\n");
     let holds = |process: &Path| {
@@ -122,7 +121,7 @@ fn held_by(id: u32, name: &str) -> String {
 }
 
 thread_local! {
-    /// Words of libbpf on this thread since a program began to be loaded.
+    /// Messages of libbpf on this thread since the last program began to load.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -135,27 +134,27 @@ fn release() -> String {
     )
 }
 
-/// Returns why the kernel's verifier does not take a program, from the log of it: its last line but for the statistics.
+/// Returns the reason why the kernel's verifier rejects a program: the last line of its log before the statistics.
 fn verdict(said: &str) -> Option<&str> {
     let (_, log) = said.split_once("BEGIN PROG LOAD LOG")?;
     let (log, _) = log.split_once("\nprocessed ")?;
     log.lines().next_back().map(str::trim)
 }
 
-/// The map called `name`.
+/// Returns the map called `name`.
 ///
 /// # Errors
-/// When there is none.
+/// There is no such map.
 pub fn map<'a>(object: &'a Object, name: &str) -> io::Result<libbpf_rs::Map<'a>> {
     let mut maps = object.maps();
     maps.find(|map| map.name() == name)
         .ok_or_else(|| io::Error::other(format!("the XDP program has no map \"{name}\"")))
 }
 
-/// Makes an object that is to be loaded use maps of one that is, so that what they know goes on.
+/// Makes an object that is not loaded yet use maps of a loaded one, so that their contents continue.
 ///
 /// # Errors
-/// When a map is not there, or is of another kind.
+/// A map does not exist, or has another type.
 pub(crate) fn share_maps(
     open: &mut OpenObject,
     with: &Object,
@@ -171,29 +170,28 @@ pub(crate) fn share_maps(
     Ok(())
 }
 
-/// Waits until no CPU runs a program any more that has been replaced.
+/// Waits until no CPU runs a replaced program any more.
 pub(crate) fn wait_for_replaced() {
     // The kernel frees programs by RCU, and this call waits for RCU as well.
     if membarrier(MembarrierCommand::Global).is_err() {
-        // Not with CPUs that have no timer tick: programs run for microseconds.
+        // It fails if CPUs have no timer tick; programs run for microseconds.
         std::thread::sleep(LONGEST_RUN);
     }
 }
 
-/// A program attached to an interface, until this is dropped.
+/// A program attached to an interface, which dropping detaches.
 #[derive(Debug)]
 pub struct Attachment {
     link: OwnedFd,
-    /// Where it runs.
+    /// Mode of the program.
     pub mode: Mode,
 }
 
 impl Attachment {
-    /// Attaches the object's only program to the interface `name` of that index, in the first of `modes`
-    /// that works.
+    /// Attaches the object's only program to the interface `name` of that index, in the first of `modes` that works.
     ///
     /// # Errors
-    /// Why not in the last of them.
+    /// No mode works; the error is that of the last one.
     pub fn new(
         what: &str,
         object: &Object,
@@ -220,10 +218,10 @@ impl Attachment {
         Err(not_attached(what, name, failure))
     }
 
-    /// Runs the object's only program from the next frame on instead of the present one; every frame meets one of both.
+    /// Replaces the current program by the object's only program; every frame is processed by one of both.
     ///
     /// # Errors
-    /// The kernel's answer, `ENOLINK` where the interface is gone; the present program goes on.
+    /// The kernel reports an error, `ENOLINK` if the interface does not exist; the current program continues.
     pub(crate) fn replace(&self, object: &Object) -> io::Result<()> {
         let program = only_program(object)?;
         // SAFETY: both descriptors are open, and no options is an option.
@@ -249,7 +247,7 @@ impl Drop for Attachment {
     }
 }
 
-/// Explains why no mode worked, from the kernel's answer to the last one.
+/// Describes why no mode worked, from the kernel's error for the last one.
 fn not_attached(what: &str, name: &str, error: io::Error) -> Error {
     let needs = match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => {
@@ -257,7 +255,7 @@ fn not_attached(what: &str, name: &str, error: io::Error) -> Error {
                 "a driver with XDP behind {name}, or mode=generic, which works with every driver"
             )
         }
-        // Native programs see a frame in one piece of memory.
+        // Native programs only get frames in one piece of memory.
         Some(libc::ERANGE | libc::E2BIG) => format!(
             "a smaller MTU on {name} (on veth: on its other end) for XDP in the driver (ip link set {name} \
              mtu 1500), or mode=generic"
@@ -275,7 +273,7 @@ fn not_attached(what: &str, name: &str, error: io::Error) -> Error {
     Error::missing(what, needs)
 }
 
-/// A failure of libbpf as the kernel's answer behind it.
+/// Returns the kernel's error in an error of libbpf.
 pub fn as_io(error: libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
@@ -285,7 +283,7 @@ pub fn as_io(error: libbpf_rs::Error) -> io::Error {
     io::Error::new(kind, error.to_string())
 }
 
-/// Explains why the kernel does not take a program.
+/// Describes why the kernel rejects a program.
 pub(crate) fn refused(what: String, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::missing(
@@ -297,7 +295,7 @@ pub(crate) fn refused(what: String, error: io::Error) -> Error {
     }
 }
 
-/// Ties the object's program to the interface for as long as the descriptor is open.
+/// Attaches the object's program to the interface for as long as the descriptor is open.
 fn link(object: &Object, interface: u32, mode: Mode) -> io::Result<OwnedFd> {
     let program = only_program(object)?;
     let options = libbpf_sys::bpf_link_create_opts {
@@ -326,7 +324,7 @@ fn only_program(object: &Object) -> io::Result<libbpf_rs::Program<'_>> {
     program.ok_or_else(|| io::Error::other("the object has no program"))
 }
 
-/// Number of the XDP program on an interface, if there is one.
+/// Returns the number of the XDP program on an interface, if there is one.
 fn attached(interface: u32) -> Option<u32> {
     let mut id = 0;
     // SAFETY: the call writes one number.
@@ -334,8 +332,8 @@ fn attached(interface: u32) -> Option<u32> {
     (answer == 0 && id != 0).then_some(id)
 }
 
-/// Whether the interface's driver sends frames that XDP programs redirect to it; None where the kernel
-/// does not say (before Linux 6.3).
+/// Returns whether the interface's driver sends frames that XDP programs redirect to it; none if the kernel does not
+/// report it (before Linux 6.3).
 pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
     /// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
     const SENDS_REDIRECTED: u64 = 1 << 2;
@@ -349,7 +347,7 @@ pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
         .then_some(options.feature_flags & SENDS_REDIRECTED != 0)
 }
 
-/// The kernel's number of the network namespace that `socket` was made in.
+/// Returns the kernel's number of the network namespace of `socket`.
 pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
     /// Socket option of asm-generic/socket.h.
     const SO_NETNS_COOKIE: libc::c_int = 71;

@@ -1,4 +1,4 @@
-//! A function of taut in Rust: swaps source and destination MAC address, counts, and drops what is too short to have them.
+//! A function of taut in Rust: swaps source and destination MAC address, counts, and drops frames too short for both.
 //!
 //!     cargo build --release
 //!     taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write \
@@ -11,12 +11,12 @@ use taut_function::{TAUT_DROP, TAUT_FUNCTION_ABI, TautBatch, TautHost, TautPacke
 
 const HEADER_BYTES: usize = 14;
 
-/// What is kept for one worker.
+/// The state of one worker.
 struct MacSwap {
     swapped: *mut u64,
 }
 
-/// Swaps the addresses of a frame. False if it is too short to have them.
+/// Swaps the addresses of a frame; returns false if it is too short to have them.
 fn swap(frame: &mut [u8]) -> bool {
     if frame.len() < HEADER_BYTES {
         return false;
@@ -32,7 +32,7 @@ extern "C" fn taut_function_abi() -> u32 {
 }
 
 /// # Safety
-/// As the header says.
+/// The requirements are those of the header.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_make(
     settings: *const c_char,
@@ -51,7 +51,7 @@ unsafe extern "C" fn taut_function_make(
 }
 
 /// # Safety
-/// As the header says.
+/// The requirements are those of the header.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_process(
     state: *mut c_void,
@@ -80,14 +80,14 @@ unsafe extern "C" fn taut_function_process(
 }
 
 /// # Safety
-/// As the header says.
+/// The requirements are those of the header.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_free(state: *mut c_void) {
     // SAFETY: made above, and given back once.
     drop(unsafe { Box::from_raw(state.cast::<MacSwap>()) });
 }
 
-// That they are what the header asks for, the compiler sees here.
+// The compiler checks here that the types are those of the header.
 const _: taut_function::Abi = taut_function_abi;
 const _: taut_function::Make = taut_function_make;
 const _: taut_function::Process = taut_function_process;

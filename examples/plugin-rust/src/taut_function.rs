@@ -1,4 +1,4 @@
-//! What `taut_function.h` declares, as Rust has it. Copy this file into a crate of yours.
+//! The declarations of `taut_function.h` in Rust. Copy this file into your crate.
 #![allow(dead_code)]
 
 use std::ffi::{c_char, c_void};
@@ -6,14 +6,14 @@ use std::ffi::{c_char, c_void};
 /// Version of the interface.
 pub const TAUT_FUNCTION_ABI: u32 = 1;
 
-/// The packet goes on: what packets have when they come.
+/// The packet continues; packets arrive with this verdict.
 pub const TAUT_KEEP: u8 = 0;
 /// The packet is dropped, and counted.
 pub const TAUT_DROP: u8 = 1;
 /// The packet goes to the slow path.
 pub const TAUT_PUNT: u8 = 2;
 
-/// The port that a packet leaves through unless it is told otherwise.
+/// The default egress port of a packet.
 pub const TAUT_USUAL_PORT: u8 = 255;
 
 /// A packet.
@@ -28,17 +28,17 @@ pub struct TautPacket {
 }
 
 impl TautPacket {
-    /// The bytes of the frame.
+    /// Returns the bytes of the frame.
     ///
     /// # Safety
-    /// The packet has to be one that taut has lent, before `data` and `length` are changed, during that call.
+    /// The packet has to be one that taut passed to the current call, with `data` and `length` unchanged.
     pub unsafe fn frame(&mut self) -> &mut [u8] {
         // SAFETY: taut lends so many bytes for the call.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.length.into()) }
     }
 }
 
-/// What all packets of a batch have in common.
+/// The fields common to all packets of a batch.
 #[repr(C)]
 pub struct TautBatch {
     pub ticks: u64,
@@ -48,7 +48,7 @@ pub struct TautBatch {
     pub direction: u32,
 }
 
-/// What a state is made for.
+/// The environment that a state is created for.
 #[repr(C)]
 pub struct TautHost {
     pub abi: u32,
@@ -60,8 +60,8 @@ pub struct TautHost {
     pub fail: unsafe extern "C" fn(*const TautHost, *const c_char),
 }
 
-/// What the library has to have, each under the name behind it: `taut_function_abi`, `taut_function_make`,
-/// `taut_function_process`, `taut_function_free`.
+/// The symbols that the library has to export, each with the name after its type: `taut_function_abi`,
+/// `taut_function_make`, `taut_function_process`, `taut_function_free`.
 pub type Abi = extern "C" fn() -> u32;
 pub type Make = unsafe extern "C" fn(*const c_char, *const TautHost) -> *mut c_void;
 pub type Process = unsafe extern "C" fn(*mut c_void, *mut TautPacket, u32, *const TautBatch);

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Rules that drop each attack; the ports of [`Target`] keep those about raw streams apart.
+/// Rules that drop each attack; the ports of [`Target`] separate those for raw streams.
 pub const RULES: &str = "\
     drop tcp any any -> any 7000 (msg:\"bytes\"; flow:established,to_server; content:\"EVIL-attack-bytes\"; sid:1;)\n\
     drop tcp any any -> any 7001 (msg:\"bytes, urgent ones among them\"; content:\"EVIL-attack-bytes\"; sid:2;)\n\
@@ -12,7 +12,7 @@ pub const RULES: &str = "\
     drop http any any -> any any (msg:\"request body\"; http.request_body; content:\"cmd=evil\"; sid:4;)\n\
     drop http any any -> any any (msg:\"response body\"; flow:established,to_client; file.data; content:\"EVIL-file-data\"; sid:5;)\n";
 
-/// What a server's line about a request has in it if it should not have got it.
+/// The strings in a server's log of a request that it should not have received.
 pub const FORBIDDEN: [&str; 2] = ["/evil", "cmd=evil"];
 
 /// The program that an attack is aimed at: one of the receiver's servers, or its client.
@@ -23,7 +23,7 @@ pub enum Target {
     Socket,
     /// A socket that has urgent bytes among the others (SO_OOBINLINE).
     UrgentInline,
-    /// A socket of the kernel that connects to the sender, which is the server then.
+    /// A socket of the kernel that connects to the sender, which then is the server.
     Client,
     Nginx,
     Apache,
@@ -32,7 +32,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The port that it listens on; that of a client is not known before it connects.
+    /// Returns the port that the target listens on; that of a client is unknown before it connects.
     pub fn port(self) -> u16 {
         match self {
             Self::Client => 0,
@@ -46,7 +46,7 @@ impl Target {
     }
 }
 
-/// Where the forbidden bytes are.
+/// The position of the forbidden bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attack {
@@ -58,7 +58,7 @@ pub enum Attack {
     Body,
     /// In the body of a response, in this encoding.
     Response(Encoding),
-    /// In the body of a response that the sender makes.
+    /// In the body of a response of the sender.
     Answer,
 }
 
@@ -83,27 +83,27 @@ impl Encoding {
     }
 }
 
-/// How a request is written.
+/// A variation of how a request is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// Empty lines in front.
+    /// Empty lines before the request.
     EmptyLines(u8),
     LowerMethod,
     /// The request target is a whole URL.
     Absolute,
     TabAfterMethod,
     TwoSpaces,
-    /// A header line that goes on in the next one.
+    /// A header line that continues on the next one.
     Folded,
     /// Ten kilobytes of header lines.
     ManyHeaders,
-    /// Chunks of so many bytes, with an extension or without.
+    /// Chunks of this many bytes, with an extension or without.
     Chunked(u8, bool),
-    /// So many harmless requests in front, sent with it.
+    /// This many harmless requests before the attack, in the same stream.
     Pipelined(u8),
     TwoSlashes,
-    /// Letters of the last segment by numbers, those whose bits are set.
+    /// Percent-encoding of those letters of the last segment that the bits select.
     Percent(u8),
     Dots,
     Query,
@@ -114,7 +114,7 @@ pub enum Form {
     SpacedValues,
 }
 
-/// A form drawn at random.
+/// Draws a form at random.
 pub fn random_form(rng: &mut Rng) -> Form {
     match rng.u8(0..16) {
         0 => Form::EmptyLines(rng.u8(1..4)),
@@ -136,7 +136,7 @@ pub fn random_form(rng: &mut Rng) -> Form {
     }
 }
 
-/// What a client sends.
+/// Returns the bytes that a client sends.
 pub fn payload(attack: Attack, forms: &[Form], is_benign: bool, seed: u64) -> Vec<u8> {
     let word = if is_benign { "good" } else { "evil" };
     match attack {
@@ -162,7 +162,7 @@ pub fn payload(attack: Attack, forms: &[Form], is_benign: bool, seed: u64) -> Ve
     }
 }
 
-/// Whether a server's line about a request, or a stream, has what is looked for in it.
+/// Reports whether a server's log of a request, or a stream, contains the forbidden bytes.
 pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bool {
     let wanted: &[u8] = match (attack, is_benign) {
         (Attack::Stream, false) => b"EVIL-attack-bytes",
@@ -173,7 +173,7 @@ pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bo
         (Attack::Body, true) => b"cmd=good",
         (Attack::Answer, false) => b"EVIL-file-data",
         (Attack::Answer, true) => b"GOOD-file-data",
-        // What hides it may make another question of it, whose answer is harmless.
+        // The evasion may turn it into another request with a harmless response.
         (Attack::Response(_), false) => b"&evil&",
         (Attack::Response(_), true) => b"&good&",
     };
@@ -184,7 +184,7 @@ pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bo
     got.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// A response.
+/// Builds a response.
 fn answer(word: &str, forms: &[Form]) -> Vec<u8> {
     let body = format!(
         "{}{}-file-data{0}",
@@ -196,7 +196,8 @@ fn answer(word: &str, forms: &[Form]) -> Vec<u8> {
     format!("{head}\r\n{body}").into_bytes()
 }
 
-/// The body of a response, its chunks joined; nothing where the head is not as it was sent, as nobody knows then where a body is.
+/// Returns the body of a response with its chunks joined. It is empty if the head differs from the one sent, as the
+/// body's position is unknown then.
 fn body(got: &[u8], sent: &[u8]) -> Vec<u8> {
     let [got, sent] = [got, sent].map(String::from_utf8_lossy);
     let (Some((head, mut rest)), Some((sent, _))) =
@@ -269,7 +270,7 @@ fn request(method: &str, target: &str, body: &str, forms: &[Form]) -> Vec<u8> {
     let mut head = format!("{method}{behind_method}{host}{target} HTTP/{version}\r\n");
     head += &format!("Host:{gap}receiver\r\n");
     let body = headed(&mut head, body, forms);
-    // What is behind it would wait for an answer otherwise.
+    // Otherwise later requests would wait for a response.
     head += &format!("Connection:{gap}close\r\n");
     let mut text = format!("{head}\r\n");
     if has(Form::BareLf) {
@@ -288,7 +289,7 @@ fn request(method: &str, target: &str, body: &str, forms: &[Form]) -> Vec<u8> {
     format!("{in_front}{text}{body}").into_bytes()
 }
 
-/// Adds header lines as forms say, with those of a body, which is returned as it is written.
+/// Adds header lines as forms say, with those of the body; returns the encoded body.
 fn headed(head: &mut String, body: &str, forms: &[Form]) -> String {
     let has = |form: Form| forms.contains(&form);
     let gap = if has(Form::SpacedValues) {
@@ -300,7 +301,7 @@ fn headed(head: &mut String, body: &str, forms: &[Form]) -> String {
         *head += "X-Folded: one\r\n two\r\n\tthree\r\n";
     }
     if has(Form::ManyHeaders) {
-        // Servers take a hundred lines.
+        // Servers accept a hundred lines.
         (0..90).for_each(|n| *head += &format!("X-Many-{n}: {}\r\n", "y".repeat(100)));
     }
     let chunked = forms.iter().find_map(|form| match form {

@@ -1,5 +1,5 @@
-//! The receiver is the oracle: attacks that rules forbid, hidden at random, are sent through an inspection to real receivers. What
-//! those were handed is looked at, not what the inspection thinks of it.
+//! Random evasions of rules, sent through an inspection to real receivers. The receiver is the oracle: the test checks
+//! the bytes it was handed, not the inspection's view of them.
 
 pub mod attacks;
 pub mod moves;
@@ -24,22 +24,23 @@ use taut_wire::{IpProtocol, Ipv4Repr, Mac};
 
 /// Connections that are attacked at a time.
 const AT_A_TIME: usize = 100;
-/// Ports of the sender: those of two batches differ, as a server may be late.
+/// Ports of the sender. Two batches use different ports, as a server may be late.
 const PORTS: std::ops::Range<u16> = 10_000..60_000;
-/// The port of the receiver that says how far packets have come.
+/// The port of the receiver that tells how far packets have come.
 const MARKS: u16 = 9;
-/// What a server of HTTP takes to read a request and write a line about it.
+/// The time that an HTTP server needs to read a request and log it.
 const SERVERS: Duration = Duration::from_millis(40);
-/// How long a packet may take from the sender to the receiver.
+/// The longest time that a packet may take from the sender to the receiver.
 const MARK: Duration = Duration::from_secs(20);
-/// How long a harmless stream may take.
+/// The longest time that a harmless stream may take.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 9);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 const RECEIVER_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, 2);
 
-/// An inspection with rules against all attacks, for a chain file. It has no packet end at the router behind it.
+/// Returns an inspection with rules against all attacks, for a chain file. It raises the TTL,
+/// so that no packet expires at the router behind it.
 pub fn inspection(folder: &Path) -> String {
     let rules = folder.join("evasion.rules");
     std::fs::write(&rules, RULES).unwrap();
@@ -62,18 +63,18 @@ pub struct Oracle {
     home: Home,
 }
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver was handed what a rule forbids, or what is harmless.
+    /// The receiver was handed the forbidden bytes of an attack, or all bytes of a harmless stream.
     Handed,
     NotHanded,
-    /// Something else than what was sent.
+    /// The receiver was handed bytes that differ from those sent.
     Altered,
 }
 
 impl Oracle {
-    /// Around these functions of a chain, which are made with a folder for their files.
+    /// Builds the oracle around these functions of a chain. `functions` is called with a folder for their files.
     pub fn new(functions: impl FnOnce(&Path) -> String) -> Option<Self> {
         let hosts = Hosts::new(3, &[("ethtool", "ethtool")])?;
         let [sender, router, target] = [0, 1, 2].map(|at| hosts.all[at].0.clone());
@@ -90,7 +91,7 @@ impl Oracle {
                 ],
             );
         }
-        // Its kernel has no part in it.
+        // The sender's kernel takes no part in the connection.
         set(&sender, &["net.ipv6.conf.default.disable_ipv6=1"]);
         let chain = hosts.up("evasion.toml", &chain);
         connect(&router, &target);
@@ -123,9 +124,9 @@ impl Oracle {
         Some(oracle)
     }
 
-    /// Whether the server of a case is there.
+    /// Reports whether the server of a case is available.
     pub fn can(&self, case: &Case) -> bool {
-        // An urgent byte that stays makes another request of one that is known by its number.
+        // An urgent byte that stays changes the request, and a request is identified by its number.
         let is_asked_wrongly = matches!(case.attack, Attack::Response(_))
             && case
                 .moves
@@ -134,7 +135,7 @@ impl Oracle {
         self.receiver.has(case.target) && !is_asked_wrongly
     }
 
-    /// What becomes of each case. Those that take long go together.
+    /// Returns the outcome of each case. Slow cases run together.
     pub fn run(&mut self, cases: &[Case]) -> Vec<Outcome> {
         let (long, short): (Vec<usize>, Vec<usize>) =
             (0..cases.len()).partition(|at| cases[*at].is_long());
@@ -196,7 +197,7 @@ impl Oracle {
         outcomes
     }
 
-    /// Sends what is due and takes what has come.
+    /// Sends the packets that are due and processes those that have arrived.
     fn turn(&mut self, connections: &mut [Connection], first_port: u16) {
         let mut out = Vec::new();
         let now = Instant::now();
@@ -238,7 +239,7 @@ impl Oracle {
         }
     }
 
-    /// So many ports in a row; the first one.
+    /// Reserves `count` consecutive ports and returns the first.
     fn ports(&mut self, count: usize) -> u16 {
         if usize::from(PORTS.end - self.next_port) < count {
             self.next_port = PORTS.start;
@@ -264,8 +265,8 @@ impl Oracle {
         }
     }
 
-    /// Waits until a packet has come to the receiver that was sent behind all others. Where none does, nothing does, and no attack
-    /// tells anything.
+    /// Waits until the receiver gets a packet that was sent after all others. If it never arrives, the path is broken
+    /// and no attack means anything.
     fn wait_for_mark(&mut self) {
         let deadline = Instant::now() + MARK;
         self.marks
@@ -284,12 +285,12 @@ impl Oracle {
         panic!("nothing comes through any more: {}", self.chain.stderr());
     }
 
-    /// What servers were handed that a rule forbids, later than anybody waited for it.
+    /// Returns the forbidden bytes that servers were handed after the wait for them was over.
     pub fn late(&self) -> String {
         self.receiver.late().join("\n")
     }
 
-    /// Takes the chain down; the lines of its events.
+    /// Stops the chain and returns the lines of its events.
     pub fn end(self) -> Vec<String> {
         let ended = self.chain.interrupt().success();
         assert!(!ended.stderr.contains("panicked"), "{ended:?}");
@@ -301,7 +302,7 @@ impl Oracle {
             .collect()
     }
 
-    /// The least moves with which each of these cases is still handed over.
+    /// Returns each of these cases with the fewest moves with which it still reaches the receiver.
     pub fn minimised(&mut self, cases: &[Case]) -> Vec<Case> {
         let mut least = cases.to_vec();
         let mut going: Vec<usize> = (0..least.len()).collect();
@@ -334,7 +335,7 @@ impl Oracle {
     }
 }
 
-/// A datagram to the receiver's port of marks.
+/// Builds a datagram to the receiver's port of marks.
 fn mark(number: u32) -> Vec<u8> {
     let udp = [
         &4000u16.to_be_bytes()[..],
@@ -366,7 +367,7 @@ fn set(namespace: &str, settings: &[&str]) {
     run(in_namespace(namespace, "sysctl").arg("-qw").args(settings)).success();
 }
 
-/// Puts the receiver behind the router, which knows where the sender is and need not ask.
+/// Connects the receiver to the router, with a static neighbour entry for the sender.
 fn connect(router: &str, target: &str) {
     for line in [
         &format!("link add eth1 netns {router} type veth peer name eth0 netns {target}"),
@@ -396,7 +397,7 @@ fn connect(router: &str, target: &str) {
         router,
         &["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"],
     );
-    // Servers that ask for it take data in a SYN, without a cookie.
+    // Servers that request it accept data in a SYN, without a cookie.
     set(
         target,
         &[
@@ -407,7 +408,7 @@ fn connect(router: &str, target: &str) {
     );
 }
 
-/// The network namespace that a thread is in to begin with.
+/// The network namespace of the thread before the test.
 struct Home(File);
 
 impl Home {
@@ -425,8 +426,8 @@ impl Home {
     }
 }
 
-/// How many cases there were of each kind of move, how many of them were handed over, and how many of those would not have been
-/// without it.
+/// For each kind of move: the number of cases, how many were handed over, and how many of those would not have been
+/// without the move.
 #[derive(Default)]
 pub struct Table {
     rows: BTreeMap<String, [usize; 3]>,
@@ -452,7 +453,7 @@ impl Table {
         }
     }
 
-    /// A line for each.
+    /// Prints a line for each kind of move.
     pub fn print(&self) {
         println!(
             "{:<36} {:>7} {:>7} {:>7}",
@@ -464,11 +465,11 @@ impl Table {
     }
 }
 
-/// Attacks whose moves are minimised: more take long, and tell nothing new.
+/// The number of attacks whose moves are minimised; more would take long and show nothing new.
 const MINIMISED: usize = 300;
 
-/// Sends the attacks of so many seeds, and says what got through: a table, and the attacks that were handed over with the least
-/// moves that are enough.
+/// Sends the attacks of these seeds and prints those that got through: a table, then each attack with the fewest moves
+/// that suffice.
 fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     let mut table = Table::default();
     let mut handed: Vec<Case> = Vec::new();
@@ -492,9 +493,9 @@ fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     failures
 }
 
-/// Fails if an attack of these seeds is handed over, or if a harmless stream is not once they are through.
+/// Fails if an attack of these seeds is handed over, or a harmless stream afterwards is not.
 pub fn prove(mut oracle: Oracle, seeds: std::ops::Range<u64>) {
-    /// A look at whether anything still works.
+    /// Harmless streams that check whether the path still works.
     const HARMLESS: u64 = 50;
     let failures = attack(&mut oracle, seeds);
     let late = oracle.late();
@@ -509,7 +510,7 @@ pub fn prove(mut oracle: Oracle, seeds: std::ops::Range<u64>) {
     assert!(harmed.is_empty(), "{}", harmed.join("\n"));
 }
 
-/// Sends harmless streams of so many seeds; those that did not arrive whole.
+/// Sends harmless streams of these seeds and returns those that did not arrive complete.
 pub fn harmed(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<String> {
     let cases: Vec<Case> = seeds.map(|seed| Case::random(seed, true)).collect();
     let cases: Vec<Case> = cases.into_iter().filter(|it| oracle.can(it)).collect();
@@ -523,12 +524,12 @@ pub fn harmed(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<String> {
         .collect()
 }
 
-/// A case as a line of a file of tests/data/evasions.
+/// Formats a case as a line of a file in tests/data/evasions.
 pub fn line(case: &Case) -> String {
     serde_json::to_string(case).unwrap()
 }
 
-/// The cases of all files of tests/data/evasions: what once got through.
+/// Reads the cases of all files of tests/data/evasions, which got through once.
 pub fn known() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/evasions");
     let files = super::names(&folder);

@@ -1,42 +1,42 @@
-//! Evasive moves: ways of sending one stream so that an inspector reads another than the receiver does. They are drawn at random, or
-//! read from text.
+//! Evasive moves: ways to send one stream so that an inspector reads another than the receiver does. They are drawn at
+//! random, or read from text.
 
 use super::attacks::{Attack, Encoding, Form, Target, payload, random_form};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds of a silence; cases with longer ones are sent together.
+/// A silence, ms; cases with longer ones are sent together.
 const LONG: u16 = 100;
-/// Milliseconds after which an inspection forgets what has ended.
+/// The time after which an inspection forgets an ended connection, ms.
 const FORGOTTEN: u16 = 3200;
 
-/// Why a receiver does not take a segment, or the next router a packet.
+/// The reason why a receiver ignores a segment, or the next router a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Broken {
     TcpChecksum,
     /// The checksum of the IPv4 header is wrong; IPv6 has none.
     IpChecksum,
-    /// It ends at the router in front of the receiver.
+    /// It expires at the router before the receiver.
     TimeToLive,
-    /// Far in front of the receive window.
+    /// Its sequence number is far before the receive window.
     OldNumber,
-    /// Far behind it.
+    /// Its sequence number is far after the receive window.
     FarNumber,
-    /// Within the receive window, not what comes next.
+    /// Its sequence number is within the receive window, but not the next one.
     NearNumber,
-    /// It acknowledges what was never sent.
+    /// It acknowledges bytes that were never sent.
     FarAcknowledgement,
     NoAcknowledgement,
-    /// Signed, which the receiver has no key for (RFC 2385).
+    /// It is signed, with a key that the receiver lacks (RFC 2385).
     Signed,
-    /// An older timestamp than one before (RFC 7323, PAWS).
+    /// Its timestamp is older than an earlier one (RFC 7323, PAWS).
     OldTimestamp,
     /// A data offset of 16 bytes.
     ShortHeader,
 }
 
-/// What another end of the connection seems to have sent, through the wrong port.
+/// Segments that the other end seems to have sent, through the wrong port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spoofed {
@@ -46,29 +46,29 @@ pub enum Spoofed {
     Data,
 }
 
-/// How the pieces of a packet follow each other.
+/// The order of a packet's fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     Forward,
     Backward,
-    /// The last one first, then the others.
+    /// The last one comes first, then the others.
     LastFirst,
 }
 
-/// How a packet is cut.
+/// The fragmentation of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
-    /// Bytes of a piece, in units of 8.
+    /// Length of a fragment in units of 8 bytes.
     pub eights: u8,
     pub order: Order,
-    /// Whether each comes twice.
+    /// Each fragment is sent twice.
     pub twice: bool,
-    /// Whether pieces lie over each other: with other bytes if it is true.
+    /// Fragments overlap; true if the bytes differ.
     pub overlap: Option<bool>,
 }
 
-/// One thing that a sender does. `which` and `at` count segments and thousandths of the stream, as far as there are.
+/// An action of the sender. `which` and `at` count segments and thousandths of the stream, as far as they exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Move {
@@ -86,30 +86,30 @@ pub enum Move {
     Repeat {
         which: u8,
     },
-    /// A segment has some of its neighbours' bytes as well: its own, or others.
+    /// A segment also has bytes of its neighbours: the right ones, or others.
     Overlap {
         which: u8,
         before: u8,
         after: u8,
         other: bool,
     },
-    /// The same place twice, with other bytes in one of them; the receiver keeps what came first.
+    /// Two segments for the same position, one with other bytes; the receiver keeps the first.
     Contradict {
         which: u8,
         first: bool,
     },
-    /// Other bytes that the receiver does not take.
+    /// Other bytes in a segment that the receiver ignores.
     Decoy {
         which: u8,
         broken: Broken,
         first: bool,
     },
-    /// A reset that the receiver does not take.
+    /// A reset that the receiver ignores.
     Reset {
         which: u8,
         broken: Broken,
     },
-    /// An end that the receiver does not take.
+    /// A FIN that the receiver ignores.
     End {
         which: u8,
         broken: Broken,
@@ -129,20 +129,20 @@ pub enum Move {
         which: u8,
         what: Spoofed,
     },
-    /// A SYN with another number in the middle, or a SYN+ACK.
+    /// A SYN with another number within the connection, or a SYN+ACK.
     SynAgain {
         which: u8,
         ack: bool,
     },
-    /// Before the connection opens, a SYN with another number that the receiver does not take.
+    /// A SYN with another number, before the connection opens, that the receiver ignores.
     DecoySyn {
         broken: Broken,
     },
-    /// A connection that is opened and reset between the same ports before.
+    /// An earlier connection between the same ports, opened and reset.
     OpenedBefore,
-    /// The client says first what a server says second.
+    /// The client sends the server's SYN+ACK first.
     SynAckFirst,
-    /// Bytes in the SYN, the stream's or others; with TCP fast open or without.
+    /// Bytes in the SYN, the stream's or others; with or without TCP fast open.
     SynData {
         bytes: u8,
         other: bool,
@@ -156,13 +156,13 @@ pub enum Move {
         which: u8,
         milliseconds: u16,
     },
-    /// The stream once more between the same ports.
+    /// The stream sent again between the same ports.
     Reopen,
     Http(Form),
 }
 
 impl Move {
-    /// The kind, as the table has it.
+    /// Returns the kind as the table names it.
     pub fn kind(&self) -> String {
         let text = format!("{self:?}");
         let word = |text: &str| text.split([' ', '{', '(']).next().unwrap().to_string();
@@ -184,7 +184,7 @@ impl Move {
         }
     }
 
-    /// Whether an honest network or sender does it.
+    /// Reports whether an honest network or sender does it.
     fn is_honest(&self) -> bool {
         match self {
             Self::Split { .. }
@@ -205,7 +205,7 @@ impl Move {
     }
 }
 
-/// One attack and what is done to hide it, or a harmless stream and what an honest network does to it.
+/// An attack with the moves that hide it, or a harmless stream with those of an honest network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     pub seed: u64,
@@ -218,7 +218,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The case of a seed.
+    /// Draws the case of a seed.
     pub fn random(seed: u64, is_benign: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (target, attack) = random_attack(&mut rng);
@@ -241,7 +241,7 @@ impl Case {
                 continue;
             }
             case.moves.push(next);
-            // What seems to have ended is forgotten after a while.
+            // A connection that seems to have ended is forgotten after a while.
             if let (Move::Reset { which, .. } | Move::End { which, .. }, 0) = (next, rng.u8(0..12))
             {
                 case.moves.push(Move::Silence {
@@ -253,14 +253,14 @@ impl Case {
         case
     }
 
-    /// Whether a part of it takes long.
+    /// Reports whether a part of the case is slow.
     pub fn is_long(&self) -> bool {
         let long =
             |it: &Move| matches!(it, Move::Silence { milliseconds, .. } if *milliseconds > LONG);
         self.moves.iter().any(long)
     }
 
-    /// The sender's stream.
+    /// Returns the sender's stream.
     pub fn payload(&self) -> Vec<u8> {
         let form = |it: &Move| match it {
             Move::Http(form) => Some(*form),
@@ -295,7 +295,7 @@ fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
     all[rng.usize(0..all.len())]
 }
 
-/// What no receiver takes, whatever the segment says.
+/// Defects that make every receiver ignore a segment, whatever it contains.
 const DAMAGED: [Broken; 5] = [
     Broken::TcpChecksum,
     Broken::IpChecksum,
@@ -351,7 +351,7 @@ fn random_move(rng: &mut Rng) -> Move {
     }
 }
 
-/// Something in between that the receiver does not take.
+/// Draws an additional segment that the receiver ignores.
 fn random_lie(rng: &mut Rng, which: u8) -> Move {
     let of_data = [&DAMAGED[..], &WRONG_NUMBERS, &WRONG_OTHERS].concat();
     let near = [Broken::NearNumber];
@@ -379,7 +379,7 @@ fn random_lie(rng: &mut Rng, which: u8) -> Move {
     }
 }
 
-/// A way to open a connection, or to go on with it.
+/// Draws a way to open or continue a connection.
 fn random_way(rng: &mut Rng, which: u8) -> Move {
     match rng.u8(0..9) {
         0 => Move::SynAgain {
@@ -419,7 +419,7 @@ fn random_cut(rng: &mut Rng) -> Cut {
     let orders = [Order::Forward, Order::Backward, Order::LastFirst];
     let overlaps = [None, None, None, Some(false), Some(true)];
     Cut {
-        // A piece that holds all is an atomic fragment.
+        // A fragment with the complete payload is an atomic fragment.
         eights: if rng.u8(0..4) == 0 {
             255
         } else {

@@ -1,4 +1,4 @@
-//! The segments that a case is sent in, and their order.
+//! The segments in which a case is sent, and their order.
 
 use super::moves::{Broken, Case, Cut, Move, Spoofed};
 use std::time::Duration;
@@ -13,17 +13,17 @@ pub const URG: u8 = 0x20;
 /// A segment to be sent.
 #[derive(Debug, Clone, Default)]
 pub struct Segment {
-    /// Where in the stream.
+    /// The position in the stream.
     pub at: i64,
     pub bytes: Vec<u8>,
     pub flags: u8,
     pub broken: Option<Broken>,
-    /// Bytes up to behind the urgent one.
+    /// The urgent pointer: bytes up to and including the urgent one.
     pub urgent: u16,
     pub cut: Option<Cut>,
-    /// Whether it seems to come from the other end.
+    /// The segment seems to come from the other end.
     pub is_of_other: bool,
-    /// Whether its bytes are the stream's, as far as its maker knows.
+    /// Its bytes are the stream's, as far as its creator knows.
     pub is_true: bool,
 }
 
@@ -44,17 +44,17 @@ pub enum Step {
     Wait(Duration),
 }
 
-/// What comes before the connection is open.
+/// Events before the connection is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// A SYN with another number, which is not taken.
+    /// A SYN with another number, which is ignored.
     Decoy(Broken),
     /// A SYN with another number, and a reset of it.
     OpenedAndReset,
     SynAck,
 }
 
-/// All that a sender sends.
+/// All segments of a sender.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub openings: Vec<Opening>,
@@ -63,7 +63,7 @@ pub struct Plan {
     pub has_timestamps: bool,
     pub window: u16,
     pub steps: Vec<Step>,
-    /// Whether all of it is done twice.
+    /// Everything is done twice.
     pub twice: bool,
     /// The stream.
     pub payload: Vec<u8>,
@@ -127,7 +127,7 @@ impl Plan {
         }
     }
 
-    /// Places of the segments that are the stream's.
+    /// Returns the positions of the segments with the stream's bytes.
     fn true_ones(&self) -> Vec<usize> {
         let is_true = |step: &Step| matches!(step, Step::Send(it) if it.is_true);
         (0..self.steps.len())
@@ -166,7 +166,7 @@ impl Plan {
                 }
             }
             Move::Pieces { bytes } => {
-                // Many small packets take the time of many.
+                // Small segments are many packets, and each takes time.
                 let size = usize::from(bytes).max(self.payload.len() / 100);
                 self.steps = std::mem::take(&mut self.steps)
                     .into_iter()
@@ -222,7 +222,7 @@ impl Plan {
         }
     }
 
-    /// Puts a byte into the stream that a socket without SO_OOBINLINE takes out again.
+    /// Inserts a byte into the stream that a socket without SO_OOBINLINE removes again.
     fn add_urgent_byte(&mut self, at: u16) {
         let at = self.payload.len() as i64 * i64::from(at) / 1000;
         self.payload.insert(at as usize, b'u');
@@ -239,7 +239,7 @@ impl Plan {
         }
     }
 
-    /// Puts something between the segments of the stream.
+    /// Inserts segments between those of the stream.
     fn insert(&mut self, it: &Move) {
         let (which, behind) = match *it {
             Move::Decoy { which, first, .. } => (which, !first),
@@ -251,7 +251,7 @@ impl Plan {
             | Move::Silence { which, .. } => (which, false),
             _ => unreachable!("{it:?} puts nothing in between"),
         };
-        // Behind the last one is a place as well: what was not taken is sent again then.
+        // A segment may also follow the last one: unacknowledged bytes are sent again then.
         let places = self.true_ones();
         let (place, of_stream) = match places.get(usize::from(which) % (places.len() + 1)) {
             Some(place) => (*place, self.segment(*place).clone()),
@@ -299,7 +299,7 @@ impl Plan {
     }
 }
 
-/// Bytes that no rule is about.
+/// Returns bytes that match no rule.
 pub fn others(length: usize) -> Vec<u8> {
     vec![b'x'; length]
 }

@@ -14,10 +14,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How lines begin about requests that were broken, or of which the rest did not come: nobody has acted on them.
+/// Beginnings of log lines about broken or incomplete requests, which no server has acted on.
 const NEVER_WHOLE: [&str; 3] = ["400 ", "408 ", "499 "];
 
-/// A socket that takes connections, and keeps what `read` returns.
+/// A socket that accepts connections and keeps the bytes that `read` returns.
 struct Collector {
     listener: TcpListener,
     is_urgent_inline: bool,
@@ -25,7 +25,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// In the namespace that the thread is in.
+    /// Opens the socket in the namespace that the thread is in.
     fn new(target: Target) -> Self {
         let listener = TcpListener::bind(("::", target.port())).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -36,12 +36,12 @@ impl Collector {
         }
     }
 
-    /// Reads all that is there.
+    /// Reads all available bytes.
     fn poll(&mut self, got: &mut HashMap<u16, Vec<u8>>) {
         while let Ok((stream, peer)) = self.listener.accept() {
             stream.set_nonblocking(true).unwrap();
             set_socket_oobinline(&stream, self.is_urgent_inline).unwrap();
-            // Nothing of one connection between the same ports may look as if it were of the next.
+            // A separator keeps connections between the same ports apart.
             got.entry(peer.port()).or_default().push(0);
             self.open.push((peer.port(), stream));
         }
@@ -49,7 +49,7 @@ impl Collector {
     }
 }
 
-/// Reads what is there of each connection; those that have ended go.
+/// Reads the available bytes of each connection and removes those that have ended.
 fn read_all(open: &mut Vec<(u16, TcpStream)>, got: &mut HashMap<u16, Vec<u8>>) {
     open.retain_mut(|(port, stream)| {
         let mut bytes = [0; 4096];
@@ -63,20 +63,20 @@ fn read_all(open: &mut Vec<(u16, TcpStream)>, got: &mut HashMap<u16, Vec<u8>>) {
     });
 }
 
-/// Whether there is nothing yet, or no connection.
+/// Reports whether the error means that there is no data yet, or no connection.
 fn is_to_come(error: io::Error) -> bool {
     use io::ErrorKind::{NotConnected, WouldBlock};
     matches!(error.kind(), NotConnected | WouldBlock)
 }
 
-/// Closes all connections at once, so that the kernel keeps nothing of them.
+/// Closes all connections at once, so that the kernel keeps no state of them.
 fn close(open: &mut Vec<(u16, TcpStream)>) {
     for (_, stream) in open.drain(..) {
         let _ = set_socket_linger(&stream, Some(Duration::ZERO));
     }
 }
 
-/// A connection that is being opened by a client.
+/// Starts to open a client's connection.
 fn connect(to: SocketAddr) -> TcpStream {
     let family = if to.is_ipv6() {
         AddressFamily::INET6
@@ -90,38 +90,38 @@ fn connect(to: SocketAddr) -> TcpStream {
         None,
     )
     .unwrap();
-    // It is in progress.
+    // The connection is in progress.
     let _ = net::connect(&socket, &to);
     TcpStream::from(socket)
 }
 
-/// A server of HTTP, which writes a line about each request.
+/// An HTTP server, which logs a line about each request.
 struct Server {
     program: Program,
-    /// Where it writes them, unless to its standard output.
+    /// The log file; `None` for standard output.
     log: Option<PathBuf>,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     read: usize,
 }
 
-/// All that is attacked.
+/// All programs that are attacked.
 pub struct Receiver {
     collectors: [Collector; 2],
-    /// Connections of clients, by the port that they are to.
+    /// Connections of clients, by the port they connect to.
     clients: Vec<(u16, TcpStream)>,
-    /// Those of them that have yet to ask for something.
+    /// Those of them that still have to send a request.
     asking: Vec<TcpStream>,
     servers: Vec<Server>,
     missing: Vec<Target>,
-    /// The sender's ports that are in use.
+    /// The sender's ports in use.
     ports: Range<u16>,
     got: HashMap<u16, Vec<u8>>,
     late: Vec<String>,
 }
 
 impl Receiver {
-    /// Starts servers in a namespace, which the thread is in as well, with their files in a folder. Those that are not installed are
-    /// named, and left out.
+    /// Starts servers in a namespace, which the thread is in as well, with their files in a folder. Missing servers are
+    /// named and skipped.
     pub fn start(namespace: &Namespace, folder: &Path) -> Self {
         let mut servers = Vec::new();
         let mut missing = Vec::new();
@@ -152,12 +152,12 @@ impl Receiver {
         }
     }
 
-    /// Whether it is there.
+    /// Reports whether the target is available.
     pub fn has(&self, target: Target) -> bool {
         !self.missing.contains(&target)
     }
 
-    /// Reads what sockets have.
+    /// Reads the bytes of sockets.
     pub fn poll_sockets(&mut self) {
         for collector in &mut self.collectors {
             collector.poll(&mut self.got);
@@ -168,10 +168,10 @@ impl Receiver {
         read_all(&mut self.clients, &mut self.got);
     }
 
-    /// Has clients connect to these, from the namespace that the thread is in, and some ask for a page.
+    /// Connects clients to these addresses, from the namespace that the thread is in; some request a page.
     pub fn connect(&mut self, servers: impl Iterator<Item = (SocketAddr, bool)>) {
         for (server, asks) in servers {
-            // As of those that are taken.
+            // The separator is the same as for accepted connections.
             self.got.insert(server.port(), vec![0]);
             let client = connect(server);
             if asks {
@@ -181,7 +181,7 @@ impl Receiver {
         }
     }
 
-    /// Reads what servers have said.
+    /// Reads the logs of servers.
     pub fn poll_servers(&mut self) {
         for server in &mut self.servers {
             assert!(
@@ -193,7 +193,7 @@ impl Receiver {
                 Some(log) => fs::read_to_string(log).unwrap_or_default(),
                 None => server.program.stdout(),
             };
-            // The last line may be half written.
+            // The last line may be incomplete.
             let whole = text.rfind('\n').map_or(0, |at| at + 1);
             for line in text[server.read.min(whole)..whole].lines() {
                 let (port, said) = line.split_once(' ').unwrap_or_default();
@@ -214,17 +214,17 @@ impl Receiver {
         }
     }
 
-    /// What the connection from a port was handed so far.
+    /// Returns the bytes that the connection from a port was handed so far.
     pub fn got(&self, port: u16) -> &[u8] {
         self.got.get(&port).map_or(&[], Vec::as_slice)
     }
 
-    /// What servers were handed that a rule forbids, and said when nobody waited for it any more.
+    /// Returns the forbidden bytes that servers logged after the wait for them was over.
     pub fn late(&self) -> &[String] {
         &self.late
     }
 
-    /// Closes what is open and forgets, for connections with these ports of the sender.
+    /// Closes all connections and forgets their bytes, for connections with these ports of the sender.
     pub fn begin(&mut self, ports: Range<u16>) {
         for collector in &mut self.collectors {
             close(&mut collector.open);
@@ -282,7 +282,7 @@ fn start(target: Target, namespace: &Namespace, folder: &Path) -> Server {
     }
 }
 
-/// Bodies are only read for somebody behind it.
+/// nginx reads bodies only for a server behind it.
 fn nginx(port: &str, folder: &str) -> String {
     let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {folder}/{it};\n"))

@@ -1,4 +1,4 @@
-//! A TCP of its own, as its sender wants it, through a packet socket: no kernel on this side answers or resets anything.
+//! A TCP sender over a packet socket. The kernel on this side neither answers nor resets anything.
 
 use super::attacks::{Attack, Target};
 use super::moves::{Broken, Case, Cut, Order};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use taut_port::{Batch, Port, PortSpec, Resources};
 use taut_wire::{EtherType, Headers, IpProtocol, Mac, Sum, Tcp, TcpFlags, checksum};
 
-/// The sender's own.
+/// The sender's MAC address.
 pub const MAC: Mac = Mac([2, 0, 0, 0, 7, 9]);
-/// What is put out of the receive window by.
+/// The offset that moves a segment out of the receive window.
 const FAR: u32 = 1 << 24;
-/// How long a SYN waits for its answer, and how often it is sent.
+/// How long a SYN waits for its reply, and how often it is sent.
 const SYN_WAIT: Duration = Duration::from_millis(150);
 const SYNS: u32 = 4;
-/// How long segments wait for their acknowledgement before the stream is sent again, and how often it is.
+/// How long segments wait for their acknowledgement before the stream is sent again, and how often it is sent.
 const WAIT: Duration = Duration::from_millis(25);
 const AGAIN: u32 = 2;
-/// A harmless stream is sent again as often as this.
+/// How often a harmless stream is sent again.
 const AGAIN_HONEST: u32 = 60;
 const SEGMENT_BYTES: usize = 1200;
 
-/// The packet socket, and who is at the other end of its cable.
+/// The packet socket, and the MAC address at the other end of its cable.
 pub struct Wire {
     port: Box<dyn Port>,
     resources: Resources,
@@ -31,7 +31,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Over an interface of the namespace that the thread is in.
+    /// Opens an interface of the namespace that the thread is in.
     pub fn open(interface: &str, router: Mac) -> Self {
         let spec = PortSpec::parse(&format!("af_packet:{interface}")).unwrap();
         let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
@@ -58,7 +58,7 @@ impl Wire {
         send(&mut *self.port, &self.resources.pool(), &frames);
     }
 
-    /// Has each segment that has come taken.
+    /// Calls `take` for each segment that has arrived.
     pub fn receive(&mut self, mut take: impl FnMut(&Tcp<&[u8]>)) {
         loop {
             let mut batch = Batch::new();
@@ -78,14 +78,14 @@ impl Wire {
     }
 }
 
-/// Addresses and ports of a connection: the sender's, the receiver's.
+/// Addresses and ports of a connection: the sender's, then the receiver's.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends {
     pub own: (IpAddr, u16),
     pub other: (IpAddr, u16),
 }
 
-/// What a header says beside what its segment does.
+/// The header fields that do not depend on the segment's move.
 struct Header {
     sequence: u32,
     acknowledgement: u32,
@@ -93,7 +93,7 @@ struct Header {
     options: Vec<u8>,
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Opening,
@@ -109,18 +109,18 @@ pub struct Connection {
     is_benign: bool,
     awaits_response: bool,
     awaits_request: bool,
-    /// Whether the other end opens it.
+    /// The other end opens the connection.
     is_server: bool,
     phase: Phase,
-    /// First numbers of both ends.
+    /// Initial sequence numbers of both ends.
     first: u32,
     first_of_other: u32,
     /// Bytes that the other end has acknowledged.
     acknowledged: usize,
-    /// What comes next from the other end, and the last timestamp from it.
+    /// The next sequence number from the other end, and the last timestamp from it.
     next: u32,
     stamp: u32,
-    /// What came from it in order.
+    /// The bytes received in order from the other end.
     pub received: Vec<u8>,
     pub has_ended: bool,
     step: usize,
@@ -160,7 +160,7 @@ impl Connection {
         self.phase == Phase::Done
     }
 
-    /// Sends what is due.
+    /// Sends the segments that are due.
     pub fn advance(&mut self, now: Instant, wire: &mut Vec<Vec<u8>>) {
         if now < self.due {
             return;
@@ -185,14 +185,14 @@ impl Connection {
         }
     }
 
-    /// What goes out in front of the SYN.
+    /// Sends the packets that precede the SYN.
     fn before_opening(&mut self, wire: &mut Vec<Vec<u8>>) {
         let first = self.first;
         for (number, opening) in self.plan.openings.clone().into_iter().enumerate() {
             self.first = first.wrapping_sub(0x0100_0000 * (number as u32 + 1));
             let (flags, broken) = match opening {
                 Opening::Decoy(broken) if self.is_server => (SYN | ACK, Some(broken)),
-                // That is what a client does.
+                // A client does that.
                 _ if self.is_server => continue,
                 Opening::Decoy(broken) => (SYN, Some(broken)),
                 Opening::OpenedAndReset => (SYN, None),
@@ -226,7 +226,7 @@ impl Connection {
         (self.phase, self.tries, self.due) = (Phase::Again, 0, now + WAIT);
     }
 
-    /// What is not acknowledged is sent again, plainly.
+    /// Sends unacknowledged bytes again, without any move.
     fn send_again(&mut self, now: Instant, wire: &mut Vec<Vec<u8>>) {
         let most = if self.is_benign { AGAIN_HONEST } else { AGAIN };
         let is_whole = self.acknowledged >= self.plan.payload.len()
@@ -253,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// Takes a segment of the other end.
+    /// Processes a segment from the other end.
     pub fn take(&mut self, tcp: &Tcp<&[u8]>, wire: &mut Vec<Vec<u8>>) {
         let flags = flags_of(tcp);
         if let Some(stamp) = stamp_of(tcp.options()) {
@@ -301,7 +301,7 @@ impl Connection {
         }
     }
 
-    /// Takes what a client opens a connection by.
+    /// Processes the segment by which a client opens a connection.
     fn take_opening(
         &mut self,
         tcp: &Tcp<&[u8]>,
@@ -324,7 +324,7 @@ impl Connection {
         }
     }
 
-    /// Ends it at both sides.
+    /// Resets the connection at both sides.
     pub fn reset(&self, wire: &mut Vec<Vec<u8>>) {
         self.emit(
             &Segment::new(self.acknowledged as i64, RST | ACK, &[]),
@@ -406,7 +406,7 @@ fn flags_of(tcp: &Tcp<&[u8]>) -> u8 {
     .sum()
 }
 
-/// The other's own timestamp.
+/// Returns the other end's timestamp.
 fn stamp_of(options: &[u8]) -> Option<u32> {
     let mut rest = options;
     while let [kind, tail @ ..] = rest {
@@ -423,7 +423,7 @@ fn stamp_of(options: &[u8]) -> Option<u32> {
     None
 }
 
-/// The packets that a segment goes in.
+/// Returns the packets that carry a segment.
 fn packets(ends: &Ends, header: &Header, segment: &Segment) -> Vec<Vec<u8>> {
     let (from, to) = match segment.is_of_other {
         true => (ends.other, ends.own),
@@ -497,7 +497,7 @@ fn pieces(
     cut: Cut,
     piece: impl Fn(usize, &[u8], Option<bool>) -> Vec<u8>,
 ) -> Vec<Vec<u8>> {
-    // Many small packets take the time of many.
+    // Small fragments are many packets, and each takes time.
     let size = (usize::from(cut.eights.max(1)) * 8).max(whole.len() / 64 / 8 * 8);
     let count = whole.len().div_ceil(size);
     let mut places: Vec<usize> = (0..count).collect();
@@ -531,7 +531,7 @@ fn pieces(
 struct Piece<'a> {
     at: usize,
     bytes: &'a [u8],
-    /// Whether more follow, if it is a fragment.
+    /// More fragments follow; `None` if this is no fragment.
     more: Option<bool>,
     hops: u8,
     identification: u32,

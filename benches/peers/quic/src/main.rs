@@ -1,6 +1,5 @@
-//! `taut-quic`: `taut probe` over QUIC datagrams, as a program of its own, so that taut itself needs no QUIC. Trains,
-//! answers and what is printed are taut's; only what carries messages is not. `cargo build --release` here, then `taut
-//! experiment run
+//! `taut-quic`: `taut probe` over QUIC datagrams, as a separate program, so that taut itself needs no QUIC. Trains,
+//! replies and output are taut's; only the transport differs. `cargo build --release` here, then `taut experiment run
 //! transport-comparison --set quic=PATH`.
 
 mod messages;
@@ -12,7 +11,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use taut_lab::probed::ProbeAccount;
+use taut_lab::probe_results::ProbeAccount;
 use taut_results::Origin;
 use taut_traffic::messages::any_address_to;
 use taut_traffic::probe::{ProbeServer, ProbeSession, Train};
@@ -49,7 +48,7 @@ struct Client {
 /// How long to wait for the server.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// A time as taut's options have it, such as 2ms.
+/// Parses a time in the form of taut's options, such as 2ms.
 fn time(text: &str) -> Result<Duration, String> {
     let time = taut_settings::duration(text).filter(|time| !time.is_zero());
     time.ok_or_else(|| "want a time above 0, such as 800us or 5ms".to_owned())

@@ -20,22 +20,22 @@ use std::time::{Duration, Instant};
 use taut_sys::Alarm;
 use taut_traffic::messages::{Messages, Received};
 
-/// What both sides call the protocol inside.
+/// The application protocol (ALPN) that both sides use.
 const PROTOCOL: &[u8] = b"taut";
-/// Bytes of a UDP payload: what fits into a frame of Ethernet.
+/// Length of a UDP payload that fits into a frame of Ethernet, bytes.
 const MTU: u16 = 1_472;
-/// Datagrams that are taken in before what is due is sent.
+/// Datagrams that are received before those due are sent.
 const TAKEN_AT_A_TIME: usize = 64;
-/// Messages that wait for a connection, at most.
+/// The largest number of messages that wait for a connection.
 const MOST_WAITING: usize = 64;
-/// Sleeps shorter than this are spun away, as with the other transports.
+/// Sleeps shorter than this are replaced by spinning, as with the other transports.
 const SPIN: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]
 struct Peer {
     connection: Connection,
     address: SocketAddr,
-    /// Messages from before there was a connection.
+    /// Messages from before the connection existed.
     waiting: VecDeque<Bytes>,
     is_over: bool,
 }
@@ -55,10 +55,10 @@ pub struct QuicMessages {
 }
 
 impl QuicMessages {
-    /// Opens an address for connections, whose certificate is made now.
+    /// Opens an address for connections, with a certificate created now.
     ///
     /// # Errors
-    /// The address is taken, or there is no cryptography.
+    /// The address is in use, or no cryptography is available.
     pub fn open(bind: SocketAddr) -> Result<Self, Box<dyn Error>> {
         let socket = UdpSocket::bind(bind)?;
         socket.set_nonblocking(true)?;
@@ -84,7 +84,7 @@ impl QuicMessages {
         })
     }
 
-    /// Takes in what has come.
+    /// Receives the datagrams that have arrived.
     fn take_in(&mut self) -> io::Result<()> {
         for _ in 0..TAKEN_AT_A_TIME {
             let (length, from) = match self.socket.recv_from(&mut self.packet) {
@@ -125,7 +125,7 @@ impl QuicMessages {
     }
 
     fn send(&self, length: usize, to: SocketAddr) {
-        // What the kernel does not take is lost, as on the way.
+        // Datagrams that the kernel does not accept are lost, as on the path.
         let _ = self.socket.send_to(&self.out[..length], to);
     }
 
@@ -142,7 +142,7 @@ impl QuicMessages {
         );
     }
 
-    /// Has all connections do what is due.
+    /// Runs the timers of all connections and sends what is due.
     fn drive(&mut self) {
         for (handle, peer) in &mut self.peers {
             let mut is_busy = true;
@@ -156,7 +156,7 @@ impl QuicMessages {
                 }
                 self.out.clear();
                 while let Some(packet) = connection.poll_transmit(now, 1, &mut self.out) {
-                    // What the kernel does not take is lost, as on the way.
+                    // Datagrams that the kernel does not accept are lost, as on the path.
                     let bytes = &self.out[..packet.size];
                     let _ = self.socket.send_to(bytes, packet.destination);
                     self.out.clear();
@@ -281,7 +281,7 @@ impl Messages for QuicMessages {
     }
 }
 
-/// What a server shows: a certificate that it has signed itself.
+/// Returns the configuration of a server, with a self-signed certificate.
 fn served(provider: &Arc<CryptoProvider>) -> Result<QuicServerConfig, Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed(["taut".to_owned()])?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -293,7 +293,7 @@ fn served(provider: &Arc<CryptoProvider>) -> Result<QuicServerConfig, Box<dyn Er
     Ok(config.try_into()?)
 }
 
-/// What a client asks for: it takes any certificate, as nothing is measured by whose it is.
+/// Returns the configuration of a client. It accepts any certificate, as identity does not affect the measurement.
 fn trusting(provider: &Arc<CryptoProvider>) -> Result<QuicClientConfig, Box<dyn Error>> {
     let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -304,7 +304,7 @@ fn trusting(provider: &Arc<CryptoProvider>) -> Result<QuicClientConfig, Box<dyn 
     Ok(config.try_into()?)
 }
 
-/// Takes any certificate, and sees that whoever shows it has its key.
+/// A verifier that accepts any certificate, and checks that the peer has its key.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,6 +1,6 @@
 //! Sets of blocks.
 
-/// Some of the blocks of a segment.
+/// A set of blocks of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
     words: Vec<u64>,
@@ -8,7 +8,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// None of so many.
+    /// Returns an empty set for this number of blocks.
     pub fn none(len: usize) -> Self {
         Self {
             words: vec![0; len.div_ceil(64)],
@@ -16,7 +16,7 @@ impl Blocks {
         }
     }
 
-    /// All of so many.
+    /// Returns the set of this number of blocks.
     pub fn all(len: usize) -> Self {
         let mut all = Self::none(len);
         for block in 0..len {
@@ -25,36 +25,36 @@ impl Blocks {
         all
     }
 
-    /// Blocks that there are, in the set or not.
+    /// Returns the number of blocks of the segment, in the set or not.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no block is in the set.
+    /// Returns true if no block is in the set.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Adds a block; nothing if there is no such block.
+    /// Adds a block; returns none if there is no such block.
     pub fn add(&mut self, block: usize) -> Option<()> {
         (block < self.len).then(|| self.words[block / 64] |= 1 << (block % 64))
     }
 
-    /// Leaves those that are in both.
+    /// Removes the blocks that are not in the other set.
     pub fn keep(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word &= other;
         }
     }
 
-    /// Adds those that are in the other.
+    /// Adds the blocks of the other set.
     pub fn join(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;
         }
     }
 
-    /// Those in the set, in order.
+    /// Iterates over the blocks in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.len).filter(|block| self.words[block / 64] >> (block % 64) & 1 != 0)
     }

@@ -1,18 +1,18 @@
-//! Counts of a writer: the packets that it took and lost, the segments that it removed.
+//! Counts of a writer: the packets that it wrote and lost, and the segments that it removed.
 
 use serde::Serialize;
 
-/// Counts of a writer, since it was opened.
+/// The counts of a writer since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Written {
-    /// Packets that were taken, and are in files or on their way there.
+    /// Packets that were accepted, and are in files or on their way there.
     pub packets: u64,
-    /// Packets that could not be written, or are of a port that there is not.
+    /// Packets that could not be written, or are of an undefined port.
     pub lost: u64,
-    /// Segments that were removed to make room.
+    /// Segments that were removed because of the size limit.
     pub removed: u64,
-    /// Segments among those because the disk was full before the ring was.
+    /// Removed segments whose cause was a full disk, before the limit of the ring.
     pub removed_early: u64,
-    /// Segments without an index, for now: queries read all of them.
+    /// Segments without an index at the moment: queries read them completely.
     pub without_index: u64,
 }

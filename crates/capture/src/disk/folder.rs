@@ -1,7 +1,7 @@
-//! The folder of a ring: its files, by their names; nothing in it leads elsewhere.
+//! The folder of a ring and the names of its files. Symbolic links in it are not followed.
 
 use super::DiskError;
-use crate::packed;
+use crate::compression;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, openat, renameat,
     unlinkat,
@@ -16,19 +16,19 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use taut_sys::Locked;
 
-/// Bits of a file's mode by which others than its owner may write.
+/// Mode bits of a file by which users other than its owner may write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Bit of a folder's mode by which only who owns an entry can rename or remove it.
+/// Mode bit of a folder by which only the owner of an entry can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// A segment, which is followed by [`packed::ENDING`] if it is compressed, as the name of its index is.
+/// Suffix of a segment, followed by [`compression::ENDING`] if it is compressed; the same holds for its index.
 const SEGMENT: &str = ".pcapng";
 const INDEX: &str = ".index";
-/// An index that is not complete.
+/// Suffix of an index that is incomplete.
 const NEW_INDEX: &str = ".index.new";
 
-/// Name of a segment: its number in the ring, the time of its first packet in nanoseconds since 1970, and whether it is
-/// compressed.
+/// The name of a segment: its number in the ring, the time of its first packet in nanoseconds since 1970, and whether
+/// it is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) number: u64,
@@ -50,18 +50,18 @@ impl Name {
             first_ns: first_ns.parse().ok()?,
             zstd: false,
         };
-        // As it is written, and in no other way.
+        // Only the canonical spelling counts.
         (name.to_string() == text).then_some(name)
     }
 
-    /// The name of the segment that is called so.
+    /// Parses the file name of a segment.
     fn of_segment(text: &str) -> Option<Self> {
         let (text, zstd) = without_zstd(text);
         let name = Self::parse(text.strip_suffix(SEGMENT)?)?;
         Some(Self { zstd, ..name })
     }
 
-    /// The name of the segment whose index is called so.
+    /// Parses the file name of an index.
     fn of_index(text: &str, ending: &str) -> Option<Self> {
         let (text, zstd) = without_zstd(text.strip_suffix(ending)?);
         Some(Self {
@@ -71,7 +71,7 @@ impl Name {
     }
 
     fn zstd(self) -> &'static str {
-        if self.zstd { packed::ENDING } else { "" }
+        if self.zstd { compression::ENDING } else { "" }
     }
 
     pub(super) fn segment(self) -> String {
@@ -87,28 +87,28 @@ impl Name {
     }
 }
 
-/// A name without the ending of what is compressed, and whether it has it.
+/// Returns a name without the suffix of compressed files, and whether it had it.
 fn without_zstd(text: &str) -> (&str, bool) {
-    match text.strip_suffix(packed::ENDING) {
+    match text.strip_suffix(compression::ENDING) {
         Some(text) => (text, true),
         None => (text, false),
     }
 }
 
-/// A folder that is open: it stays the same one, whatever becomes of its path.
+/// An open folder: it stays the same folder, even if its path changes.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
-    /// Held by who writes.
+    /// Lock of the writer.
     _lock: Option<Locked<OwnedFd>>,
 }
 
 impl Folder {
-    /// Opens a folder to read in.
+    /// Opens a folder for reading.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub(super) fn look(path: &Path) -> Result<Self, DiskError> {
         let failed = |e: Errno| DiskError::folder(path, e.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -119,11 +119,10 @@ impl Folder {
         })
     }
 
-    /// Takes a folder of this user's own to write in, for this process alone; with `make`, it is made where there is
-    /// none.
+    /// Opens a folder of this user for writing, for this process alone; with `make`, creates it if it does not exist.
     ///
     /// # Errors
-    /// What the system says, whose it is, or that another process has it.
+    /// Returns the error of the system, the foreign owner, or that another process has the folder.
     pub(super) fn take(path: &Path, make: bool) -> Result<Self, DiskError> {
         let failed = |e: io::Error| DiskError::folder(path, e);
         if make {
@@ -170,17 +169,17 @@ impl Folder {
         &self.path
     }
 
-    /// The segments that are there, in order.
+    /// Returns the existing segments, in order.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub(super) fn segments(&self) -> io::Result<Vec<Name>> {
         let mut names = self.named(Name::of_segment)?;
         names.sort_unstable();
         Ok(names)
     }
 
-    /// Names that stand for something in the folder.
+    /// Returns the names of entries of the folder that `of` recognises.
     fn named(&self, of: impl Fn(&str) -> Option<Name>) -> io::Result<Vec<Name>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -190,10 +189,10 @@ impl Folder {
         Ok(names)
     }
 
-    /// Removes what a process that was killed left: half of an index, and an index whose segment is gone.
+    /// Removes the remains of a killed process: incomplete indexes, and indexes whose segment was removed.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub(super) fn sweep(&self, segments: &[Name]) -> io::Result<()> {
         for name in self.named(|it| Name::of_index(it, NEW_INDEX))? {
             self.unlink(&name.new_index())?;
@@ -206,10 +205,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Opens a file to read it, or to cut it too.
+    /// Opens a file for reading, or also for truncation.
     ///
     /// # Errors
-    /// What the system says, or that it is no file.
+    /// Returns the error of the system, or that it is no file.
     pub(super) fn open(&self, name: &str, to_change: bool) -> io::Result<File> {
         let access = match to_change {
             true => OFlags::RDWR,
@@ -223,11 +222,10 @@ impl Folder {
         Ok(fd.into())
     }
 
-    /// Makes the file of a segment, which is written past the page cache if the file system can do that; says whether
-    /// it is.
+    /// Creates the file of a segment, with direct I/O if the file system supports it; returns whether it does.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub(super) fn create(&self, name: &str, past_cache: bool) -> io::Result<(File, bool)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = openat(
@@ -243,10 +241,10 @@ impl Folder {
         Ok((fd.into(), past_cache))
     }
 
-    /// Writes an index: it is there as a whole or not at all.
+    /// Writes an index atomically: it exists completely or not at all.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub(super) fn write_index(&self, name: Name, bytes: &[u8]) -> io::Result<()> {
         use std::io::Write;
         let new = name.new_index();
@@ -265,10 +263,10 @@ impl Folder {
         written
     }
 
-    /// Removes a segment and its index. What is not there is no error.
+    /// Removes a segment and its index. A missing file is no error.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub(super) fn remove(&self, name: Name) -> io::Result<()> {
         self.unlink(&name.segment())?;
         self.unlink(&name.index())
@@ -295,7 +293,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn names_are_read_as_they_are_written_and_in_no_other_way() {
+    fn only_file_names_in_the_written_format_are_parsed() {
         let name = Name {
             number: 12,
             first_ns: 1_700_000_000_000_000_001,
@@ -322,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_others_can_change_are_refused_and_files_are_this_users_alone() {
+    fn folders_writable_by_others_are_refused_and_files_are_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("ring");
         let why = |path: &Path| Folder::take(path, true).unwrap_err().to_string();
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed() {
+    fn files_left_by_a_killed_process_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = Folder::take(&parent.path().join("ring"), true).unwrap();
         let (one, two) = (

@@ -1,8 +1,8 @@
-//! The index of a segment: which keys occur in which of its blocks, and when these were captured.
+//! The index of a segment: which keys occur in which of its blocks, and the times of the blocks.
 //!
-//! The file: pages of 4096 bytes with the keys in order, each with a checksum, so that a key is looked up by one read;
-//! behind them the head (times, blocks, the first key of each page), its checksum and its length. All numbers are
-//! little-endian.
+//! The file consists of pages of 4096 bytes with the keys in order, each with a checksum, so that one read finds a key.
+//! They are followed by the head (times, blocks, the first key of each page), its checksum and its length. All numbers
+//! are little-endian.
 //!
 //! | Part | Holds |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | | for each page its first key (8) |
 //! | end | a word that tells the format (8), bytes of the head (4), CRC-32 of head, word and length (4) |
 //!
-//! Numbers in pages have 7 bits in a byte, the lowest first, and the top bit where more follow.
+//! Numbers in pages have 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
 
 use super::keys::{Codes, KINDS, kind};
 use super::{BLOCK_BYTES, Blocks, MOST_BLOCKS};
@@ -29,59 +29,59 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const PAGE_BYTES: usize = 4096;
-/// Bytes of a page that hold keys.
+/// Number of bytes of a page that contain keys.
 const BODY_BYTES: usize = PAGE_BYTES - 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"tautidx2");
 const FIXED_BYTES: usize = 40;
 const BLOCK_ENTRY_BYTES: usize = 36;
 const END_BYTES: usize = 16;
-/// Bytes at the end of the file that are read at once: most heads are smaller.
+/// Number of bytes at the end of the file that are read at once: most heads are smaller.
 const FIRST_READ_BYTES: usize = 32 << 10;
 
-/// Places in the table of what has been seen in a block.
+/// Number of slots in the table of fingerprints of a block.
 const SEEN: usize = 1 << 14;
 const SEEN_SHIFT: u32 = 64 - SEEN.trailing_zeros();
-/// Spreads a code over all bits (2^64 divided by the golden ratio).
+/// Multiplier that spreads a code over all bits (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Keys that are remembered of a block, at most: bounds memory (8 bytes each) and the size of the index.
+/// Maximum number of keys of a block: limits memory (8 bytes each) and the size of the index.
 const MOST_KEYS: usize = 16_384;
-/// Bytes of a key that occurs in one block, at most: 9 of its code, 1 of the length, 2 of the block.
+/// Maximum number of bytes of a key that occurs in one block: 9 of its code, 1 of the length, 2 of the block.
 const ENTRY_BYTES: u64 = 12;
 
-/// Bytes of an index, at most.
+/// Returns the maximum number of bytes of an index.
 pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
     let blocks = segment_bytes.div_ceil(BLOCK_BYTES as u64);
     let keys = blocks * MOST_KEYS as u64 * ENTRY_BYTES;
-    // An entry that does not fit leaves the end of a page empty: a list is a bit for each block at most.
+    // An entry that does not fit leaves the end of a page empty: a list has at most one bit for each block.
     let pages = keys / (BODY_BYTES as u64 - 16 - blocks / 8) + 1;
     let head = FIXED_BYTES as u64 + blocks * BLOCK_ENTRY_BYTES as u64 + END_BYTES as u64;
     pages * (PAGE_BYTES as u64 + 8) + head
 }
 
-/// Where the bytes of a block lie in its file.
+/// The location of a block in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Stored {
-    /// Place of the first one.
+    /// Offset of the first byte.
     pub(super) at: u64,
-    /// How many they are: fewer than those of the block where it is compressed.
+    /// Number of bytes, smaller than the block if it is compressed.
     pub(super) bytes: u32,
 }
 
-/// Facts about a block.
+/// The properties of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockFacts {
     /// Time of its earliest packet.
     pub(super) first_ns: u64,
     /// Time of its latest packet.
     pub(super) last_ns: u64,
-    /// Packets in it.
+    /// Number of packets in it.
     pub(super) packets: u32,
-    /// Bytes in use, from its start on.
+    /// Number of bytes in use, from its start on.
     pub(super) bytes: u32,
-    /// Where they lie.
+    /// Location in the file.
     pub(super) stored: Stored,
-    /// A bit for each kind of keys that it has too many of: any key of these may be in it.
+    /// Bit mask of the kinds of keys that exceeded the limit: any key of these kinds may be in the block.
     given_up: u8,
 }
 
@@ -94,17 +94,17 @@ const NOTHING: BlockFacts = BlockFacts {
     given_up: 0,
 };
 
-/// Gathers what the index will say while a segment is written. It remembers [`MOST_KEYS`] of a block; where there are
-/// more, it gives up one kind of keys after the other, and the index says so.
+/// The collector of index data while a segment is written. It stores up to [`MOST_KEYS`] of a block; if there are more,
+/// it gives up one kind of keys after the other, and the index records that.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// Fingerprints of packets of this block whose keys are among `keys`, and of such keys: most packets are like one
-    /// before them.
+    /// Fingerprints of packets of this block whose keys are in `keys`, and of such keys: most packets resemble an
+    /// earlier one.
     seen: Box<[u64]>,
-    /// Keys of this block, some more than once.
+    /// Keys of this block, with duplicates.
     keys: Vec<u64>,
     facts: BlockFacts,
-    /// Blocks that are full, with their keys in order.
+    /// Complete blocks, with their keys in order.
     blocks: Vec<(BlockFacts, Box<[u64]>)>,
 }
 
@@ -118,7 +118,7 @@ impl Gathered {
         }
     }
 
-    /// Takes what was gathered, and begins anew.
+    /// Takes the collected data, and starts again.
     pub(super) fn take(&mut self) -> Finished {
         self.seen.fill(0);
         self.keys.clear();
@@ -128,7 +128,7 @@ impl Gathered {
         }
     }
 
-    /// Packets in the block that is not full yet.
+    /// Returns the number of packets in the incomplete block.
     #[inline]
     pub(super) fn packets_in_block(&self) -> u32 {
         self.facts.packets
@@ -152,15 +152,15 @@ impl Gathered {
         }
     }
 
-    /// Whether a fingerprint has been seen in this block; it may be forgotten for another one.
+    /// Returns true if a fingerprint occurred in this block; another one may have replaced it.
     #[inline]
     fn is_seen(&mut self, fingerprint: u64) -> bool {
         let place = &mut self.seen[(fingerprint >> SEEN_SHIFT) as usize];
-        // 0 stands for an empty place.
+        // 0 stands for an empty slot.
         std::mem::replace(place, fingerprint) == fingerprint && fingerprint != 0
     }
 
-    /// The block has come to its end, after so many bytes, and lies there.
+    /// Ends the block after this number of bytes, with its location in the file.
     pub(super) fn end_block(&mut self, bytes: usize, stored: Stored) {
         self.keys.sort_unstable();
         self.keys.dedup();
@@ -183,20 +183,20 @@ impl Gathered {
     }
 }
 
-/// Where the keys of a kind lie.
+/// Returns the range of the keys of a kind.
 fn range_of(keys: &[u64], of: u8) -> Range<usize> {
     let from = keys.partition_point(|key| kind(*key) < of);
     from..keys.partition_point(|key| kind(*key) <= of)
 }
 
-/// What is known of a segment that is complete.
+/// The collected data of a complete segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finished {
     blocks: Vec<(BlockFacts, Box<[u64]>)>,
 }
 
 impl Finished {
-    /// Packets in all blocks.
+    /// Returns the number of packets in all blocks.
     pub(super) fn packets(&self) -> u64 {
         self.blocks
             .iter()
@@ -204,7 +204,7 @@ impl Finished {
             .sum()
     }
 
-    /// The index as a file, for a segment of so many bytes.
+    /// Returns the index as a file, for a segment of this number of bytes.
     pub(super) fn encode(&self, segment_bytes: u64) -> Vec<u8> {
         let mut pages = Pages::default();
         let mut heap: BinaryHeap<_> = self
@@ -269,11 +269,11 @@ impl Finished {
     }
 }
 
-/// Pages that are being filled.
+/// The pages that are being filled.
 #[derive(Default)]
 struct Pages {
     bytes: Vec<u8>,
-    /// Keys that pages begin with.
+    /// First key of each page.
     firsts: Vec<u64>,
     page: Vec<u8>,
     keys: u16,
@@ -281,7 +281,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Adds a key and the blocks in which it occurs, of so many.
+    /// Adds a key and the blocks in which it occurs, out of `blocks`.
     fn push(&mut self, key: u64, list: &[usize], blocks: usize) {
         let mut entry = Vec::with_capacity(16);
         self.entry(&mut entry, key, list, blocks);
@@ -300,7 +300,7 @@ impl Pages {
 
     fn entry(&self, entry: &mut Vec<u8>, key: u64, list: &[usize], blocks: usize) {
         put_number(entry, key - self.last);
-        // One that occurs almost everywhere narrows nothing down.
+        // A key that occurs almost everywhere does not narrow the search.
         let (Some(first), Some(last)) = (list.first(), list.last()) else {
             return;
         };
@@ -362,37 +362,37 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// An index in a file, whose head is in memory.
+/// An index in a file, with its head in memory.
 pub(super) struct Index<F> {
     file: F,
-    /// Bytes of the segment.
+    /// Size of the segment in bytes.
     pub(super) segment_bytes: u64,
-    /// Packets in the segment.
+    /// Number of packets in the segment.
     pub(super) packets: u64,
     /// Time of the earliest packet.
     pub(super) first_ns: u64,
     /// Time of the latest packet.
     pub(super) last_ns: u64,
-    /// The blocks of the segment.
+    /// Blocks of the segment.
     pub(super) blocks: Vec<BlockFacts>,
     firsts: Vec<u64>,
-    /// Bytes that were read of the file.
+    /// Number of bytes that were read from the file.
     pub(super) bytes_read: u64,
 }
 
-/// Answer about a key.
+/// The result of the lookup of a key.
 pub(super) enum Where {
-    /// In no other block than these.
+    /// The key is in no other block than these.
     In(Blocks),
-    /// Not known: the page is damaged.
+    /// The page is damaged, so the result is unknown.
     Damaged,
 }
 
-/// What an index is read from.
+/// A file from which an index is read.
 pub(super) trait Source {
-    /// Bytes of it.
+    /// Returns its length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Reads all of `to`, from a place on.
+    /// Fills `to` from an offset on.
     fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -427,7 +427,7 @@ impl<F: Source> Index<F> {
     /// Reads the head.
     ///
     /// # Errors
-    /// When it cannot be read, or is not whole.
+    /// Returns an error if the head cannot be read, or is incomplete.
     pub(super) fn open(file: F) -> io::Result<Self> {
         let len = file.len()?;
         let mut bytes = vec![0; len.min(FIRST_READ_BYTES as u64) as usize];
@@ -471,7 +471,7 @@ impl<F: Source> Index<F> {
                 first_ns: long(at),
                 last_ns: long(at + 8),
                 packets: long(at + 16) as u32,
-                // No block is larger, whatever stands there.
+                // No block is larger, whatever the file contains.
                 bytes: ((long(at + 16) >> 32) as u32 & 0xff_ffff).min(BLOCK_BYTES as u32),
                 given_up: (long(at + 16) >> 56) as u8,
                 stored: Stored {
@@ -481,7 +481,8 @@ impl<F: Source> Index<F> {
             }
         });
         let (segment_bytes, blocks) = (long(0), blocks.collect::<Vec<_>>());
-        // Each lies behind the one before it, and all of them in the segment: nobody is to read a place again and again.
+        // Each block begins after the one before it, and all are within the segment: a damaged index cannot make a
+        // query read the same bytes again and again.
         let end = blocks.iter().try_fold(0, |end, facts: &BlockFacts| {
             let Stored { at, bytes } = facts.stored;
             at.checked_add(bytes.into()).filter(|_| at >= end)
@@ -530,7 +531,7 @@ impl<F: Source> Index<F> {
     }
 }
 
-/// Adds the blocks of a key in a page; nothing if the page cannot be read.
+/// Adds the blocks of a key in a page; returns none if the page is damaged.
 fn find_in(page: &[u8], key: u64, mut blocks: Blocks) -> Option<Where> {
     let (count, mut rest) = page.split_first_chunk()?;
     let mut at = 0_u64;
@@ -577,7 +578,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// An index of blocks with these keys.
+    /// Returns an index of blocks with these keys.
     fn finished(keys: &[BTreeSet<u64>]) -> Finished {
         let facts = BlockFacts {
             first_ns: 1,
@@ -642,7 +643,7 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = value;
             }
-            // So that what is damaged gets past the checksums.
+            // Damaged data passes the checksums.
             if is_mended {
                 mend(&mut bytes);
             }
@@ -656,7 +657,7 @@ mod tests {
         }
     }
 
-    /// Makes all checksums right.
+    /// Corrects all checksums.
     pub(super) fn mend(bytes: &mut [u8]) {
         let len = bytes.len();
         let head = u32::from_le_bytes(*bytes[len - 8..].first_chunk().unwrap()) as usize;
@@ -670,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_page_is_known_and_a_damaged_head_is_refused() {
+    fn damaged_index_pages_are_detected_and_damaged_heads_are_refused() {
         let keys: BTreeSet<u64> = (0..3000).map(|i| i * 1000).collect();
         let bytes = finished(&[keys, BTreeSet::new()]).encode(5);
         let mut changed = bytes.clone();
@@ -687,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_whose_blocks_lie_in_each_other_or_beyond_the_segment_is_refused() {
+    fn an_index_with_overlapping_or_outlying_blocks_is_refused() {
         let open = |places: [(u64, u32); 2], segment_bytes| {
             let mut finished = finished(&[BTreeSet::new(), BTreeSet::new()]);
             for ((facts, _), (at, bytes)) in finished.blocks.iter_mut().zip(places) {
@@ -708,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_block_with_too_many_keys_some_kinds_are_given_up() {
+    fn a_block_with_too_many_keys_omits_some_key_kinds() {
         let mut gathered = Gathered::new();
         let mut frame = [0; 60];
         // UDP over IPv4.
@@ -740,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_keys_that_all_differ_stays_within_its_bound() {
+    fn an_index_of_distinct_keys_stays_within_its_size_bound() {
         let segment_bytes = 8 << 20;
         let mut random = fastrand::Rng::with_seed(1);
         let sets: Vec<BTreeSet<u64>> = (0..8)

@@ -1,45 +1,44 @@
-//! Keys: what packets are found by on disk. Each frame has some; a query asks for some.
+//! Keys: the properties by which packets are found on disk. Each frame has some; a query requests some.
 //!
-//! A frame is read as leniently as the filters of libpcap read it: where a filter looks at a field, so does this,
-//! whatever else of the frame is cut off or wrong. `taut_wire::Headers` would refuse frames of which only the beginning
-//! is kept.
+//! A frame is parsed as leniently as by the filters of libpcap. Each field that a filter would read is read, even if
+//! the rest of the frame is truncated or wrong. `taut_wire::Headers` would reject frames of which only the beginning is
+//! stored.
 
 use std::net::IpAddr;
 use taut_wire::EtherType;
 
-/// Property of packets that the index knows. A frame that a filter of libpcap finds has the keys named here, where the
-/// filter does not shift what it looks at (`mpls`, `pppoes`, `geneve`).
+/// A property of packets in the index. A frame that matches a filter of libpcap has the keys named here, unless the
+/// filter shifts its offsets (`mpls`, `pppoes`, `geneve`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     /// Address of source or destination of IP, or sender or target of ARP and RARP: `host`.
     Address(IpAddr),
     /// Port of source or destination of TCP, UDP and SCTP: `port`. Later fragments have none.
     Port {
-        /// Number of the protocol.
+        /// Protocol number.
         protocol: u8,
-        /// Number of the port.
+        /// Port number.
         port: u16,
     },
     /// Protocol in an IPv4 header, in an IPv6 header or in an extension header: `ip proto`, `ip6 proto`, `tcp`, `udp`,
     /// `icmp`.
     Protocol(u8),
-    /// Protocol that an Ethernet frame or one of up to four VLAN tags carries: `ether proto`, `ip`, `ip6`, `arp`.
+    /// Protocol in an Ethernet header or in one of up to four VLAN tags: `ether proto`, `ip`, `ip6`, `arp`.
     EtherType(u16),
-    /// Number of a VLAN: `vlan`.
+    /// VLAN number: `vlan`.
     Vlan(u16),
-    /// Both ends, in any order, and the protocol. The ports are 0 where a packet has none.
+    /// Both ends, in any order, and the protocol. The ports are 0 if a packet has none.
     Flow {
         /// Address and port of one end.
         one: (IpAddr, u16),
         /// Address and port of the other end.
         other: (IpAddr, u16),
-        /// Number of the protocol.
+        /// Protocol number.
         protocol: u8,
     },
 }
 
-/// Kinds of keys: the upper 8 bits of their codes. Where there is no room for all keys, the first kinds are given up
-/// first.
+/// Kinds of keys: the upper 8 bits of their codes. If not all keys fit, the first kinds are given up first.
 pub(super) const FLOW: u8 = 0;
 pub(super) const PORT: u8 = 1;
 pub(super) const IPV6: u8 = 2;
@@ -52,19 +51,20 @@ pub(super) const KINDS: u8 = 7;
 const KIND_AT: u32 = 56;
 const VALUE: u64 = (1 << KIND_AT) - 1;
 
-/// Tags of a frame that are looked behind.
+/// Maximum number of tags of a frame that are skipped.
 const MOST_TAGS: usize = 4;
-/// Extension headers that are looked behind.
+/// Maximum number of extension headers that are skipped.
 const MOST_EXTENSIONS: usize = 8;
 
-/// The kind of a code.
+/// Returns the kind of a code.
 #[inline]
 pub(super) fn kind(code: u64) -> u8 {
     (code >> KIND_AT) as u8
 }
 
 impl Key {
-    /// The number by which the index knows it: exact, but for addresses of IPv6 and flows, of which it is a hash.
+    /// Returns the number of the key in the index. It is exact, except for IPv6 addresses and flows, of which it is a
+    /// hash.
     pub(super) fn code(self) -> u64 {
         match self {
             Self::Address(IpAddr::V4(address)) => ipv4(address.to_bits()),
@@ -127,29 +127,29 @@ fn flow(one: (u128, u16), other: (u128, u16), protocol: u8) -> u64 {
     code(FLOW, mix(low, high.rotate_left(32)))
 }
 
-/// Mixes two numbers into one: both halves of their product, with the constants of `wyhash`. It stands in files:
-/// it never changes.
+/// Mixes two numbers into one: both halves of their product, with the constants of `wyhash`. The result is stored in
+/// files, so the function never changes.
 #[inline]
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Codes of the keys of a frame. Some may be there twice.
+/// The codes of the keys of a frame, with possible duplicates.
 pub(super) struct Codes {
     codes: [u64; 32],
     len: usize,
 }
 
 impl Codes {
-    /// Reads a frame.
+    /// Parses a frame.
     #[inline]
     pub(super) fn of(frame: &[u8]) -> Self {
         let mut codes = Self {
             codes: [0; 32],
             len: 0,
         };
-        // What is cut off has no keys.
+        // Truncated headers have no keys.
         let _ = codes.ethernet(frame);
         codes
     }
@@ -159,7 +159,7 @@ impl Codes {
         &self.codes[..self.len]
     }
 
-    /// A number that frames with other keys hardly ever have.
+    /// Returns a fingerprint, which frames with other keys hardly ever share.
     #[inline]
     pub(super) fn fingerprint(&self) -> u64 {
         let mut sum = 1_u64;
@@ -237,10 +237,10 @@ impl Codes {
         for _ in 0..MOST_EXTENSIONS {
             let &[next, len, a, b, ..] = rest else { break };
             let bytes = match protocol {
-                // Hop by hop, routing, destination, mobility, host identity, shim: their lengths count 8 bytes, but the
-                // first.
+                // Hop by hop, routing, destination, mobility, host identity, shim: their lengths count units of 8
+                // bytes, except the first.
                 0 | 43 | 60 | 135 | 139 | 140 => 8 + usize::from(len) * 8,
-                // Authentication: its length counts 4 bytes, but the first two.
+                // Authentication: its length counts units of 4 bytes, except the first two.
                 51 => 8 + usize::from(len) * 4,
                 44 => 8,
                 _ => break,
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_cut_frame_has_its_keys() {
+    fn a_truncated_frame_yields_the_keys_of_its_remaining_bytes() {
         let frame = udp();
         assert_eq!(
             Codes::of(&frame[..42]).as_slice(),

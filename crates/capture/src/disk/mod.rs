@@ -1,21 +1,21 @@
-//! A ring on disk: packets of hours in a folder of pcapng files, and an index by which some of them are found in
+//! A ring on disk: hours of packets in a folder of pcapng files, and an index by which some of them are found in
 //! seconds.
 //!
-//! A folder holds segments, files of one size, which any program reads. Next to each lies its index (`index.rs`), and
-//! when the folder would grow beyond its limit, the oldest segment goes. A segment consists of blocks of
-//! [`BLOCK_BYTES`], in each of which whole packets stand from its start on; so the index names blocks, a query reads
-//! them alone, and damage in one stays there.
+//! A folder contains segments, files of one size, which any program can read. Each has its index (`index.rs`). When the
+//! folder would exceed its limit, the oldest segment is removed. A segment consists of blocks of [`BLOCK_BYTES`], each
+//! of which contains complete packets from its start on. Therefore the index names blocks, a query reads only these,
+//! and damage stays within one block.
 //!
-//! [`Writer`] writes, one process for a folder. [`query()`] reads, also while it does. Begin with `writer.rs`, then
-//! `query.rs`. Stenographer (Google) writes files of blocks of 1 MiB with an index beside each, too; here the files are
-//! captures as they are, also when the writer is killed. Segments can be compressed by zstd: then a block lies where it lies,
-//! in one or several frames, and the index says where.
+//! [`Writer`] writes, in one process per folder. [`query()`] reads, also at the same time. Readers begin with
+//! `writer.rs`, then `query.rs`. Stenographer (Google) also writes files of blocks of 1 MiB with an index each. Here
+//! the files are ordinary captures, even after the writer is killed. Segments can be compressed by zstd: then a block
+//! is stored in one or several frames, and the index contains its location.
 
 mod bits;
+mod complete_segments;
 mod counts;
 mod folder;
 mod index;
-mod kept;
 mod keys;
 mod query;
 mod segment;
@@ -34,14 +34,14 @@ pub use writer::{Settings, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a block: what is written at a time, and what an index tells apart.
+/// Size of a block in bytes: the unit of writing and of the index.
 pub const BLOCK_BYTES: usize = 1 << 20;
-/// Most blocks of a segment.
+/// Maximum number of blocks of a segment.
 pub const MOST_BLOCKS: usize = 8192;
-/// Bytes of a segment where nobody says otherwise.
+/// Default size of a segment in bytes.
 pub const SEGMENT_BYTES: u64 = 256 << 20;
 
-/// Reason why a ring on disk cannot be used.
+/// The reason why a ring on disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// The folder cannot be used.
@@ -49,7 +49,7 @@ pub enum DiskError {
     Folder {
         /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         why: io::Error,
     },
     /// Another process writes into the folder.
@@ -63,31 +63,31 @@ pub enum DiskError {
         "{limit_bytes} bytes on disk are too few: with segments of {segment_bytes} it takes {least_bytes} at least"
     )]
     Small {
-        /// Bytes that were given.
+        /// Configured limit in bytes.
         limit_bytes: u64,
-        /// Bytes of a segment.
+        /// Size of a segment in bytes.
         segment_bytes: u64,
-        /// Bytes that are enough.
+        /// Required limit in bytes.
         least_bytes: u64,
     },
-    /// The segments are of no use.
+    /// The size of the segments is invalid.
     #[error("segments of {segment_bytes} bytes: use whole MiB, from 2 MiB to 8 GiB")]
     Segment {
-        /// Bytes that were given.
+        /// Configured size in bytes.
         segment_bytes: u64,
     },
     /// There are no ports, or too many.
     #[error("{ports} ports: capture 1 to 256")]
     Ports {
-        /// Number that was given.
+        /// Configured number.
         ports: usize,
     },
-    /// Packets cannot be written; it is tried again each second.
+    /// Packets cannot be written; the writer tries again each second.
     #[error("{}: {why}; packets are lost until it can be written again", path.display())]
     Write {
         /// Path of the folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         why: io::Error,
     },
 }

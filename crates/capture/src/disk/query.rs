@@ -1,4 +1,4 @@
-//! Finds packets in a ring by what the indexes say, also while it is written.
+//! Finds packets in a ring with the indexes, also while the ring is written.
 
 use super::folder::{Folder, Name};
 use super::index::{Index, Where};
@@ -13,33 +13,33 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Blocks that the system is asked to read ahead.
+/// Number of blocks that the system is requested to read ahead.
 const AHEAD: usize = 4;
 
-/// A segment of a ring, as a list shows it.
+/// A segment of a ring, as listed for users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holding {
     /// Name of the file in the folder.
     pub file: String,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Time of the packet that it was begun with, nanoseconds since 1970.
+    /// Time of its first packet, nanoseconds since 1970.
     pub begun_ns: u64,
-    /// Number of packets, and times of the earliest and the latest one; none as long as there is no index.
+    /// Number of packets, and times of the earliest and the latest one; none if there is no index yet.
     pub packets: Option<(u64, u64, u64)>,
 }
 
 /// Lists the segments of a ring, the oldest first.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn holdings(folder: &Path) -> Result<Vec<Holding>, DiskError> {
     let folder = Folder::look(folder)?;
     let names = folder.segments();
     let names = names.map_err(|e| DiskError::folder(folder.path(), e))?;
     let holding = |name: Name| {
         let file = name.segment();
-        // One that cannot be opened has been removed in the meantime.
+        // A segment that cannot be opened has just been removed.
         let bytes = folder.open(&file, false).ok()?.metadata().ok()?.len();
         let index = folder.open(&name.index(), false).and_then(Index::open);
         let index = index.ok().filter(|index| index.segment_bytes == bytes);
@@ -53,49 +53,49 @@ pub fn holdings(folder: &Path) -> Result<Vec<Holding>, DiskError> {
     Ok(names.into_iter().filter_map(holding).collect())
 }
 
-/// Question to a ring.
+/// A query to a ring.
 pub struct Query<'a> {
-    /// Time of the first packet that is wanted, nanoseconds since 1970.
+    /// Time of the first requested packet, nanoseconds since 1970.
     pub from_ns: u64,
-    /// Time of the last packet that is wanted.
+    /// Time of the last requested packet.
     pub to_ns: u64,
-    /// What packets have to have: all keys of any of these lists. Only blocks that can hold such packets are read. An
-    /// empty list is what all packets have, and so are no lists.
+    /// Required keys: a packet has all keys of at least one of these lists. Only blocks that may contain such packets
+    /// are read. An empty list, or no lists at all, match every packet.
     pub wanted: Vec<Vec<Key>>,
-    /// Asked of each packet of these blocks that is of the time, in the order in which they stand in the files: whether
-    /// it is one.
+    /// Callback for each packet of these blocks within the time, in the order of the files; returns true if the packet
+    /// matches.
     pub matches: &'a mut dyn FnMut(&Record<'_>) -> bool,
-    /// Set to end before the end; by `matches` too.
+    /// Flag that ends the query early; `matches` may set it too.
     pub stop: &'a AtomicBool,
 }
 
-/// What was read for a query.
+/// The counts of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Found {
-    /// Segments that were looked at.
+    /// Segments that were examined.
     pub segments: u64,
-    /// Segments among them that had to be read without an index: the newest, mostly.
+    /// Examined segments without an index, which were read completely: usually the newest one.
     pub without_index: u64,
-    /// Segments that were removed in the meantime.
+    /// Segments that were removed during the query.
     pub gone: u64,
     /// Blocks that were read.
     pub blocks_read: u64,
-    /// Bytes that were read of segments.
+    /// Bytes that were read from segments.
     pub bytes_read: u64,
-    /// Bytes that were read of indexes.
+    /// Bytes that were read from indexes.
     pub index_bytes_read: u64,
-    /// Packets of the time that was asked for in blocks that were read.
+    /// Packets within the requested time in blocks that were read.
     pub packets: u64,
     /// Packets that match.
     pub matched: u64,
-    /// Blocks and pages of indexes that are damaged: there may be more packets.
+    /// Damaged blocks and index pages, which may contain more packets.
     pub damaged: u64,
 }
 
-/// Answers a query.
+/// Runs a query.
 ///
 /// # Errors
-/// When the folder or a file in it cannot be read. Damage is no error.
+/// Returns an error if the folder or a file in it cannot be read. Damage is no error.
 pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
     let folder = Folder::look(folder)?;
     let failed = |e| DiskError::folder(folder.path(), e);
@@ -122,7 +122,7 @@ pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
     Ok(found)
 }
 
-/// Looks into one segment.
+/// Examines one segment.
 fn look_into(
     folder: &Folder,
     name: Name,
@@ -141,7 +141,7 @@ fn look_into(
     let file = folder.open(&name.segment(), false)?;
     let len = file.metadata()?.len();
     found.segments += 1;
-    // One that is of another length is of an older state.
+    // An index for another length belongs to an older state.
     let is_of_it = |index: &Index<File>| {
         let blocks = len.div_ceil(BLOCK_BYTES as u64);
         index.segment_bytes == len && (name.zstd || index.blocks.len() as u64 == blocks)
@@ -150,7 +150,7 @@ fn look_into(
         found.without_index += 1;
         let is_whole = each_block(&file, name.zstd, memory, |bytes, _, is_last| {
             found.bytes_read += bytes.len() as u64;
-            // It may end in what is being written.
+            // The segment may end in a block that is being written.
             look_through(bytes, is_last && is_newest, query, found)
         })?;
         found.damaged += u64::from(!is_whole && !is_newest);
@@ -191,7 +191,7 @@ fn look_into(
     Ok(())
 }
 
-/// Asks about the packets of a block, whose end may be missing; false once nobody wants to know more.
+/// Examines the packets of a block, which may be truncated; returns false once the query is stopped.
 fn look_through(bytes: &[u8], may_be_cut: bool, query: &mut Query<'_>, found: &mut Found) -> bool {
     found.blocks_read += 1;
     let contents = records(bytes, |record| {
@@ -205,7 +205,7 @@ fn look_through(bytes: &[u8], may_be_cut: bool, query: &mut Query<'_>, found: &m
     !query.stop.load(Ordering::Relaxed)
 }
 
-/// Blocks in which packets can be that have all keys of any list.
+/// Returns the blocks that may contain packets with all keys of at least one list.
 fn wanted(index: &mut Index<File>, lists: &[Vec<Key>], found: &mut Found) -> Blocks {
     let len = index.blocks.len();
     if lists.is_empty() {

@@ -1,9 +1,9 @@
-//! A segment: the file that is being written, block by block, and how one is read.
+//! A segment: the file that is being written, block by block, and its reader.
 
 use super::folder::{Folder, Name};
 use super::index::{Finished, Gathered, Stored};
 use super::{BLOCK_BYTES, MOST_BLOCKS};
-use crate::packed::{Packer, Unpacker, content_bytes, frame_bytes, most_frame_bytes};
+use crate::compression::{Packer, Unpacker, content_bytes, frame_bytes, most_frame_bytes};
 use crate::pcapng::{self, Block, LEAST_BLOCK_BYTES};
 use crate::record::Record;
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
@@ -13,24 +13,24 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// What is written past the page cache has to lie in memory and file at multiples of this; no disk has larger sectors.
+/// Alignment of direct I/O in memory and file; no disk has larger sectors.
 const SECTOR_BYTES: usize = 4096;
-/// Bytes of a file behind which the page cache is given back, where it is used.
+/// Number of bytes of a file after which the page cache is released, if it is used.
 const CACHED_BYTES: u64 = 8 << 20;
-/// Bytes of the frames of a block at most, of one packet each at worst.
+/// Maximum number of bytes of the frames of a block, in the worst case of one packet each.
 const MOST_STORED_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// A block that is being filled, where the system can write it from past the page cache.
+/// A block that is being filled, aligned for direct I/O.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Place in `bytes` of the block: the first multiple of [`SECTOR_BYTES`] in memory.
+    /// Offset in `bytes` of the block: the first multiple of [`SECTOR_BYTES`] in memory.
     start: usize,
 }
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        // In front as far as the first sector, behind for the sector in which a file ends.
+        // The extra bytes before the block align it to a sector, those after it hold the sector in which a file ends.
         let mut bytes = Vec::<u8>::with_capacity(BLOCK_BYTES + 2 * SECTOR_BYTES);
         let start = bytes.as_ptr().align_offset(SECTOR_BYTES).min(SECTOR_BYTES);
         bytes.resize(start, 0);
@@ -49,34 +49,34 @@ impl Buffer {
 
 /// A segment that is being written.
 ///
-/// Block by block: in place, so that the last block grows where it lies; or compressed, as frames one behind the other. All
-/// frames together hold the bytes of the file that it would be otherwise.
+/// It is written block by block: in place, so that the last block grows, or compressed, as successive frames. All
+/// frames together contain the bytes of the uncompressed file.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) name: Name,
     file: File,
     past_cache: bool,
-    /// Where the block in the buffer lies in the file, or in what its frames hold.
+    /// Offset of the buffered block in the file, or in the content of its frames.
     offset: u64,
-    /// Bytes of the block in the buffer that are in the file already.
+    /// Bytes of the buffered block that are in the file already.
     in_file: usize,
-    /// Packets of the block in the buffer that are in the file already.
+    /// Packets of the buffered block that are in the file already.
     packets_in_file: u32,
-    /// Packets in all blocks before it.
+    /// Packets in all earlier blocks.
     packets_before: u64,
-    /// Bytes that the segment has at most, and of those what its last block leaves free for its end.
+    /// Maximum size of the segment in bytes, and the number of bytes that its last block reserves for its end.
     most_bytes: u64,
     end_bytes: usize,
-    /// Whether the block in the buffer is the last one.
+    /// Whether the buffered block is the last one.
     is_last: bool,
     frames: Option<Written>,
 }
 
-/// Frames of a segment that is compressed.
+/// The frames of a compressed segment.
 #[derive(Debug)]
 struct Written {
     packer: Packer,
-    /// Bytes of all of them, and of those of blocks before the one in the buffer.
+    /// Bytes of all frames, and of those of the blocks before the buffered one.
     bytes: u64,
     before: u64,
 }
@@ -92,7 +92,7 @@ impl Segment {
         buffer: &mut Buffer,
     ) -> io::Result<Self> {
         let packer = name.zstd.then(Packer::new).transpose()?;
-        // Frames are of any length, and past the page cache there are but sectors.
+        // Frames have any length, and direct I/O allows only complete sectors.
         let (file, past_cache) = folder.create(&name.segment(), packer.is_none())?;
         buffer.cut(0);
         buffer.bytes.extend_from_slice(head);
@@ -117,52 +117,52 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Whether no block has room behind the one in the buffer.
+    /// Returns true if no further block fits after the buffered one.
     fn ends_with_block(&self) -> bool {
         let block_bytes = BLOCK_BYTES as u64;
-        // What cannot be compressed takes a little more than it has; and there has to be room for this one and the next.
+        // Incompressible data grows a little; and both this block and the next one have to fit.
         let most_stored = block_bytes + block_bytes / 8;
         let is_full = |it: &Written| it.before + 2 * most_stored > self.most_bytes;
         self.offset + block_bytes >= self.most_bytes || self.frames.as_ref().is_some_and(is_full)
     }
 
-    /// Whether this is the last block.
+    /// Returns true if this is the last block.
     #[inline]
     pub(super) fn is_last(&self) -> bool {
         self.is_last
     }
 
-    /// Whether the block has room for so many bytes more.
+    /// Returns true if the block has space for this number of further bytes.
     #[inline]
     pub(super) fn has_room(&self, bytes: usize, buffer: &Buffer) -> bool {
         let end = if self.is_last { self.end_bytes } else { 0 };
         let wanted = buffer.used() + bytes + end;
-        // What is left has to hold a block that fills it up.
+        // The remaining space has to fit the block that fills it up.
         wanted == BLOCK_BYTES || wanted + LEAST_BLOCK_BYTES <= BLOCK_BYTES
     }
 
-    /// Adds a packet for which there is room.
+    /// Adds a packet that fits.
     #[inline]
     pub(super) fn add(&mut self, record: &Record<'_>, buffer: &mut Buffer) {
         pcapng::packet(&mut buffer.bytes, record, "");
     }
 
-    /// Packets that are not in the file.
+    /// Returns the number of packets that are not in the file.
     pub(super) fn packets_outside(&self, gathered: &Gathered) -> u64 {
         (gathered.packets_in_block() - self.packets_in_file).into()
     }
 
-    /// Packets that have been added.
+    /// Returns the number of packets that have been added.
     pub(super) fn packets(&self, gathered: &Gathered) -> u64 {
         self.packets_before + u64::from(gathered.packets_in_block())
     }
 
-    /// Whether the file has been removed from its folder.
+    /// Returns true if the file has been removed from its folder.
     pub(super) fn is_removed(&self) -> bool {
         self.file.metadata().is_ok_and(|found| found.nlink() == 0)
     }
 
-    /// Where the block in the buffer lies, of which so many bytes are in use, once it is written.
+    /// Returns the location of the buffered block, with this number of bytes in use, after it is written.
     fn stored(&self, used: usize) -> Stored {
         match &self.frames {
             None => Stored {
@@ -176,9 +176,9 @@ impl Segment {
         }
     }
 
-    /// Writes what is there of the block, and fills up its last sector, so that the file ends with a whole block of
-    /// pcapng, or with a whole frame. `free` is asked for room, once, when the disk is full; it says whether there is some
-    /// now.
+    /// Writes the filled part of the block, and pads its last sector, so that the file ends with a complete block of
+    /// pcapng, or with a complete frame. If the disk is full, `free` is called once to free space; it returns whether
+    /// it did.
     pub(super) fn write_tail(
         &mut self,
         buffer: &mut Buffer,
@@ -205,7 +205,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Fills up the block, writes it, and begins the next one.
+    /// Pads the block, writes it, and begins the next one.
     pub(super) fn end_block(
         &mut self,
         buffer: &mut Buffer,
@@ -235,7 +235,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Ends the file with the blocks in `end`. Returns how long it is.
+    /// Ends the file with the blocks in `end`, and returns its length.
     pub(super) fn finish(
         &mut self,
         end: &[u8],
@@ -258,19 +258,18 @@ impl Segment {
         Ok(len)
     }
 
-    /// Cuts the file behind what is whole in it, after it could not be written on. Returns how long it is, and its
-    /// packets.
+    /// Truncates the file after its complete part, after a failed write. Returns its length and number of packets.
     pub(super) fn give_up(&self) -> (u64, u64) {
         let len = match &self.frames {
             None => self.offset + self.in_file as u64,
             Some(frames) => frames.bytes,
         };
-        // What cannot be cut off is cut off when the ring is opened again.
+        // If this fails, the file is truncated when the ring is opened again.
         let _ = self.file.set_len(len);
         (len, self.packets_before + u64::from(self.packets_in_file))
     }
 
-    /// Writes the buffer up to `end`, from the last sector on that the file has whole.
+    /// Writes the buffer up to `end`, beginning with the last complete sector of the file.
     fn write(
         &mut self,
         buffer: &Buffer,
@@ -284,7 +283,7 @@ impl Segment {
         write_all(&self.file, &mut self.past_cache, bytes, offset, free)
     }
 
-    /// Writes a frame of the buffer up to `end`, from what frames before it hold.
+    /// Writes a frame of the buffer up to `end`, beginning after the content of earlier frames.
     fn write_frame(
         &mut self,
         buffer: &Buffer,
@@ -295,7 +294,7 @@ impl Segment {
             return Ok(());
         };
         let bytes = &buffer.bytes[buffer.start + self.in_file..buffer.start + end];
-        // None of nothing: who reads takes a frame behind a full block for one of the next.
+        // Empty frames are omitted: a reader takes a frame after a full block for one of the next block.
         if bytes.is_empty() {
             return Ok(());
         }
@@ -306,8 +305,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Gives the page cache back where it is used: has what is dirty written, and lets go of what is clean: the block
-    /// before, usually.
+    /// Releases the page cache if it is used: starts writing dirty pages, and discards clean ones, usually those of the
+    /// block before.
     fn let_go(&self) {
         if !self.past_cache {
             let end = self.frames.as_ref().map_or(self.offset, |it| it.bytes);
@@ -322,7 +321,7 @@ impl Segment {
     }
 }
 
-/// Writes all bytes to that place of a file.
+/// Writes all bytes at that offset of a file.
 fn write_all(
     file: &File,
     past_cache: &mut bool,
@@ -336,7 +335,7 @@ fn write_all(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => at += written,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // The file system takes it only through the page cache.
+            // The file system does not accept direct I/O for this write.
             Err(e) if *past_cache && Errno::from_io_error(&e) == Some(Errno::INVAL) => {
                 let flags = fcntl_getfl(file)?;
                 fcntl_setfl(file, flags - OFlags::DIRECT)?;
@@ -360,15 +359,15 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
 #[cfg(test)]
 use super::tests::faults::write_at;
 
-/// What stands in a block of a segment, as far as it is whole.
+/// The content of a block of a segment, as far as it is complete.
 pub(super) struct Contents {
-    /// Bytes up to the padding, or to what is no whole block of pcapng.
+    /// Number of bytes up to the padding, or to an incomplete block of pcapng.
     pub(super) whole_bytes: usize,
-    /// Whether what is no whole block follows.
+    /// Whether an incomplete block follows.
     pub(super) is_damaged: bool,
 }
 
-/// Goes through the records of a block, in order. Comes from outside: nothing is believed.
+/// Iterates over the records of a block, in order. The bytes are untrusted.
 #[inline]
 pub(super) fn records<'a>(block: &'a [u8], mut each: impl FnMut(Record<'a>) -> bool) -> Contents {
     let mut at = 0;
@@ -396,7 +395,7 @@ pub(super) fn records<'a>(block: &'a [u8], mut each: impl FnMut(Record<'a>) -> b
     }
 }
 
-/// Memory to read blocks with.
+/// The memory for reading blocks.
 pub(super) struct Memory {
     block: Vec<u8>,
     frames: Vec<u8>,
@@ -412,8 +411,8 @@ impl Memory {
         })
     }
 
-    /// Reads a block of a file; what is behind the end of the file is left out. None if it is damaged and cannot be
-    /// unpacked.
+    /// Reads a block of a file; bytes after the end of the file are missing. Returns none if it is damaged and cannot
+    /// be decompressed.
     pub(super) fn read(
         &mut self,
         file: &File,
@@ -432,7 +431,7 @@ impl Memory {
     }
 }
 
-/// Reads from a place of a file on, as far as it reaches.
+/// Reads from an offset of a file on, up to the end of the file.
 fn read_at<'a>(file: &File, to: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
     let mut filled = 0;
     while filled < to.len() {
@@ -446,8 +445,8 @@ fn read_at<'a>(file: &File, to: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
     Ok(&to[..filled])
 }
 
-/// Goes through all blocks of a file of which nobody knows where they lie, until `each` says false: it gets the bytes of each,
-/// where they lie, and whether none comes behind it. Returns whether the file ends with a whole frame.
+/// Iterates over all blocks of a file with unknown locations, until `each` returns false. It gets the bytes of each
+/// block, its location, and whether it is the last one. Returns true if the file ends with a complete frame.
 pub(super) fn each_block(
     file: &File,
     zstd: bool,
@@ -486,7 +485,7 @@ fn each_packed_block(
     while let Some((at, frame)) = frames.next()? {
         let len = match unpacker.unpack(frame, &mut block[filled..]) {
             Ok(len) => len,
-            // What it would hold is missing, and nothing behind it moves.
+            // The content of a damaged frame is missing, and later content keeps its offset.
             Err(_) => match content_bytes(frame).filter(|len| filled + len <= BLOCK_BYTES) {
                 Some(len) => {
                     block[filled..filled + len].fill(0);
@@ -515,14 +514,14 @@ fn each_packed_block(
     Ok(!frames.is_broken)
 }
 
-/// Frames of a file, one after the other.
+/// The successive frames of a file.
 struct Frames<'a> {
     file: &'a File,
     bytes: Vec<u8>,
-    /// Place in the file of the first byte, and place in `bytes` of the next frame.
+    /// Offset in the file of the first byte, and offset in `bytes` of the next frame.
     start: u64,
     at: usize,
-    /// What stands there is no whole frame.
+    /// Whether the next bytes are no complete frame.
     is_broken: bool,
 }
 
@@ -537,7 +536,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The next frame, and its place in the file; none at the end, and at what is no whole frame.
+    /// Returns the next frame and its offset in the file; none at the end, and at an incomplete frame.
     fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         let size = loop {
             let rest = &self.bytes[self.at..];
@@ -554,7 +553,7 @@ impl<'a> Frames<'a> {
         Ok(Some((self.start + at as u64, &self.bytes[at..at + size])))
     }
 
-    /// Reads on; false at the end of the file.
+    /// Reads more bytes; returns false at the end of the file.
     fn read_on(&mut self) -> io::Result<bool> {
         self.bytes.drain(..self.at);
         self.start += std::mem::take(&mut self.at) as u64;
@@ -567,8 +566,8 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Reads a whole segment, as after its writer was killed: cuts what is broken off its end, and gathers what its index
-/// says. Returns how long it is.
+/// Reads a complete segment, as after its writer was killed: truncates broken bytes at its end, and collects the data
+/// of its index. Returns its length too.
 pub(super) fn recover(file: &File, zstd: bool) -> io::Result<(u64, Finished)> {
     let len = file.metadata()?.len();
     let mut gathered = Gathered::new();
@@ -595,8 +594,8 @@ pub(super) fn recover(file: &File, zstd: bool) -> io::Result<(u64, Finished)> {
         };
         true
     })?;
-    // A killed writer has left a part of a frame; behind one whose head is damaged there may be good ones, which cannot be
-    // reached.
+    // A killed writer has left a part of a frame. After a frame with a damaged header there may be good ones, which
+    // cannot be found.
     let is_rest = !zstd || len - end <= most_frame_bytes(BLOCK_BYTES) as u64;
     if end < len && is_rest {
         file.set_len(end)?;

@@ -2,23 +2,23 @@
 #![allow(clippy::unwrap_used)]
 
 pub(super) mod faults {
-    //! Faults of disks, for the thread that asks for them.
+    //! Faults of disks, for the thread that requests them.
     use std::cell::Cell;
     use std::fs::File;
     use std::io;
     use std::os::unix::fs::FileExt;
 
     thread_local! {
-        /// Bytes that can still be written; then the disk is full.
+        /// Number of bytes that can still be written before the disk is full.
         pub(in super::super) static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// Writes as the system does, or as a disk does that is full.
+    /// Writes as the system does, or as a full disk does.
     pub(in super::super) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
         let Some(room) = ROOM.get() else {
             return file.write_at(bytes, at);
         };
-        // Whole sectors.
+        // Complete sectors only.
         let len = bytes.len().min(room / 4096 * 4096);
         ROOM.set(Some(room - len));
         if len == 0 {
@@ -53,7 +53,7 @@ pub(super) fn place() -> (TempDir, PathBuf) {
     (parent, ring)
 }
 
-/// A ring of two ports that holds so many of the smallest segments.
+/// Returns settings of a ring of two ports with this number of the smallest segments.
 pub(super) fn settings(folder: &Path, segments: u64) -> Settings {
     Settings {
         segment_bytes: SMALLEST,
@@ -70,7 +70,7 @@ pub(super) fn settings(folder: &Path, segments: u64) -> Settings {
     }
 }
 
-/// A frame of a flow, of the bytes that were asked for, if it can be so short.
+/// Returns a frame of a flow with the requested number of bytes, if it can be so short.
 pub(super) fn frame(flow: u8, bytes: usize) -> Vec<u8> {
     let payload = vec![flow; bytes.saturating_sub(60)];
     let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
@@ -99,11 +99,11 @@ pub(super) fn frame(flow: u8, bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// Packets of random flows, microseconds apart, some out of order.
+/// Returns packets of random flows, microseconds apart, some out of order.
 pub(super) fn traffic(seed: u64, packets: usize, longest: usize) -> Vec<(Facts, Vec<u8>)> {
     let mut random = fastrand::Rng::with_seed(seed);
     let one = |i: usize| {
-        // Flows come and go.
+        // Flows begin and end.
         let flow = (i / 700 * 3) as u8 ^ random.u8(..8);
         let whole = frame(flow, random.usize(60..=longest));
         let kept = random.usize(40..=whole.len());
@@ -153,7 +153,7 @@ pub(super) fn everything(folder: &Path) -> (Packets, Found) {
     ask(folder, ALWAYS, Vec::new())
 }
 
-/// Files of a ring with this ending, in order.
+/// Returns the files of a ring with this suffix, in order.
 pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let mut paths: Vec<_> = paths
@@ -165,13 +165,13 @@ pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 pub(super) fn bytes_in(folder: &Path) -> u64 {
     let files = files(folder, "").into_iter();
-    // An index may get its name in between.
+    // An index may be renamed in between.
     files
         .filter_map(|path| Some(fs::metadata(path).ok()?.len()))
         .sum()
 }
 
-/// The ring as a writer leaves it that is killed now.
+/// Copies the ring as a writer leaves it that is killed now.
 pub(super) fn killed(folder: &Path) -> (TempDir, PathBuf) {
     let (parent, copy) = place();
     fs::DirBuilder::new().create(&copy).unwrap();
@@ -187,7 +187,7 @@ fn a_ring_reads_back_as_it_was_written() {
     let packets = traffic(1, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets);
-    // While it is written, all but the block in memory is there; after a flush that is, too.
+    // During writing, all but the buffered block is in the file; after a flush that is, too.
     let (found, counts) = everything(&folder);
     assert!(!found.is_empty() && packets.starts_with(&found));
     assert_eq!(counts.damaged, 0);
@@ -211,7 +211,7 @@ fn a_ring_reads_back_as_it_was_written() {
     let sum: u64 = held.iter().map(|it| it.packets.unwrap().0).sum();
     assert_eq!((held.len(), sum), (3, 12_000));
     assert_eq!(held[0].packets.unwrap().1, START_NS);
-    // And another one goes on behind it.
+    // Another writer continues after it.
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets[..10]);
     writer.finish().unwrap();
@@ -252,7 +252,7 @@ fn a_frame_of_any_length_has_a_place() {
 }
 
 #[test]
-fn a_ring_stays_within_its_bytes_and_keeps_the_newest_packets() {
+fn a_disk_ring_stores_the_newest_packets_within_its_bytes() {
     let (_parent, folder) = place();
     let settings = settings(&folder, 4);
     let mut writer = Writer::open(settings.clone()).unwrap();
@@ -274,7 +274,7 @@ fn a_ring_stays_within_its_bytes_and_keeps_the_newest_packets() {
 }
 
 #[test]
-fn a_killed_writer_loses_what_was_in_memory_and_nothing_else() {
+fn a_killed_writer_loses_only_the_packets_in_memory() {
     let (_parent, folder) = place();
     let packets = traffic(3, 3000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -290,7 +290,7 @@ fn a_killed_writer_loses_what_was_in_memory_and_nothing_else() {
     let (found, counts) = everything(&copy);
     assert!(found == packets[..2900]);
     assert_eq!((counts.without_index, counts.damaged), (0, 0));
-    // What filled up the last sector is gone.
+    // The padding of the last sector was removed.
     assert!(fs::metadata(&newest).unwrap().len() < before);
     append(&mut other, &packets[2950..]);
     other.finish().unwrap();
@@ -321,7 +321,7 @@ fn a_file_that_ends_anywhere_loses_its_last_packet_only() {
         let want = ends.iter().rfind(|end| **end <= len).unwrap();
         assert_eq!((left, file.metadata().unwrap().len()), (*want as u64, left));
     }
-    // Nothing but a head is no segment.
+    // A file with only a head is no segment.
     for len in [0, 5, ends[1], ends[3]] {
         let (_copy, copy) = killed(&folder);
         let newest = files(&copy, ".pcapng").pop().unwrap();
@@ -333,7 +333,7 @@ fn a_file_that_ends_anywhere_loses_its_last_packet_only() {
 }
 
 #[test]
-fn an_index_that_is_made_again_is_the_one_that_was_written() {
+fn a_rebuilt_index_equals_the_original() {
     let (_parent, folder) = place();
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &traffic(5, 12_000, 1500));
@@ -356,7 +356,7 @@ fn an_index_that_is_made_again_is_the_one_that_was_written() {
 }
 
 #[test]
-fn damage_in_a_page_or_a_block_is_told_and_hides_nothing_else() {
+fn damage_is_counted_and_hides_only_the_damaged_block() {
     let (_parent, folder) = place();
     let packets = traffic(6, 4000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -374,7 +374,7 @@ fn damage_in_a_page_or_a_block_is_told_and_hides_nothing_else() {
     }
     let (found, counts) = ask(&folder, ALWAYS, wanted);
     assert!(counts.damaged > 0 && found == want);
-    // In the first block: what stands behind it there is lost, and nothing of the next block.
+    // In the first block: its later bytes are lost, and nothing of the next block.
     let first = &files(&folder, ".pcapng")[0];
     let bytes = fs::read(first).unwrap();
     let mut at = 0;
@@ -419,7 +419,7 @@ fn settings_that_cannot_be_are_named() {
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_written_to_again_when_it_is_not() {
+fn a_full_disk_is_reported_once_and_writing_resumes_later() {
     let (_parent, folder) = place();
     let packets = traffic(8, 6000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -444,7 +444,7 @@ fn a_full_disk_is_told_once_and_written_to_again_when_it_is_not() {
     let counts = writer.counts();
     assert!(counts.lost >= 1000 && counts.packets > 1000, "{counts:?}");
     assert_eq!(counts.lost + counts.packets, 4000);
-    // What is there is whole.
+    // All packets found are complete.
     let (found, there) = everything(&folder);
     assert_eq!(there.damaged, 0);
     assert!(found.len() as u64 == counts.packets && packets.starts_with(&found));
@@ -460,12 +460,12 @@ fn a_full_disk_is_told_once_and_written_to_again_when_it_is_not() {
 }
 
 #[test]
-fn on_a_disk_that_is_smaller_than_the_ring_old_packets_make_room() {
+fn a_ring_on_a_small_disk_removes_old_segments_early() {
     let (_parent, folder) = place();
     let packets = traffic(9, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets[..6000]);
-    // The room that is made is not that of this fault: each file that is removed gives the bytes of a segment.
+    // The space that is freed is not that of this fault: each removed file frees the bytes of a segment.
     let before = files(&folder, ".pcapng").len();
     faults::ROOM.set(Some(0));
     let mut told = 0;
@@ -482,7 +482,7 @@ fn on_a_disk_that_is_smaller_than_the_ring_old_packets_make_room() {
 }
 
 #[test]
-fn a_folder_or_a_file_that_goes_away_is_noticed_and_found_again() {
+fn the_writer_recovers_after_its_file_or_folder_is_removed() {
     let (parent, folder) = place();
     let packets = traffic(10, 300, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -498,7 +498,7 @@ fn a_folder_or_a_file_that_goes_away_is_noticed_and_found_again() {
     append(&mut writer, &packets[100..200]);
     let elsewhere = parent.path().join("elsewhere");
     fs::rename(&folder, &elsewhere).unwrap();
-    // It is still the same folder.
+    // The folder is still the same.
     writer.tick(at(3)).unwrap();
     fs::remove_dir_all(&elsewhere).unwrap();
     assert!(writer.tick(at(4)).is_ok(), "told already");
@@ -515,7 +515,7 @@ fn a_folder_or_a_file_that_goes_away_is_noticed_and_found_again() {
 }
 
 #[test]
-fn what_waits_is_written_after_a_second() {
+fn buffered_packets_are_written_after_one_second() {
     let (_parent, folder) = place();
     let packets = traffic(11, 20, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -526,7 +526,7 @@ fn what_waits_is_written_after_a_second() {
     assert!(everything(&folder).0.is_empty());
     writer.tick(start + Duration::from_millis(1000)).unwrap();
     assert!(everything(&folder).0 == packets);
-    // A packet of a port that is not described would be no packet to other programs.
+    // A packet of an undefined port would be no packet to other programs.
     let facts = Facts {
         port: 2,
         ..Facts::default()
@@ -592,11 +592,11 @@ fn a_query_ends_when_it_is_told_to() {
     assert_eq!((found.matched, found.blocks_read), (10, 1));
 }
 
-/// Whether a frame has a key, by etherparse, which has read no line of this crate.
+/// Returns true if a frame has a key, according to etherparse, which shares no code with this crate.
 fn has(frame: &[u8], key: Key) -> bool {
     use etherparse::{NetSlice, SlicedPacket, TransportSlice, VlanSlice};
     let Ok(packet) = SlicedPacket::from_ethernet(frame) else {
-        // Nothing is said about frames that were cut.
+        // Truncated frames are not compared.
         return false;
     };
     let (ends, protocol, ethertype) = match &packet.net {
@@ -679,7 +679,7 @@ fn any_key() -> impl Strategy<Value = Key> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// A query with an exact filter finds what a look at each packet finds.
+    /// A query with an exact filter finds the same packets as a look at each packet.
     #[test]
     fn a_query_finds_what_a_look_at_each_packet_finds(
         seed: u64,
@@ -721,7 +721,7 @@ proptest! {
 }
 
 #[test]
-fn a_query_reads_the_blocks_that_can_hold_what_is_wanted_and_no_other() {
+fn a_query_reads_only_the_blocks_that_can_match() {
     let (_parent, folder) = place();
     let mut writer = Writer::open(settings(&folder, 40)).unwrap();
     let mut packets = Vec::new();
@@ -759,7 +759,7 @@ fn a_query_reads_the_blocks_that_can_hold_what_is_wanted_and_no_other() {
     );
 }
 
-/// Lines that a program prints; none if it is not installed.
+/// Returns the lines that a program prints; none if it is not installed.
 fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let output = Command::new(program).args(arguments).arg(file).output();
     let output = match output {
@@ -772,7 +772,7 @@ fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program}: {said}");
-    // Root is warned.
+    // The program warns root.
     let complaint = said.lines().find(|line| !line.contains("dangerous"));
     assert_eq!(complaint, None);
     Some(String::from_utf8(output.stdout).unwrap())

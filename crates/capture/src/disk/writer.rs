@@ -1,9 +1,9 @@
 //! The writer of a ring: appends packets to the newest segment, and removes the oldest ones.
 
+use super::complete_segments::Kept;
 use super::counts::Written;
 use super::folder::{Folder, Name};
 use super::index::{Gathered, most_bytes};
-use super::kept::Kept;
 use super::segment::{Buffer, Segment};
 use super::{BLOCK_BYTES, DiskError, MOST_BLOCKS, SEGMENT_BYTES};
 use crate::pcapng::{self, STATISTICS_BYTES, Section, Statistics};
@@ -12,31 +12,31 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Longest time for which a packet is in memory only, and between two tries of what has failed.
+/// Longest time for which a packet is in memory only, and interval of retries after a failure.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A ring to write.
+/// The settings of a ring that is written.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its folder, which is made if it is not there. It has to be this user's own.
+    /// Folder of the ring, which is created if it does not exist. This user has to own it.
     pub folder: PathBuf,
-    /// Bytes that all files in it may take, indexes included.
+    /// Maximum number of bytes of all files in it, including indexes.
     pub limit_bytes: u64,
-    /// Bytes of a segment: whole MiB, from 2 MiB to 8 GiB. A query reads the newest segment as a whole, as it has no
-    /// index yet.
+    /// Size of a segment in bytes: complete MiB, from 2 MiB to 8 GiB. A query reads the newest segment completely, as
+    /// it has no index yet.
     pub segment_bytes: u64,
-    /// Names of the ports; records say their numbers.
+    /// Names of the ports; records contain their numbers.
     pub ports: Vec<String>,
-    /// Most bytes that are kept of a frame, as files say. 0 is no limit.
+    /// Snap length in bytes, as stated in the files; 0 for no limit.
     pub snap_bytes: u32,
-    /// Segments are compressed by zstd; their bytes are those that they would have otherwise.
+    /// Whether segments are compressed by zstd; their size then counts the uncompressed bytes.
     pub zstd: bool,
     /// Texts in the files.
     pub texts: Section,
 }
 
 impl Settings {
-    /// A ring in a folder, of segments of [`SEGMENT_BYTES`].
+    /// Returns the settings of a ring in a folder, with segments of [`SEGMENT_BYTES`].
     pub fn new(folder: impl Into<PathBuf>, limit_bytes: u64, ports: Vec<String>) -> Self {
         Self {
             folder: folder.into(),
@@ -49,7 +49,8 @@ impl Settings {
         }
     }
 
-    /// Bytes that a ring of such segments takes at least: for one that is written, one before it, and their indexes.
+    /// Returns the minimum size of a ring of such segments in bytes: one that is written, one before it, and their
+    /// indexes.
     pub fn least_bytes(segment_bytes: u64) -> u64 {
         2 * (segment_bytes + most_bytes(segment_bytes))
     }
@@ -79,19 +80,19 @@ impl Settings {
     }
 }
 
-/// Writer of a ring.
+/// The writer of a ring.
 ///
-/// It belongs to one thread. What it costs per packet is a copy and a look at the headers; a full block (1 MiB) is
-/// written at once, and the caller waits for that. Indexes are made by a thread beside it. Memory: the block, 8 bytes
-/// for each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB), and while an index is made the same
-/// again and the index, of 48 MiB at most.
+/// It belongs to one thread. The cost per packet is a copy and a look at the headers; a full block (1 MiB) is written
+/// at once, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8 bytes for each
+/// of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the same again and
+/// the index, of 48 MiB at most.
 ///
-/// When the process is killed, what is in memory is lost, a second of packets at most. A power cut may take what the
-/// file system has not made permanent yet, too (ext4: 5 s): nothing waits for that.
+/// When the process is killed, the packets in memory are lost: up to one second. A power failure may also lose data
+/// that the file system has not written yet (ext4: 5 s), as nothing waits for that.
 #[derive(Debug)]
 pub struct Writer {
     settings: Settings,
-    /// None after trouble, until it is tried again.
+    /// Complete segments; none after a failure, until the next retry.
     kept: Option<Kept>,
     segment: Option<Segment>,
     buffer: Buffer,
@@ -101,15 +102,15 @@ pub struct Writer {
     last_ns: u64,
     counts: Written,
     last_tick: Option<Instant>,
-    /// Trouble has been told, and nothing could be written since.
+    /// Whether the failure was reported, and nothing could be written since.
     told: bool,
 }
 
 impl Writer {
-    /// Opens a ring, or goes on with one.
+    /// Opens a ring, and continues an existing one.
     ///
     /// # Errors
-    /// When settings are wrong, the folder is not this user's own, or another process writes into it.
+    /// Returns an error if settings are wrong, this user does not own the folder, or another process writes into it.
     pub fn open(settings: Settings) -> Result<Self, DiskError> {
         settings.check()?;
         let folder = Folder::take(&settings.folder, true)?;
@@ -129,7 +130,7 @@ impl Writer {
         })
     }
 
-    /// Counts so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Written {
         Written {
             without_index: self.kept.as_ref().map_or(0, Kept::without_index),
@@ -137,12 +138,12 @@ impl Writer {
         }
     }
 
-    /// Whether packets are lost because they cannot be written.
+    /// Returns true if packets are lost because they cannot be written.
     pub fn is_failing(&self) -> bool {
         self.kept.is_none()
     }
 
-    /// Says what has become of packets of a port, for the end of each segment.
+    /// Sets the statistics of a port, which are written at the end of each segment.
     pub fn set_statistics(&mut self, port: usize, statistics: Statistics) {
         if let Some(place) = self.statistics.get_mut(port) {
             *place = statistics;
@@ -152,8 +153,8 @@ impl Writer {
     /// Appends a packet. [`Writer::tick`] has to be called too.
     ///
     /// # Errors
-    /// Once, when packets cannot be written any more. They are counted as lost from then on, until they can be written
-    /// again, which [`Writer::tick`] tries.
+    /// Returns an error once when packets cannot be written any more. From then on packets count as lost, until
+    /// [`Writer::tick`] has retried with success.
     #[inline]
     pub fn append(&mut self, record: &Record<'_>) -> Result<(), DiskError> {
         let bytes = pcapng::packet_bytes(record, "");
@@ -180,7 +181,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Readies a block that has room for so many bytes, unless there is trouble.
+    /// Prepares a block with space for this number of bytes, unless there is a failure.
     #[cold]
     fn make_room(&mut self, time_ns: u64, bytes: usize) -> io::Result<()> {
         let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
@@ -193,12 +194,12 @@ impl Writer {
         let mut free = || free(kept, &mut self.counts);
         segment.end_block(&mut self.buffer, &mut self.gathered, &mut free)?;
         self.told = false;
-        // The last block keeps some for its end, which leaves room for the longest frame all the same.
+        // The last block reserves space for its end, but still fits the longest frame.
         debug_assert!(segment.has_room(bytes, &self.buffer));
         Ok(())
     }
 
-    /// Begins a segment, unless there is trouble.
+    /// Begins a segment, unless there is a failure.
     fn begin(&mut self, first_ns: u64) -> io::Result<()> {
         let Some(kept) = &mut self.kept else {
             return Ok(());
@@ -239,7 +240,7 @@ impl Writer {
         segment.write_tail(&mut self.buffer, &self.gathered, &mut free)
     }
 
-    /// Ends the segment that is being written, and has its index made.
+    /// Ends the segment that is being written, and starts its index.
     fn end_segment(&mut self) -> io::Result<()> {
         let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
             return Ok(());
@@ -256,11 +257,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Does what is due: call it about ten times a second, with the time. Writes what has been in memory for a second,
-    /// and tries again what has failed.
+    /// Does periodic work: the caller calls it about ten times a second, with the time. Writes packets that have been
+    /// in memory for a second, and retries failed work.
     ///
     /// # Errors
-    /// As of [`Writer::append`].
+    /// Returns the same errors as [`Writer::append`].
     pub fn tick(&mut self, now: Instant) -> Result<(), DiskError> {
         let last = *self.last_tick.get_or_insert(now);
         if now.saturating_duration_since(last) < PERIOD {
@@ -271,17 +272,17 @@ impl Writer {
             kept.work_off();
             return self.flush();
         }
-        // Whatever it is that does not work yet has been told.
+        // The failure has been reported already.
         self.kept = Folder::take(&self.settings.folder, false)
             .and_then(|folder| Kept::find(folder, self.settings.segment_bytes))
             .ok();
         Ok(())
     }
 
-    /// Writes what there is, and makes sure that it is still in the folder.
+    /// Writes all buffered packets, and checks that the file is still in the folder.
     ///
     /// # Errors
-    /// As of [`Writer::append`].
+    /// Returns the same errors as [`Writer::append`].
     pub fn flush(&mut self) -> Result<(), DiskError> {
         let Some(segment) = &self.segment else {
             return Ok(());
@@ -299,23 +300,23 @@ impl Writer {
         }
     }
 
-    /// Waits until each complete segment has an index, or one could not be made.
+    /// Waits until each complete segment has an index, or one could not be created.
     pub fn settle(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.settle();
         }
     }
 
-    /// Writes all there is, and ends segment and index.
+    /// Writes all packets, and ends the segment and the index.
     ///
     /// # Errors
-    /// What could not be written.
+    /// Returns the failure of a write.
     pub fn finish(mut self) -> Result<Written, DiskError> {
         self.close()?;
         Ok(self.counts())
     }
 
-    /// Ends the last segment as [`Writer::finish`] does, and leaves the writer to be asked for its counts.
+    /// Ends the last segment as [`Writer::finish`] does, and keeps the counts of the writer available.
     pub(crate) fn close(&mut self) -> Result<(), DiskError> {
         let flushed = self.flush();
         let ended = self.end_segment().or_else(|e| self.fail(e));
@@ -326,13 +327,13 @@ impl Writer {
         ended
     }
 
-    /// Packets that were taken are lost.
+    /// Counts accepted packets as lost.
     fn lose(&mut self, packets: u64) {
         self.counts.packets -= packets.min(self.counts.packets);
         self.counts.lost += packets;
     }
 
-    /// Leaves the segment as it is, and the folder, until it is tried again.
+    /// Leaves the segment and the folder as they are, until the next retry.
     fn fail(&mut self, why: io::Error) -> Result<(), DiskError> {
         if let (Some(segment), Some(kept)) = (self.segment.take(), &mut self.kept) {
             let lost = segment.packets_outside(&self.gathered);
@@ -344,7 +345,7 @@ impl Writer {
         }
         self.gathered.take();
         if let Some(mut kept) = self.kept.take() {
-            // The thread holds the folder too, and with it the lock.
+            // The thread has the folder open too, and with it the lock.
             kept.end_job(true);
         }
         if std::mem::replace(&mut self.told, true) {
@@ -359,12 +360,12 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Whoever wants to know asks `finish`.
+        // A caller that needs the result calls `finish`.
         let _ = self.close();
     }
 }
 
-/// The disk is full before the ring is: old packets make room for new ones. Returns whether there was one to go.
+/// Removes the oldest segment when the disk is full before the limit of the ring. Returns true if there was one.
 fn free(kept: &mut Kept, counts: &mut Written) -> bool {
     let is_freed = kept.remove_oldest(counts).is_ok_and(|it| it);
     counts.removed_early += u64::from(is_freed);

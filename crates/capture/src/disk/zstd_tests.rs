@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Segments of a few blocks.
+/// Size of a segment: a few blocks.
 const SEGMENT: u64 = 4 << 20;
 
 fn compressed(folder: &Path) -> Settings {
@@ -21,7 +21,7 @@ fn compressed(folder: &Path) -> Settings {
 }
 
 #[test]
-fn a_compressed_ring_reads_back_as_it_was_written_and_zstd_unpacks_it() {
+fn a_compressed_ring_reads_back_and_zstd_can_decompress_it() {
     let (_parent, folder) = place();
     let packets = traffic(31, 30_000, 1500);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -44,7 +44,7 @@ fn a_compressed_ring_reads_back_as_it_was_written_and_zstd_unpacks_it() {
     assert_eq!(files.len() as u64, counts.segments);
     let (found, indexed) = ask(&folder, ALWAYS, vec![vec![Key::Protocol(1)]]);
     assert!(!found.is_empty() && indexed.bytes_read <= counts.bytes_read);
-    // A program not written here: what it unpacks is the file that would have been written, block by block.
+    // An independent program decompresses the file that would have been written uncompressed, block by block.
     for file in &files {
         let Ok(unpacked) = Command::new("zstd").arg("-dc").arg(file).output() else {
             println!("skipped: needs zstd");
@@ -61,7 +61,7 @@ fn a_compressed_ring_reads_back_as_it_was_written_and_zstd_unpacks_it() {
 }
 
 #[test]
-fn a_killed_writer_of_frames_loses_what_was_in_memory_and_nothing_else() {
+fn a_killed_zstd_writer_loses_only_the_packets_in_memory() {
     let (_parent, folder) = place();
     let packets = traffic(33, 3000, 1500);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -84,7 +84,7 @@ fn a_killed_writer_of_frames_loses_what_was_in_memory_and_nothing_else() {
 }
 
 #[test]
-fn a_compressed_file_that_ends_anywhere_loses_its_last_frame_only() {
+fn a_truncated_compressed_file_loses_only_its_last_frame() {
     let (_parent, folder) = place();
     let packets = traffic(34, 200, 400);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -96,7 +96,7 @@ fn a_compressed_file_that_ends_anywhere_loses_its_last_frame_only() {
     let newest = files(&folder, ".pcapng.zst").pop().unwrap();
     let whole = fs::read(&newest).unwrap();
     let mut ends = vec![0];
-    while let Some(size) = crate::packed::frame_bytes(&whole[*ends.last().unwrap()..]) {
+    while let Some(size) = crate::compression::frame_bytes(&whole[*ends.last().unwrap()..]) {
         ends.push(ends.last().unwrap() + size);
     }
     assert!(ends.len() > 10 && ends.last() == Some(&whole.len()));
@@ -109,14 +109,14 @@ fn a_compressed_file_that_ends_anywhere_loses_its_last_frame_only() {
         let want = ends.iter().rfind(|end| **end <= len).unwrap();
         assert_eq!((left, file.metadata().unwrap().len()), (*want as u64, left));
         let frames = ends.iter().position(|end| end == want).unwrap();
-        // The first has the head, and the last one the end.
+        // The first frame has the head, and the last one the end.
         let packets = (frames.saturating_sub(1) * 20).min(200) as u64;
         assert_eq!(found.packets(), packets);
     }
 }
 
 #[test]
-fn an_index_of_frames_that_is_made_again_is_the_one_that_was_written() {
+fn a_rebuilt_index_of_zstd_frames_equals_the_original() {
     let (_parent, folder) = place();
     let mut writer = Writer::open(compressed(&folder)).unwrap();
     for part in traffic(35, 30_000, 1500).chunks(777) {
@@ -139,7 +139,7 @@ fn an_index_of_frames_that_is_made_again_is_the_one_that_was_written() {
 }
 
 #[test]
-fn damage_in_a_frame_is_told_and_hides_its_block_only() {
+fn a_damaged_zstd_frame_is_counted_and_hides_one_block() {
     let (_parent, folder) = place();
     let packets = traffic(36, 10_000, 1500);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -152,7 +152,7 @@ fn damage_in_a_frame_is_told_and_hides_its_block_only() {
     let (found, counts) = everything(&folder);
     assert_eq!(counts.damaged, 1);
     assert!(found.len() > 1000 && packets.ends_with(&found));
-    // Without an index, too, and with one that is made of it; nothing is cut off for that.
+    // The same holds without an index, and with one created from the segment; nothing is truncated for that.
     fs::remove_file(&files(&folder, ".zst.index")[0]).unwrap();
     let (again, counts) = everything(&folder);
     assert_eq!((counts.damaged, counts.without_index), (1, 1));
@@ -167,7 +167,7 @@ fn damage_in_a_frame_is_told_and_hides_its_block_only() {
 }
 
 #[test]
-fn a_full_disk_leaves_whole_frames_and_the_ring_goes_on_when_it_is_not() {
+fn a_full_disk_leaves_complete_zstd_frames_and_writing_resumes() {
     let (_parent, folder) = place();
     let packets = traffic(38, 6000, 1500);
     let mut writer = Writer::open(compressed(&folder)).unwrap();
@@ -199,7 +199,7 @@ fn a_full_disk_leaves_whole_frames_and_the_ring_goes_on_when_it_is_not() {
 }
 
 #[test]
-fn a_compressed_ring_stays_within_its_bytes_and_lies_beside_one_that_is_not() {
+fn compressed_and_plain_segments_use_one_folder_within_its_limit() {
     let (_parent, folder) = place();
     let plain = traffic(39, 2000, 1500);
     let mut writer = Writer::open(settings(&folder, 400)).unwrap();
@@ -213,7 +213,7 @@ fn a_compressed_ring_stays_within_its_bytes_and_lies_beside_one_that_is_not() {
     let mut writer = Writer::open(small).unwrap();
     let mut random = fastrand::Rng::with_seed(39);
     let mut sent = 0;
-    // Noise, which cannot be compressed.
+    // Noise cannot be compressed.
     for _ in 0..200 {
         for _ in 0..100 {
             let frame: Vec<u8> = std::iter::repeat_with(|| random.u8(..))

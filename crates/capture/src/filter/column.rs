@@ -1,29 +1,30 @@
-//! Where an expression goes wrong, which libpcap does not say.
+//! The position of an error in an expression, which libpcap does not report.
 //!
-//! A name that its reason quotes is looked for in the expression. Else beginnings of the expression are compiled: the
-//! shortest one that is refused for the same reason ends with what is wrong. For a syntax error, which a beginning has
-//! for being no whole expression, what tells is whether libpcap's parser still takes more: behind a good beginning it
+//! A name that libpcap's reason quotes is searched in the expression. Otherwise prefixes of the expression are
+//! compiled: the shortest one with the same reason ends at the error. A prefix may have a syntax error only because it
+//! is incomplete. For syntax errors the test is therefore whether libpcap's parser accepts more. After a good prefix it
 //! reads on to the probe, at which the lexer stops with a reason of its own.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use taut_sys::{PacketFilterError, compile_packet_filter};
 
-/// What libpcap's lexer refuses, and its reason. Where it says something else, syntax errors have no column.
+/// Text that libpcap's lexer rejects, and the reason. If libpcap reports another reason, syntax errors have no column.
 const PROBE: &str = " 1:2:";
 const PROBED: &str = "bogus ethernet address 1:2:";
-/// A column is not worth more: beginnings with names wait for the system that looks them up.
+/// Time limit for finding a column: name look-ups in prefixes wait for the system.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Nor are longer expressions tried: libpcap takes time by the square of their length.
+/// Maximum length of an expression whose prefixes are tried: libpcap's time is quadratic in the length.
 const LONGEST_TRIED_BYTES: usize = 8 << 10;
 
-/// The column, from 1, of the place to which this reason belongs; one behind the end, where something is missing there.
+/// Returns the column of the error with this reason, counted from 1; if something is missing at the end, it is one
+/// after the end.
 pub(super) fn of(text: &str, reason: &str) -> Option<usize> {
     let at = quoted(text, reason).or_else(|| by_beginnings(text, reason))?;
     Some(text[..at].chars().count() + 1)
 }
 
-/// Where in the expression the name is that the reason quotes.
+/// Returns the position in the expression of the name that the reason quotes.
 fn quoted(text: &str, reason: &str) -> Option<usize> {
     let from = reason.find(['\'', '"'])? + 1;
     let name = reason[from..].split(['\'', '"']).next()?;
@@ -60,7 +61,7 @@ fn by_beginnings(text: &str, reason: &str) -> Option<usize> {
             refused(&text[..end]).as_deref() != Some(reason)
         }
     };
-    // Beginnings of at most `good` tokens are good, those of `bad` are not.
+    // Prefixes of up to `good` tokens are good, those of `bad` are not.
     let (mut good, mut bad) = (0, tokens.len() + 1);
     while bad - good > 1 {
         let middle = good.midpoint(bad);
@@ -79,10 +80,10 @@ fn by_beginnings(text: &str, reason: &str) -> Option<usize> {
     }
 }
 
-/// Words and signs of an expression, as libpcap's lexer has them, or shorter.
+/// Returns the words and signs of an expression, as libpcap's lexer splits them, or shorter.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let mut tokens: Vec<Range<usize>> = Vec::new();
-    // In brackets a colon stands between two numbers, elsewhere within an address.
+    // In brackets a colon separates two numbers, elsewhere it is part of an address.
     let (mut depth, mut is_word) = (0usize, false);
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
@@ -204,7 +205,7 @@ mod tests {
             assert!(error.reason.contains(says), "{error}");
             assert!(!error.to_string().contains('\n'), "{error}");
         }
-        // Too long for libpcap, and to be shown.
+        // The expression is too long for libpcap, and for display.
         let error = Filter::new(&"tcp or ".repeat(10_000)).unwrap_err();
         assert!(
             error.to_string().len() < 200 && error.reason.contains("65536"),

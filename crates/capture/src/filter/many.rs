@@ -1,39 +1,39 @@
-//! Many filters asked about a frame at once: one look into a small table for each place that they ask about says which
-//! of them to run.
+//! Evaluation of many filters on a frame: one look-up in a small table for each position that they test selects the
+//! filters to run.
 //!
-//! Of each alternative of a filter's needs one constraint is chosen, the one that fewest frames and fewest other
-//! filters have. A filter of which nothing is known is run for every frame.
+//! One constraint is chosen from each alternative of a filter's needs: the one that the fewest frames and the fewest
+//! other filters have. A filter without known needs is run for every frame.
 
 use super::needs::{Constraint, Place, Size};
 use super::{Filter, Needs};
 use std::collections::HashMap;
 
-/// Filters that can be asked at once.
+/// Maximum number of filters.
 pub const MOST_FILTERS: usize = 4096;
 
 const WORDS: usize = MOST_FILTERS / 64;
 
-/// Filters that are asked together.
+/// A set of filters that are evaluated together.
 #[derive(Debug, Default)]
 pub struct Many {
     filters: Vec<Filter>,
     /// Filters that are run for every frame.
     always: Vec<u16>,
     lookups: Vec<Lookup>,
-    /// Filters to run, of all values of all lookups.
+    /// Filters to run, for all values of all look-ups.
     candidates: Vec<u16>,
 }
 
-/// Too many filters.
+/// The error for too many filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at most {MOST_FILTERS} filters can be asked at once, not {0}")]
 pub struct TooManyFilters(pub usize);
 
-/// Which filters accept a frame. It is made once and filled for each frame.
+/// The filters that match a frame. It is allocated once and filled for each frame.
 #[derive(Debug, Clone)]
 pub struct Matches {
     words: Box<[u64; WORDS]>,
-    /// Words that may be other than 0.
+    /// Number of words that may differ from 0.
     used: usize,
 }
 
@@ -47,20 +47,20 @@ impl Default for Matches {
 }
 
 impl Matches {
-    /// Whether no filter accepts the frame.
+    /// Returns true if no filter matches the frame.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words[..self.used].iter().all(|word| *word == 0)
     }
 
-    /// Whether this filter accepts the frame.
+    /// Returns true if this filter matches the frame.
     #[inline]
     pub fn contains(&self, filter: usize) -> bool {
         let word = self.words.get(filter / 64);
         word.is_some_and(|word| word & 1 << (filter % 64) != 0)
     }
 
-    /// The filters that accept the frame, the first one first.
+    /// Iterates over the filters that match the frame, the first one first.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.words[..self.used].iter().enumerate();
@@ -87,10 +87,10 @@ impl Matches {
 }
 
 impl Many {
-    /// Makes one of filters, which are known by their places in the list.
+    /// Creates a set of filters, which are identified by their positions in the list.
     ///
     /// # Errors
-    /// [`TooManyFilters`], where there are more than [`MOST_FILTERS`].
+    /// Returns [`TooManyFilters`] if there are more than [`MOST_FILTERS`].
     pub fn new(filters: Vec<Filter>) -> Result<Self, TooManyFilters> {
         if filters.len() > MOST_FILTERS {
             return Err(TooManyFilters(filters.len()));
@@ -109,7 +109,7 @@ impl Many {
                 continue;
             }
             for alternative in needs.alternatives() {
-                // Of equals the last one, for all filters alike, so that there are few places to look at.
+                // The last one of equals is chosen for all filters alike, so that few positions have to be read.
                 let rarest = alternative.iter().min_by_key(|c| {
                     let asked = Asked::by(c);
                     (shared[c] * commonness(c), std::cmp::Reverse(asked))
@@ -131,12 +131,12 @@ impl Many {
         Ok(many)
     }
 
-    /// The filters.
+    /// Returns the filters.
     pub fn filters(&self) -> &[Filter] {
         &self.filters
     }
 
-    /// Finds the filters that accept a frame, of which more may have been on the wire.
+    /// Finds the filters that match a frame, which may have been longer on the wire.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_bytes: u32, out: &mut Matches) {
         out.clear(self.filters.len());
@@ -158,7 +158,7 @@ impl Many {
     }
 }
 
-/// By how many filters each constraint is asked for.
+/// Returns by how many filters each constraint is required.
 fn shared<'a>(all: impl Iterator<Item = &'a Needs>) -> HashMap<&'a Constraint, u64> {
     let mut latest: HashMap<&Constraint, (u64, usize)> = HashMap::new();
     for (filter, needs) in all.enumerate() {
@@ -174,14 +174,14 @@ fn shared<'a>(all: impl Iterator<Item = &'a Needs>) -> HashMap<&'a Constraint, u
         .collect()
 }
 
-/// How common it is among frames, by rule of thumb: of addresses there are many, of ports fewer; a protocol is that of
-/// every other frame.
+/// Returns a rough estimate of how common a constraint is among frames: addresses are rare, ports more frequent, and a
+/// protocol occurs in every other frame.
 fn commonness(constraint: &Constraint) -> u64 {
     let is_whole = constraint.mask == constraint.size.mask();
     match (constraint.size, constraint.place) {
-        // EtherTypes, also behind tags.
+        // EtherTypes, also after tags.
         (Size::Half, Place::Fixed(12 | 16 | 20 | 24)) => 256,
-        // Words of IPv6 addresses, most of them.
+        // Words of IPv6 addresses, mostly.
         (Size::Word, _) if is_whole && constraint.value == 0 => 64,
         (Size::Word, _) if is_whole => 1,
         (Size::Half, _) if is_whole => 4,
@@ -190,7 +190,7 @@ fn commonness(constraint: &Constraint) -> u64 {
     }
 }
 
-/// Number in the frame that is looked up.
+/// The number in the frame that is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Asked {
     place: Place,
@@ -208,17 +208,17 @@ impl Asked {
     }
 }
 
-/// Table from values of a number in the frame to the filters that ask for it, in open addressing.
+/// A table from values of a number in the frame to the filters that require it, with open addressing.
 #[derive(Debug)]
 struct Lookup {
     asked: Asked,
-    /// A power of two of them, at least half of which are empty.
+    /// Slots, a power of two, at least half of which are empty.
     slots: Box<[Slot]>,
-    /// By how much a hash of 32 bits is too long.
+    /// Number of excess bits of a 32-bit hash.
     shift: u32,
 }
 
-/// Value, and where its candidates are. Without any it is empty.
+/// A value, and the range of its candidates. A slot without candidates is empty.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     value: u32,
@@ -252,8 +252,8 @@ impl Lookup {
         lookup
     }
 
-    /// Where the search for a value begins (D. Knuth, The Art of Computer Programming, volume 3, section 6.4:
-    /// multiplicative hashing).
+    /// Returns the slot at which the search for a value begins (D. Knuth, The Art of Computer Programming, volume 3,
+    /// section 6.4: multiplicative hashing).
     #[inline(always)]
     fn first(&self, value: u32) -> usize {
         (value.wrapping_mul(0x9e37_79b1) >> self.shift) as usize

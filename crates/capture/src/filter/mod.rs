@@ -1,8 +1,8 @@
-//! Filters: expressions of pcap-filter(7), compiled by libpcap, checked, and asked of frames.
+//! Filters: expressions of pcap-filter(7), compiled by libpcap, verified, and evaluated on frames.
 //!
-//! Frames are asked about by an interpreter of our own (`program.rs`), so that what libpcap wrote is checked once and
-//! cannot go wrong after that. What every accepted frame has in it (`needs.rs`) says which filters need not be asked at
-//! all (`many.rs`), and what a search on disk has to look for.
+//! An interpreter of our own evaluates filters (`program.rs`), so that a program of libpcap is verified once and cannot
+//! fail afterwards. The needs of a filter are the values that every matching frame contains (`needs.rs`). They tell
+//! which filters need not be evaluated at all (`many.rs`), and which keys a search on disk looks for.
 
 mod column;
 mod many;
@@ -18,7 +18,7 @@ pub use program::{MOST_INSTRUCTIONS, Program, ProgramError};
 use std::fmt;
 use taut_sys::{FilterInstruction, PacketFilterError, compile_packet_filter};
 
-/// Program that accepts every frame (`ret #262144`), as libpcap writes it.
+/// The program that accepts every frame (`ret #262144`), as libpcap writes it.
 const ACCEPT_ALL: FilterInstruction = FilterInstruction {
     code: 6,
     jt: 0,
@@ -26,7 +26,7 @@ const ACCEPT_ALL: FilterInstruction = FilterInstruction {
     k: 262_144,
 };
 
-/// Filter of Ethernet frames.
+/// A filter of Ethernet frames.
 #[derive(Debug, Clone)]
 pub struct Filter {
     text: String,
@@ -34,17 +34,17 @@ pub struct Filter {
     needs: Needs,
 }
 
-/// Why an expression is no filter.
+/// The error for an invalid expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
     /// The expression.
     pub text: String,
-    /// Where it goes wrong: a character of it, from 1, or the one behind its end. Not known of what is wrong with the
-    /// expression as a whole.
+    /// Position of the error: a character of the expression, counted from 1, or the one after its end; none if the
+    /// whole expression is wrong.
     pub column: Option<usize>,
-    /// What is wrong, in libpcap's words.
+    /// Description by libpcap.
     pub reason: String,
-    /// Whether it is the machine that lacks libpcap.
+    /// Whether the cause is that libpcap is not installed.
     pub is_missing: bool,
 }
 
@@ -77,14 +77,13 @@ fn one_line(text: impl Iterator<Item = char>) -> String {
 }
 
 impl Filter {
-    /// Makes a filter of an expression. That without words accepts every frame and needs no libpcap. Names of hosts,
-    /// ports and protocols are looked up by the system, which may take as long as a name server does. libpcap itself
-    /// takes time by more than the square of the length: a list of 300 hosts is ready in 0.2 s, one of 2000 in a
-    /// minute.
+    /// Compiles an expression. The empty expression accepts every frame and needs no libpcap. The system looks up names
+    /// of hosts, ports and protocols, which may take as long as a name server does. The time of libpcap itself grows
+    /// faster than the square of the length: a list of 300 hosts takes 0.2 s, one of 2000 a minute.
     ///
     /// # Errors
-    /// [`FilterError`], where it is no expression, no frame can be accepted, its program is too long, or there is no
-    /// libpcap.
+    /// Returns [`FilterError`] if the expression is invalid, matches no frame, compiles to a program that is too long,
+    /// or if libpcap is missing.
     pub fn new(text: &str) -> Result<Self, FilterError> {
         if text.trim_ascii().is_empty() {
             return Self::of_program(text, &[ACCEPT_ALL]).map_err(|e| refused(text, None, &e));
@@ -104,10 +103,10 @@ impl Filter {
         }
     }
 
-    /// Makes a filter of a program, whatever its text says.
+    /// Creates a filter from a program, independent of the text.
     ///
     /// # Errors
-    /// [`ProgramError`], where it is none.
+    /// Returns [`ProgramError`] if the program is invalid.
     pub fn of_program(
         text: &str,
         instructions: &[FilterInstruction],
@@ -120,18 +119,18 @@ impl Filter {
         })
     }
 
-    /// The expression.
+    /// Returns the expression.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What every frame has in it that the filter accepts.
+    /// Returns the values that every matching frame contains.
     pub fn needs(&self) -> &Needs {
         &self.needs
     }
 
-    /// Whether it accepts a frame, of which more may have been on the wire: then `len` in the expression is the length
-    /// there, and what would have to be looked at and was not kept is not accepted.
+    /// Returns true if the filter matches a frame, which may have been longer on the wire. `len` in the expression is
+    /// the length on the wire. A frame does not match if the filter would have to read bytes that were not stored.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_bytes: u32) -> bool {
         self.program.run(frame, wire_bytes) != 0

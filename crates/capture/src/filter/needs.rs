@@ -1,52 +1,52 @@
-//! Needs: what every frame that a filter accepts has in it.
+//! Needs: the values that every frame matching a filter contains.
 //!
-//! All ways through a program that end by accepting are gone through, and what was found equal on a way is noted. Each
-//! way is an alternative, so a frame that has nothing of any of them need not be asked about, and what nobody asks
-//! about need not be looked for.
+//! All paths through a program that end by accepting are followed, and the comparisons that hold on a path are noted.
+//! Each path is an alternative. A frame that satisfies no alternative cannot match the filter, and keys that no
+//! alternative requires need not be searched.
 
 use super::program::{Op, Operation, SCRATCH_WORDS, Test, byte, half, word};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Instructions that are gone through, on all ways together.
+/// Maximum number of instructions that are followed, on all paths together.
 const MOST_STEPS: usize = 1 << 16;
-/// Alternatives that are kept.
+/// Maximum number of alternatives.
 const MOST_ALTERNATIVES: usize = 1024;
 
-/// What frames that a filter accepts have: all constraints of at least one alternative. An alternative without
-/// constraints is met by every frame; a filter without alternatives accepts none.
+/// The needs of a filter: a matching frame satisfies all constraints of at least one alternative. An alternative
+/// without constraints is satisfied by every frame; a filter without alternatives accepts none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
     alternatives: Vec<Vec<Constraint>>,
 }
 
-/// What a number in the frame has to be.
+/// A required value of a number in the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Constraint {
-    /// Where the number is.
+    /// Position of the number.
     pub place: Place,
-    /// How long it is.
+    /// Size of the number.
     pub size: Size,
-    /// Bits of it that are looked at.
+    /// Mask of the bits that are compared.
     pub mask: u32,
-    /// What these bits are; the others are 0 here.
+    /// Value of these bits; the others are 0 here.
     pub value: u32,
 }
 
-/// Place in a frame.
+/// A position in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// So many bytes behind the start of the frame.
+    /// A fixed number of bytes after the start of the frame.
     Fixed(u32),
-    /// So many bytes behind the end of the IPv4 header that starts at `header`.
+    /// A number of bytes after the end of the IPv4 header that starts at `header`.
     BehindIpv4 {
-        /// Bytes in front of the IPv4 header.
+        /// Offset of the IPv4 header.
         header: u32,
-        /// Bytes behind it.
+        /// Number of bytes after it.
         offset: u32,
     },
 }
 
-/// Length of a number in a frame.
+/// The size of a number in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Size {
     /// One byte.
@@ -57,10 +57,10 @@ pub enum Size {
     Word,
 }
 
-/// Addresses, ports and protocols that all frames of an alternative have.
+/// The addresses, ports and protocols that all frames of an alternative have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Endpoints {
-    /// EtherType behind the VLAN tags that the filter asks for: `0x0800` is IPv4, `0x86dd` IPv6. Of ARP (`0x0806`) and
+    /// EtherType after the VLAN tags that the filter requires: `0x0800` is IPv4, `0x86dd` IPv6. For ARP (`0x0806`) and
     /// RARP (`0x8035`) the addresses are those of sender and target.
     pub ethertype: Option<u16>,
     /// Source address.
@@ -76,7 +76,7 @@ pub struct Endpoints {
 }
 
 impl Needs {
-    /// Needs of which nothing is known.
+    /// Returns needs without any known value.
     fn unknown() -> Self {
         Self {
             alternatives: vec![Vec::new()],
@@ -87,31 +87,31 @@ impl Needs {
         Walk::new(ops).needs()
     }
 
-    /// Returns the alternatives, of which none asks for all that another asks for.
+    /// Returns the alternatives. None of them requires everything that another one requires.
     pub fn alternatives(&self) -> &[Vec<Constraint>] {
         &self.alternatives
     }
 
-    /// Whether every frame meets them: then each has to be asked about.
+    /// Returns true if every frame satisfies them: then the filter has to be evaluated on each.
     pub fn are_met_by_all(&self) -> bool {
         self.alternatives.iter().any(Vec::is_empty)
     }
 
-    /// Whether this frame meets them. If not, the filter does not accept it.
+    /// Returns true if this frame satisfies them. Otherwise the filter does not match it.
     pub fn are_met_by(&self, frame: &[u8]) -> bool {
         let is_met = |alternative: &Vec<Constraint>| alternative.iter().all(|c| c.is_met_by(frame));
         self.alternatives.iter().any(is_met)
     }
 
-    /// Returns what each alternative says about addresses, ports and protocols; nothing for one that pins down neither
-    /// an address nor a port nor a protocol. Prefixes and ranges pin down nothing.
+    /// Returns the addresses, ports and protocols of each alternative; none for one that fixes neither an address nor a
+    /// port nor a protocol. Prefixes and ranges fix nothing.
     pub fn addresses(&self) -> Vec<Option<Endpoints>> {
         self.alternatives.iter().map(|a| endpoints(a)).collect()
     }
 }
 
 impl Constraint {
-    /// Whether the frame has it.
+    /// Returns true if the frame satisfies the constraint.
     #[inline]
     pub fn is_met_by(&self, frame: &[u8]) -> bool {
         self.place
@@ -119,14 +119,14 @@ impl Constraint {
             .is_some_and(|number| number & self.mask == self.value)
     }
 
-    /// Whether frames that have this have the other as well.
+    /// Returns true if frames that satisfy this constraint satisfy the other one as well.
     fn implies(&self, other: &Self) -> bool {
         (self.place, self.size) == (other.place, other.size)
             && other.mask & !self.mask == 0
             && self.value & other.mask == other.value
     }
 
-    /// Whether no frame has both.
+    /// Returns true if no frame satisfies both constraints.
     fn contradicts(&self, other: &Self) -> bool {
         (self.place, self.size) == (other.place, other.size)
             && (self.value ^ other.value) & self.mask & other.mask != 0
@@ -134,7 +134,7 @@ impl Constraint {
 }
 
 impl Place {
-    /// The number of this size there, if the frame has it.
+    /// Returns the number of this size at the position, if the frame contains it.
     #[inline(always)]
     pub(super) fn load(self, size: Size, frame: &[u8]) -> Option<u32> {
         let at = match self {
@@ -155,7 +155,7 @@ impl Place {
 }
 
 impl Size {
-    /// All bits of such a number.
+    /// Returns the mask of all bits of such a number.
     pub(super) const fn mask(self) -> u32 {
         match self {
             Self::Byte => 0xff,
@@ -170,7 +170,7 @@ const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const RARP: u16 = 0x8035;
 const IPV6: u16 = 0x86dd;
-/// Tags that libpcap looks behind: one for each `vlan` of an expression.
+/// Maximum number of tags that libpcap skips: one for each `vlan` of an expression.
 const MOST_TAGS: u32 = 4;
 
 fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
@@ -179,7 +179,7 @@ fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
         constraints.iter().find(found).map(|c| c.value)
     };
     let fixed = |at, size| number(Place::Fixed(at), size);
-    // What follows the tags starts two bytes behind its EtherType.
+    // The header after the tags starts two bytes after its EtherType.
     let tag_at = |at: &u32| fixed(at - 2, Size::Half).is_some_and(|value| TAGS.contains(&value));
     let places = (0..MOST_TAGS).map(|tags| 14 + 4 * tags);
     let header = places.clone().find(|at| !tag_at(at))?;
@@ -225,22 +225,22 @@ fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
     })
 }
 
-/// What is known of a register or a word of scratch memory.
+/// The known value of a register or a word of scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
     Constant(u32),
-    /// These bits of this number of the frame, the others being 0.
+    /// These bits of this number of the frame; the others are 0.
     Field {
         place: Place,
         size: Size,
         mask: u32,
     },
-    /// The length of the IPv4 header that starts there.
+    /// The length of the IPv4 header at this offset.
     HeaderLength(u32),
 }
 
-/// A place of a program, and what is known when a way has got there.
+/// A position in a program, and the values known on the path to it.
 #[derive(Debug, Clone)]
 struct State {
     next: u16,
@@ -250,7 +250,7 @@ struct State {
     constraints: Vec<Constraint>,
 }
 
-/// All ways through a program, the one of `yes` before that of `no`.
+/// The search through all paths of a program, `yes` branches before `no` branches.
 struct Walk<'a> {
     ops: &'a [Op],
     waiting: Vec<State>,
@@ -290,7 +290,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An alternative that says more than another adds nothing.
+    /// Keeps an alternative, unless it requires more than another one.
     fn keep(&mut self, constraints: Vec<Constraint>) {
         let is_implied = |by: &[Constraint], all: &[Constraint]| {
             all.iter().all(|one| by.iter().any(|c| c.implies(one)))
@@ -301,7 +301,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Follows a way to its end, and leaves others that part from it waiting. Returns its constraints if it accepts.
+    /// Follows a path to its end, and queues the paths that branch off. Returns its constraints if it accepts.
     fn way(&mut self, mut state: State) -> Option<Vec<Constraint>> {
         loop {
             let op = *self.ops.get(usize::from(state.next))?;
@@ -337,7 +337,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The way on from a comparison of A with a number. If there are two, the other one waits.
+    /// Continues after a comparison of A with a number. If both results are possible, one path is queued.
     fn parted(&mut self, state: State, test: Test, value: u32, yes: u16, no: u16) -> Option<State> {
         let mut ways = [(yes, true), (no, false)].map(|(next, holds)| {
             let mut way = state.clone();
@@ -356,7 +356,7 @@ impl<'a> Walk<'a> {
 }
 
 impl State {
-    /// Notes that a comparison of A with the number holds, or does not. Returns whether that can be.
+    /// Notes that a comparison of A with the number holds, or does not. Returns true if that is possible.
     fn assume(&mut self, test: Test, value: u32, holds: bool) -> bool {
         let (place, size, mask) = match self.a {
             Known::Constant(a) => return test.holds(a, value) == holds,
@@ -369,7 +369,7 @@ impl State {
             mask,
             value,
         };
-        // What was found out before may decide.
+        // Earlier comparisons may decide.
         let known = self
             .constraints
             .iter()
@@ -390,7 +390,7 @@ impl State {
                 mask: value & mask,
                 ..whole(0)
             },
-            // Not equal, or more, or less.
+            // An inequality gives no constraint.
             _ => return true,
         };
         if self.constraints.iter().any(|c| c.contradicts(&found)) {
@@ -403,7 +403,7 @@ impl State {
         true
     }
 
-    /// Notes what an operation that is no jump makes known.
+    /// Notes the values that are known after an operation without a jump.
     fn note(&mut self, op: Op) {
         let field = |place, size: Size| Known::Field {
             place,
@@ -451,7 +451,7 @@ impl State {
             Op::Negate => self.a = Known::Nothing,
             Op::CopyToX => self.x = self.a,
             Op::CopyFromX => self.a = self.x,
-            // Jumps and returns are the walk's, and operations are made one after it.
+            // The search handles jumps and returns, and operations are fused after it.
             _ => self.a = Known::Nothing,
         }
     }
@@ -459,7 +459,7 @@ impl State {
 
 fn computed(a: Known, operation: Operation, k: u32) -> Known {
     match (a, operation) {
-        // Nothing comes of a division by 0, as the frame is not accepted then.
+        // A division by 0 has no result, as the frame is not accepted then.
         (Known::Constant(a), _) => operation.of(a, k).map_or(Known::Nothing, Known::Constant),
         (Known::Field { place, size, mask }, Operation::And) => Known::Field {
             place,

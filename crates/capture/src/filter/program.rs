@@ -1,62 +1,63 @@
-//! Programs of classic BPF, checked once and then run on frames. (S. McCanne, V. Jacobson: "The BSD Packet Filter",
-//! USENIX Winter 1993, section 3; what each instruction does at the edges is as in libpcap's `bpf_filter`.)
+//! Programs of classic BPF, verified once and then run on frames. (S. McCanne, V. Jacobson: "The BSD Packet Filter",
+//! USENIX Winter 1993, section 3; edge cases of instructions are as in libpcap's `bpf_filter`.)
 //!
-//! Instructions are decoded into [`Op`]s, whose jumps say where they go. What libpcap writes most, a load and a
-//! comparison of what was loaded, is one of them.
+//! Instructions are decoded into [`Op`]s with explicit jump targets. The most frequent pair, a load and a comparison of
+//! the loaded value, is a single operation.
 
 use taut_sys::FilterInstruction;
 
-/// Instructions of the longest program, as for the kernel (BPF_MAXINSNS).
+/// Maximum number of instructions of a program, as in the kernel (BPF_MAXINSNS).
 pub const MOST_INSTRUCTIONS: usize = 4096;
-/// Words of scratch memory.
+/// Number of words of scratch memory.
 pub(super) const SCRATCH_WORDS: usize = 16;
 
-/// Program that can be run: it ends, and it reaches nothing but the frame and its own memory.
+/// A verified program: it ends, and it accesses only the frame and its own memory.
 #[derive(Debug, Clone)]
 pub struct Program {
     ops: Box<[Op]>,
 }
 
-/// Why instructions are no program.
+/// The reason why instructions are no valid program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// There are none, or too many.
+    /// The number of instructions is 0 or too large.
     #[error("a program has 1 to {MOST_INSTRUCTIONS} instructions, not {0}")]
     Length(usize),
-    /// One is not allowed.
+    /// An instruction is not allowed.
     #[error("instruction {at} of the program {reason}")]
     Instruction {
-        /// Which one, from 0.
+        /// Index of the instruction, from 0.
         at: usize,
-        /// What is wrong with it.
+        /// Fault of the instruction.
         reason: &'static str,
     },
 }
 
-/// What an instruction does. A and X are the two registers; `yes` and `no` say which instruction comes next.
+/// The effect of an instruction. A and X are the two registers; `yes` and `no` are the indices of the next instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
-    /// A = what is at this place of the frame.
+    /// Loads the byte at this offset of the frame into A.
     LoadByte(u32),
     LoadHalf(u32),
     LoadWord(u32),
-    /// A = what is so far behind place X of the frame.
+    /// Loads the byte at this distance after offset X of the frame into A.
     LoadByteBehind(u32),
     LoadHalfBehind(u32),
     LoadWordBehind(u32),
     LoadConstant(u32),
     LoadLength,
     LoadScratch(u8),
-    /// X = four times the lower half of the byte at this place: the length of an IPv4 header that begins there.
+    /// Loads four times the lower half of the byte at this offset into X: the length of an IPv4 header that begins
+    /// there.
     LoadXHeader(u32),
     LoadXConstant(u32),
     LoadXLength,
     LoadXScratch(u8),
     Store(u8),
     StoreX(u8),
-    /// A = A and the number.
+    /// Applies the operation to A and the number, with the result in A.
     Compute(Operation, u32),
-    /// A = A and X.
+    /// Applies the operation to A and X, with the result in A.
     ComputeX(Operation),
     Negate,
     CopyToX,
@@ -77,7 +78,7 @@ pub(super) enum Op {
     },
     Return(u32),
     ReturnA,
-    /// A = what is at this place; is it that?
+    /// Loads the byte at this offset into A, and compares it.
     ByteIs {
         at: u16,
         value: u32,
@@ -102,7 +103,7 @@ pub(super) enum Op {
         yes: u16,
         no: u16,
     },
-    /// A = the half word at this place; has it any of these bits?
+    /// Loads the half word at this offset into A, and tests whether it has any of these bits.
     HalfHasAny {
         at: u16,
         value: u32,
@@ -111,13 +112,13 @@ pub(super) enum Op {
     },
 }
 
-/// What is asked of two numbers.
+/// A comparison of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Test {
     Equal,
     Greater,
     AtLeast,
-    /// They have a bit in common.
+    /// The numbers have a bit in common.
     HasAny,
 }
 
@@ -133,7 +134,7 @@ impl Test {
     }
 }
 
-/// What is made of two numbers.
+/// An operation on two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Add,
@@ -149,7 +150,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Nothing where the second number is 0 and is to divide.
+    /// Returns the result; none for a division by 0.
     #[inline(always)]
     pub(super) fn of(self, a: u32, b: u32) -> Option<u32> {
         Some(match self {
@@ -168,10 +169,11 @@ impl Operation {
 }
 
 impl Program {
-    /// Makes a program of instructions.
+    /// Verifies instructions as a program.
     ///
     /// # Errors
-    /// [`ProgramError`], for what could loop, leave the program or its memory, or asks something of the kernel.
+    /// Returns [`ProgramError`] for instructions that could loop, leave the program or its memory, or that request data
+    /// of the kernel.
     pub fn new(instructions: &[FilterInstruction]) -> Result<Self, ProgramError> {
         Ok(Self::of(&checked(instructions)?))
     }
@@ -187,8 +189,8 @@ impl Program {
         }
     }
 
-    /// Runs it on a frame, of which more may have been on the wire. Returns how many bytes of the packet to keep: 0 if
-    /// the frame is not accepted, also where the program reads behind its end or divides by zero.
+    /// Runs the program on a frame, which may have been longer on the wire. Returns the number of bytes of the packet
+    /// to keep. It is 0 if the frame is not accepted, also if the program reads beyond its end or divides by zero.
     #[inline]
     pub fn run(&self, frame: &[u8], wire_bytes: u32) -> u32 {
         self.result(frame, wire_bytes).unwrap_or(0)
@@ -247,7 +249,7 @@ impl Program {
                 Op::LoadLength => a = wire_bytes,
                 Op::LoadXConstant(k) => x = k,
                 Op::LoadXLength => x = wire_bytes,
-                // A checked program names words that there are; saying so again costs less than a check.
+                // A verified program uses only existing words; the modulo costs less than a check.
                 Op::LoadScratch(at) => a = scratch[usize::from(at) % SCRATCH_WORDS],
                 Op::LoadXScratch(at) => x = scratch[usize::from(at) % SCRATCH_WORDS],
                 Op::Store(at) => scratch[usize::from(at) % SCRATCH_WORDS] = a,
@@ -279,14 +281,14 @@ pub(super) fn word(frame: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes))
 }
 
-/// The sum does not wrap: such a place is behind the end.
+/// Adds two offsets. The sum does not wrap: such an offset is beyond the end.
 #[inline(always)]
 fn behind(x: u32, at: u32) -> Option<usize> {
     (x as usize).checked_add(at as usize)
 }
 
-/// One operation that does what these two do in a row, if there is one. The second stays where it is, as others may
-/// jump to it.
+/// Returns one operation with the effect of these two in a row, if there is one. The second stays at its index, as
+/// others may jump to it.
 fn fused(op: Op, next: Op) -> Option<Op> {
     let Op::Jump {
         test,
@@ -323,7 +325,7 @@ fn fused(op: Op, next: Op) -> Option<Op> {
     })
 }
 
-/// The operations of instructions that are a program.
+/// Returns the operations of verified instructions.
 pub(super) fn checked(instructions: &[FilterInstruction]) -> Result<Vec<Op>, ProgramError> {
     let length = instructions.len();
     if !(1..=MOST_INSTRUCTIONS).contains(&length) {
@@ -344,7 +346,7 @@ pub(super) fn checked(instructions: &[FilterInstruction]) -> Result<Vec<Op>, Pro
     }
 }
 
-/// Codes are those of pcap/bpf.h.
+/// Decodes an instruction, with the codes of pcap/bpf.h.
 fn decoded(at: usize, instruction: &FilterInstruction, length: usize) -> Result<Op, &'static str> {
     let FilterInstruction { code, jt, jf, k } = *instruction;
     let to = |skip: u32| {
@@ -454,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_go_wrong_is_no_program() {
+    fn invalid_programs_are_refused_with_instruction_and_reason() {
         let wrong = [
             (op(0x05, 0, 0, 1), "out of the program"),
             (op(0x05, 0, 0, u32::MAX), "out of the program"),
@@ -487,8 +489,8 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_to_the_second_half_of_two_that_were_made_one_compares_only() {
-        // A = 7, and the comparison is reached past the load before it.
+    fn a_jump_into_a_fused_load_and_compare_only_compares() {
+        // A is 7, and the comparison is reached past the load before it.
         let program = [
             op(0x00, 0, 0, 7),
             op(0x05, 0, 0, 1),
@@ -502,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_frame_is_not_accepted() {
+    fn loads_outside_the_frame_reject_the_packet() {
         for (code, at) in [
             (0x20, 57),
             (0x28, 59),
@@ -516,7 +518,7 @@ mod tests {
             let program = Program::new(&[op(code, 0, 0, at), ACCEPT]).unwrap();
             assert_eq!(program.run(&[0; 60], 60), 0, "{code:x} {at}");
         }
-        // The wire's length is another.
+        // The length on the wire differs.
         let program = Program::new(&[op(0x80, 0, 0, 0), op(0x16, 0, 0, 0)]).unwrap();
         assert_eq!(program.run(&[0; 60], 1500), 1500);
     }

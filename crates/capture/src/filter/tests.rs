@@ -1,5 +1,5 @@
-//! Filters against libpcap's own interpreter, what accepted frames need against the frames, and many filters against
-//! each by itself: on made-up expressions, programs and frames.
+//! Tests on random expressions, programs and frames: filters against libpcap's own interpreter, needs against the
+//! frames that match, and many filters against each one alone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,13 +20,14 @@ fn ipv6(random: &mut fastrand::Rng) -> Ipv6Addr {
     [0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into()
 }
 
-/// One of what a list names.
+/// Returns one of the words of a list.
 fn one_of<'a>(random: &mut fastrand::Rng, all: &'a str) -> &'a str {
     let all: Vec<_> = all.split(';').collect();
     all[random.usize(..all.len())]
 }
 
-/// An expression without operators. (No geneve: libpcap's program may read scratch memory that it has not written.)
+/// Returns an expression without operators. (No geneve: libpcap's program may read scratch memory that it has not
+/// written.)
 fn simple(random: &mut fastrand::Rng) -> String {
     let port = PORTS[random.usize(..PORTS.len())];
     let direction = one_of(random, ";src ;dst ;src or dst ;src and dst ");
@@ -84,7 +85,7 @@ fn expression(random: &mut fastrand::Rng, depth: u8) -> String {
     }
 }
 
-/// A frame of the kinds that expressions are about, sometimes damaged.
+/// Returns a frame of the kinds that expressions are about, sometimes damaged.
 fn frame(random: &mut fastrand::Rng) -> Vec<u8> {
     let port = |random: &mut fastrand::Rng| PORTS[random.usize(..PORTS.len())];
     let mac = |random: &mut fastrand::Rng| [2, 2, 2, 2, 2, random.u8(..4)];
@@ -147,7 +148,7 @@ fn frame(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// A program of all instructions that there are; its scratch memory is all written before, as libpcap's is not empty.
+/// Returns a program with all existing instructions. It writes all scratch memory first, as libpcap's is not empty.
 fn program(random: &mut fastrand::Rng) -> Vec<FilterInstruction> {
     const CODES: [u16; 44] = [
         0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03,
@@ -190,7 +191,7 @@ fn program(random: &mut fastrand::Rng) -> Vec<FilterInstruction> {
     program
 }
 
-/// A filter of a made-up expression that libpcap does not refuse, and its program; nothing without libpcap.
+/// Returns a filter of a random expression that libpcap accepts, and its program; none without libpcap.
 fn made(random: &mut fastrand::Rng) -> Option<(Filter, Vec<FilterInstruction>)> {
     loop {
         let text = expression(random, 3);
@@ -209,7 +210,7 @@ fn made(random: &mut fastrand::Rng) -> Option<(Filter, Vec<FilterInstruction>)> 
     }
 }
 
-/// The same answer as libpcap's interpreter, and what is accepted has what the filter needs.
+/// Checks that libpcap's interpreter gives the same result, and that a matching frame satisfies the needs.
 fn agrees(filter: &Filter, instructions: &[FilterInstruction], frame: &[u8], wire: u32) {
     let (text, ours) = (filter.text(), filter.program.run(frame, wire));
     let theirs = taut_sys::ask_libpcap(instructions, frame, wire).unwrap();
@@ -269,7 +270,7 @@ proptest! {
     }
 }
 
-/// What is pinned down by each alternative, in few words.
+/// Returns the values that each alternative fixes, in few words.
 fn pinned(text: &str) -> Option<Vec<String>> {
     let filter = match Filter::new(text) {
         Err(e) if e.is_missing => return None,
@@ -364,11 +365,11 @@ fn a_long_list_is_known_whole_or_not_at_all() {
         Err(e) if e.is_missing => return println!("skipped: needs libpcap"),
         other => other.unwrap(),
     };
-    // ARP and RARP as well.
+    // ARP and RARP are included.
     assert_eq!(filter.needs().alternatives().len(), 900);
     assert!(!filter.needs().are_met_by_all());
     assert!(!filter.needs().are_met_by(&[0; 60]));
-    // More than are kept.
+    // More alternatives than are stored.
     assert!(
         Filter::new(&list(350, "src ", ""))
             .unwrap()

@@ -1,12 +1,13 @@
-//! Identity of a packet: a hash of what a device that forwards it leaves alone.
+//! The identity of a packet: a hash of the bytes that a forwarding device does not change.
 //!
-//! Two folded multiplications for each 16 bytes, into two halves of 64 bits that go by different constants (the step of wyhash, Wang Yi
-//! 2019). Taken as random, two different packets have the same identity with odds of 2^-128; beside a million open packets a new
-//! one is mistaken with odds of 2^-108. It is no defence against somebody who makes packets that collide: those show as ambiguous.
+//! Two folded multiplications for each 16 bytes produce two halves of 64 bits with different constants (the step of
+//! wyhash, Wang Yi 2019). For random hashes, two different packets have the same identity with probability 2^-128; with
+//! a million open packets, a new one collides with probability 2^-108. It does not protect against packets crafted to
+//! collide: those appear as ambiguous.
 
 use taut_wire::{EtherType, Ethernet, IpProtocol};
 
-/// Bytes behind the IP header that count unless it is said otherwise.
+/// Default number of bytes after the IP header that are hashed.
 pub const IDENTITY_BYTES: usize = 128;
 
 const IPV4_HEADER_BYTES: usize = 20;
@@ -19,27 +20,28 @@ const KEYS: [u64; 4] = [
     0xa54f_f53a_5f1d_36f1,
 ];
 
-/// What tells a packet from others, the same on both sides of a device.
+/// The value that distinguishes packets, the same on both sides of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity(pub [u64; 2]);
 
-/// Fields that a device between rewrites, beside those that all do.
+/// The fields that a device between the two places rewrites, in addition to those that all devices rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ignore {
     /// IP addresses, and with them the checksums that cover them.
     pub addresses: bool,
     /// Ports of TCP, UDP and SCTP, identifiers of ICMP echoes, and checksums.
     pub ports: bool,
-    /// Checksums of layer 4: where one place sees packets that a network card has yet to write them into.
+    /// Layer-4 checksums, if one place sees packets before a NIC writes these.
     pub checksums: bool,
 }
 
-/// How packets are told apart; both places have to go by the same.
+/// The settings of identities; both places have to use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identify {
-    /// Fields that do not count.
+    /// Fields that are ignored.
     pub ignore: Ignore,
-    /// Bytes behind the IP header, or behind Ethernet header and tags, that count at most: as many as both records keep.
+    /// Maximum number of bytes after the IP header, or after Ethernet header and tags, that are hashed; both places
+    /// have to store that many.
     pub bytes: usize,
 }
 
@@ -53,11 +55,11 @@ impl Default for Identify {
 }
 
 impl Identify {
-    /// The identity of a frame that had `wire_bytes` on the wire. None if it lies about its length, or if fewer bytes of it are kept than
-    /// count: the other place may have more.
+    /// Returns the identity of a frame that had `wire_bytes` on the wire. None if its length fields are wrong, or if
+    /// fewer bytes are stored than are hashed: the other place may have more.
     ///
-    /// What does not count: MAC addresses, VLAN tags, DSCP and ECN, flow label, TTL or hop limit, checksum and options of IPv4. Of
-    /// a frame that is not of IP trailing zeros do not count either, as they may be padding.
+    /// Ignored are MAC addresses, VLAN tags, DSCP and ECN, flow label, TTL or hop limit, and checksum and options of
+    /// IPv4. In frames without IP, trailing zeros are ignored too, as they may be padding.
     #[inline]
     pub fn of(&self, frame: &[u8], wire_bytes: u32) -> Option<Identity> {
         let ethernet = Ethernet::new(frame).ok()?;
@@ -98,7 +100,7 @@ impl Identify {
             true => 0,
             false => u64::from(word(12)) << 32 | u64::from(word(16)),
         };
-        // Length, identification and place among fragments, but no bit that says whether it may be cut.
+        // Length, identification and fragment offset, but not the "do not fragment" bit.
         let fragment = word(4) & 0xffff_3fff;
         hash.add(u64::from(total) << 32 | u64::from(fragment), addresses);
         let is_later = fragment & 0x1fff != 0;
@@ -132,7 +134,7 @@ impl Identify {
         Some(hash.finish())
     }
 
-    /// Adds what lies behind the IP header. `protocol` is none of a later fragment, which has no header of layer 4.
+    /// Adds the bytes after the IP header. `protocol` is none for a later fragment, which has no layer-4 header.
     #[inline]
     fn transport(&self, hash: &mut Hash, protocol: Option<IpProtocol>, payload: &[u8]) {
         let Ignore {
@@ -147,7 +149,7 @@ impl Identify {
             hash.add_all(payload);
             return;
         };
-        // The longest header up to the end of its checksum is TCP's.
+        // TCP has the longest header up to the end of its checksum.
         let mut head = [0; 32];
         let len = payload.len().min(head.len());
         head[..len].copy_from_slice(&payload[..len]);
@@ -162,7 +164,8 @@ impl Identify {
     }
 }
 
-/// Place and length of a protocol's checksum, and place of its ports or of what a NAT takes for them.
+/// Returns offset and length of a protocol's checksum, and the offset of its ports, or of the field that a NAT uses
+/// instead.
 fn fields(protocol: IpProtocol) -> Option<(usize, usize, usize)> {
     match protocol {
         IpProtocol::TCP => Some((16, 2, 0)),
@@ -173,7 +176,7 @@ fn fields(protocol: IpProtocol) -> Option<(usize, usize, usize)> {
     }
 }
 
-/// The first `most` of the `len` bytes that begin there; none if they are not all kept.
+/// Returns the first `most` of the `len` bytes that begin there; none if they are not all stored.
 #[inline]
 fn kept(bytes: &[u8], len: usize, most: usize) -> Option<&[u8]> {
     bytes.get(..len.min(most))
@@ -226,14 +229,14 @@ impl Hash {
 
     #[inline]
     fn finish(mut self) -> Identity {
-        // Zeros at the end count by their number.
+        // Zeros at the end are hashed by their number.
         self.add(self.bytes, KEYS[0]);
         self.add(KEYS[1], self.bytes);
         Identity(self.halves)
     }
 }
 
-/// Both halves of the product, laid over each other.
+/// Returns the exclusive or of both halves of the product.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -304,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_forwarded_packet_stays_itself_and_a_changed_one_does_not(
+        fn forwarding_preserves_a_packets_identity_and_modification_changes_it(
             kind in kinds(), host: u8, port: u16, payload in prop::collection::vec(any::<u8>(), 1..100), at: prop::sample::Index,
         ) {
             let identify = Identify::default();
@@ -320,7 +323,7 @@ mod tests {
             after.splice(12..12, [0x81, 0, 0, 5]);
             after.resize(after.len() + 20, 0);
             prop_assert_eq!(of(&identify, &before), of(&identify, &after));
-            // Where it is snapped behind what counts.
+            // The frame is truncated after the hashed bytes.
             let wire = before.len() as u32;
             let snapped = &before[..before.len().min(14 + 40 + IDENTITY_BYTES)];
             prop_assert_eq!(identify.of(snapped, wire), Some(of(&identify, &before)));
@@ -333,7 +336,7 @@ mod tests {
         }
 
         #[test]
-        fn behind_a_nat_addresses_and_ports_do_not_count_and_the_payload_does(
+        fn after_nat_only_the_payload_defines_the_identity(
             kind in kinds(), host: u8, port: u16, payload in prop::collection::vec(any::<u8>(), 1..100),
         ) {
             let identify = identify(NAT);
@@ -382,14 +385,14 @@ mod tests {
         padded[21] = 2;
         assert_ne!(of(&identify, &arp), of(&identify, &padded));
         assert_eq!(identify.of(&[0; 5], 60), None);
-        // Longer than its frame.
+        // The length field exceeds the frame.
         let mut lying = frame(Kind::Udp4, 1, 1, 64, &[1]);
         lying[16] = 1;
         assert_eq!(identify.of(&lying, lying.len() as u32), None);
     }
 
     #[test]
-    fn a_million_packets_that_differ_by_little_have_identities_of_their_own() {
+    fn a_million_similar_packets_have_distinct_identities() {
         let identify = Identify::default();
         let mut frame = frame(Kind::Udp4, 1, 1, 64, &[0; 8]);
         let mut seen: Vec<_> = (0..1_000_000_u32)
@@ -398,7 +401,7 @@ mod tests {
                 of(&identify, &frame).0
             })
             .collect();
-        // Each half alone, too.
+        // Each half alone is tested, too.
         for half in 0..2 {
             seen.sort_unstable_by_key(|it| it[half]);
             assert!(seen.windows(2).all(|pair| pair[0][half] != pair[1][half]));

@@ -1,20 +1,22 @@
-//! Matcher: brings together what was seen at A and at B, in memory of a fixed size.
+//! Matcher: matches the observations of packets at A and at B, in memory of a fixed size.
 
 use super::Identity;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use taut_sys::HashKey;
 
-/// How a [`Matcher`] goes about it.
+/// The settings of a [`Matcher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How long after A a packet may be seen at B, ns.
+    /// Maximum time after A at which a packet may arrive at B, ns.
     pub within_ns: u64,
-    /// How long before A a packet may be seen at B, ns: what the order of sightings is unsure by. Says nothing where packets go both ways.
+    /// Maximum time before A at which a packet may be seen at B, ns: the uncertainty of the order of observations. It
+    /// has no effect if packets travel in both directions.
     pub before_ns: u64,
-    /// Packets go both ways: what was seen at B first came from there, and may be seen at A as long after that.
+    /// Whether packets travel in both directions: a packet seen at B first came from there, and may be seen at A within
+    /// the same time.
     pub both: bool,
-    /// Packets at most that wait at A for B, and as many the other way round.
+    /// Maximum number of packets that wait at A for B; the same number applies to the other direction.
     pub open: u32,
 }
 
@@ -29,84 +31,84 @@ impl Default for Settings {
     }
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Seen at both.
+    /// The packet was seen at both places.
     Matched {
-        /// It came from B; only where packets go both ways.
+        /// Whether it came from B; only if packets travel in both directions.
         from_b: bool,
-        /// Number among all that were seen where it came from, from 0.
+        /// Index among all packets seen at its origin, from 0.
         number: u64,
-        /// Time there, ns.
+        /// Time at its origin, ns.
         time_ns: u64,
-        /// Time from there to the other place, ns; negative if it was seen there first.
+        /// Time from its origin to the other place, ns; negative if it was seen there first.
         delay_ns: i64,
-        /// A packet that was seen after it where they came from was seen before it at the other place (RFC 4737, section 3.4).
+        /// Whether a packet that left the origin later was seen earlier at the other place (RFC 4737, section 3.4).
         reordered: bool,
     },
-    /// Seen at A, and not at B within the time.
+    /// The packet was seen at A, and not at B within the time.
     Lost {
-        /// Number among all that were seen at A.
+        /// Index among all packets seen at A.
         number: u64,
         /// Time at A, ns.
         time_ns: u64,
     },
-    /// Seen at B, and not at A: made by the device, sent twice, or seen at A at a time that is too long ago. Where packets go both
-    /// ways: lost on the way from B.
+    /// The packet was seen at B, and not at A: created by the device, duplicated, or seen at A too long ago. If packets
+    /// travel in both directions, it may also have been lost on the way from B.
     Extra {
-        /// Number among all that were seen at B.
+        /// Index among all packets seen at B.
         number: u64,
         /// Time at B, ns.
         time_ns: u64,
     },
 }
 
-/// Packets by what became of them. At any time `matched + lost + gave_up +` those [open](Matcher::open) is `seen_a`, and `matched + extra
-/// +` those that wait at B is `seen_b`.
+/// The numbers of packets by their outcome. At any time `matched + lost + gave_up +` those [open](Matcher::open) is
+/// `seen_a`, and `matched + extra +` those that wait at B is `seen_b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Seen at A.
+    /// Packets seen at A.
     pub seen_a: u64,
-    /// Seen at B.
+    /// Packets seen at B.
     pub seen_b: u64,
-    /// Seen at both.
+    /// Packets seen at both.
     pub matched: u64,
-    /// Seen at A, and not at B within the time.
+    /// Packets seen at A, and not at B within the time.
     pub lost: u64,
-    /// Seen at B without A. Those that A gave up are among them if they were seen at B.
+    /// Packets seen at B without A, including those that A gave up.
     pub extra: u64,
-    /// Sightings at a time at which one of the same identity was open: they are matched first-in first-out, which may be wrong if
-    /// one was lost or they changed order.
+    /// Observations while a packet of the same identity was open. They are matched first-in first-out, which may be
+    /// wrong if one was lost or they were reordered.
     pub ambiguous: u64,
-    /// Seen at A with no room to wait in.
+    /// Packets seen at A that were given up because there was no space to wait.
     pub gave_up: u64,
-    /// Matched packets that were overtaken.
+    /// Matched packets that were reordered.
     pub reordered: u64,
-    /// Matched packets that were seen first where they did not come from.
+    /// Matched packets that were seen first at the place that is not their origin.
     pub early: u64,
 }
 
-/// Finds for each packet seen at A when it was seen at B. Sightings of both come in the order of their times, or so nearly that
-/// none is seen at B more than [`Settings::before_ns`] ahead of A.
+/// A matcher of packets seen at A with the same packets seen at B. Observations of both arrive in the order of their
+/// times, except that one at B may be up to [`Settings::before_ns`] ahead of A.
 ///
-/// The same identity seen several times is matched first-in first-out. Memory is allocated at the start, 56 bytes for each packet that can wait at a
-/// place (the kernel gives it out when it is first needed); a sighting takes constant time.
+/// Several observations of one identity are matched first-in first-out. Memory is allocated at the start, 56 bytes for
+/// each packet that can wait at a place (the kernel provides it at first use). An observation takes constant time.
 #[derive(Debug)]
 pub struct Matcher {
     settings: Settings,
-    /// Seen at A, not yet at B.
+    /// Packets seen at A, not yet at B.
     at_a: Open,
-    /// Seen at B, not yet at A.
+    /// Packets seen at B, not yet at A.
     at_b: Open,
     counts: Counts,
     now_ns: u64,
-    /// Highest number of those that came from A, and from B, and got to the other place.
+    /// Highest index of the packets from A, and from B, that arrived at the other place.
     highest: [Option<u64>; 2],
 }
 
 impl Matcher {
-    /// Makes one that has seen nothing.
+    /// Creates a matcher without observations.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -118,7 +120,7 @@ impl Matcher {
         }
     }
 
-    /// A packet was seen at A.
+    /// Handles a packet seen at A.
     #[inline]
     pub fn at_a(&mut self, identity: Identity, time_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.settle(time_ns, each);
@@ -135,7 +137,7 @@ impl Matcher {
         }
     }
 
-    /// A packet was seen at B.
+    /// Handles a packet seen at B.
     #[inline]
     pub fn at_b(&mut self, identity: Identity, time_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.settle(time_ns, each);
@@ -174,13 +176,13 @@ impl Matcher {
         });
     }
 
-    /// Whether the other place waits for a packet that is seen at B, or else at A.
+    /// Returns true if the other place waits for a packet that is seen at B, or otherwise at A.
     pub fn is_awaited(&mut self, at_b: bool, identity: Identity) -> bool {
         let other = if at_b { &mut self.at_a } else { &mut self.at_b };
         other.find(identity).is_some()
     }
 
-    /// Hands over what has waited for too long at `now_ns`.
+    /// Reports the packets whose time is over at `now_ns`.
     #[inline]
     pub fn settle(&mut self, now_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.now_ns = self.now_ns.max(now_ns);
@@ -196,7 +198,7 @@ impl Matcher {
         self.settle_until(until_a, until_b, each);
     }
 
-    /// Hands over all that is open: no more sightings will come.
+    /// Reports all open packets: no more observations will arrive.
     pub fn finish(&mut self, each: &mut impl FnMut(Outcome)) {
         self.settle_until(u64::MAX, u64::MAX, each);
     }
@@ -213,12 +215,12 @@ impl Matcher {
         }
     }
 
-    /// Packets by what became of them so far.
+    /// Returns the numbers of packets by their outcome so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Packets that wait at A for B, and at B for A.
+    /// Returns the number of packets that wait at A for B, and at B for A.
     pub fn open(&self) -> (u64, u64) {
         (u64::from(self.at_a.len), u64::from(self.at_b.len))
     }
@@ -232,23 +234,23 @@ struct Seen {
 
 enum Put {
     Alone,
-    /// One of the same identity waits already.
+    /// An older one of the same identity waits already.
     Behind,
     Full,
 }
 
-/// No entry. Entries are numbered from 1, so that fresh memory is a table without any.
+/// The number that stands for no entry. Entries are numbered from 1, so that zeroed memory is an empty table.
 const NONE: u32 = 0;
 
-/// Sighting that waits. Of several of one identity the oldest is in its bucket, the others hang from it.
+/// A waiting observation. The oldest one of an identity is in its bucket, and the others are linked to it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     identity: Identity,
     time_ns: u64,
     number: u64,
-    /// Next of the bucket; of a free entry the next free one.
+    /// Next entry of the bucket; for a free entry, the next free one.
     next: u32,
-    /// Next of the same identity, and of the oldest the last one.
+    /// Next entry of the same identity; for the oldest one, the last.
     same: u32,
     last: u32,
     /// Neighbours in order of time.
@@ -256,17 +258,17 @@ struct Entry {
     newer: u32,
 }
 
-/// Sightings that wait: a hash table with chains, and a list in order of time through it.
+/// The waiting observations: a hash table with chains, and a list in order of time through it.
 #[derive(Debug)]
 struct Open {
-    /// Those that were ever used, behind one that stands for none.
+    /// Entries that were ever used, after a dummy entry.
     entries: Vec<Entry>,
-    /// Entries at most, that one aside.
+    /// Maximum number of entries, without the dummy.
     most: usize,
     buckets: Vec<u32>,
-    /// What an identity is made of everybody may know; which bucket it has, nobody.
+    /// Secret key of the bucket hash: anybody can compute identities, but not their buckets.
     hash_key: HashKey,
-    /// Entries that were given back, the last one first: its memory is warm.
+    /// Free entries, the last one released first, as its memory is in the cache.
     free: u32,
     len: u32,
     oldest: u32,
@@ -276,7 +278,7 @@ struct Open {
 impl Open {
     fn new(most: u32) -> Self {
         let most = most.clamp(1, 1 << 28) as usize;
-        // Never longer than this, so it never moves; the kernel gives memory out as it is touched.
+        // The vector never grows beyond this, so it never moves; the kernel provides memory when it is touched.
         let mut entries = Vec::with_capacity(most + 1);
         entries.push(Entry::default());
         Self {
@@ -309,7 +311,7 @@ impl Open {
         &mut self.entries[at as usize]
     }
 
-    /// The oldest of an identity, and the one in front of it in its bucket.
+    /// Returns the oldest entry of an identity, and the one before it in its bucket.
     #[inline]
     fn find(&mut self, identity: Identity) -> Option<(u32, u32)> {
         let (mut before, mut at) = (NONE, *self.bucket(identity));
@@ -362,7 +364,7 @@ impl Open {
         Put::Alone
     }
 
-    /// Takes the oldest of an identity out.
+    /// Removes the oldest entry of an identity.
     #[inline]
     fn take(&mut self, identity: Identity) -> Option<Seen> {
         if self.len == 0 {
@@ -370,7 +372,7 @@ impl Open {
         }
         let (before, at) = self.find(identity)?;
         let entry = *self.entry(at);
-        // The next of the same identity takes its place in the bucket.
+        // The next one of the same identity replaces it in the bucket.
         let heir = match entry.same {
             NONE => entry.next,
             same => {
@@ -399,7 +401,7 @@ impl Open {
         })
     }
 
-    /// Takes the one out that came first, if it was seen before that time. It is the oldest of its identity.
+    /// Removes the oldest entry, if it was seen before that time. It is the oldest of its identity.
     #[inline(always)]
     fn take_before(&mut self, until_ns: u64) -> Option<Seen> {
         if self.oldest == NONE {
@@ -425,7 +427,7 @@ mod tests {
         Identity([number, !number])
     }
 
-    /// Takes sightings (whether at B, identity, time), and what came of them.
+    /// Passes observations (whether at B, identity, time) to a matcher, and returns the outcomes.
     fn run(matcher: &mut Matcher, sightings: &[(bool, u64, u64)]) -> Vec<Outcome> {
         let mut found = Vec::new();
         for &(is_b, identity, time_ns) in sightings {
@@ -468,12 +470,12 @@ mod tests {
     }
 
     proptest! {
-        /// A device that delays, drops, doubles and changes the order of packets that are all different.
+        /// The test device delays, drops, duplicates and reorders packets that all differ.
         #[test]
         fn every_packet_of_a_device_is_accounted_for(
             packets in prop::collection::vec((0..200_u64, 0..900_000_u64, 0..20_u8), 1..300), made in 0..20_u64,
         ) {
-            // (time, is at B, identity), and what is to come out.
+            // (time, is at B, identity), and the expected outcomes.
             let (mut sightings, mut delays, mut lost, mut doubled) = (Vec::new(), Vec::new(), 0, 0);
             let mut time_ns = MS;
             for (number, (gap, delay, fate)) in packets.into_iter().enumerate() {
@@ -494,7 +496,7 @@ mod tests {
             for number in 0..made {
                 sightings.push((number, true, 1_000_000 + number));
             }
-            // At one moment A comes first, as a packet is at A before it is at B.
+            // At equal times A comes first, as a packet is at A before it is at B.
             sightings.sort();
             delays.sort();
             let mut overtaken = 0;
@@ -520,9 +522,10 @@ mod tests {
             prop_assert_eq!((counts.ambiguous, counts.gave_up, counts.early), (0, 0, 0));
         }
 
-        /// Few identities, little room, any order: the sums hold, and the simplest way to match finds the same.
+        /// With few identities, little space and any order, the sums hold, and the simplest way to match finds the
+        /// same.
         #[test]
-        fn whatever_comes_the_sums_hold_and_a_search_finds_the_same(
+        fn counts_add_up_and_matches_equal_an_exhaustive_search(
             steps in prop::collection::vec((any::<bool>(), 0..6_u64, 0..400_000_u64), 1..300), open in 1..12_u32,
         ) {
             let settings = Settings { within_ns: 2 * MS, before_ns: MS, open, ..Settings::default() };
@@ -561,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_that_share_a_bucket_under_one_key_do_not_under_another() {
+    fn identities_that_collide_under_one_key_differ_under_another() {
         let (one, other) = (Open::new(1 << 10), Open::new(1 << 10));
         let place = |open: &Open, it: u64| open.place_of(Identity([it, 0]));
         let meets = |open: &Open, it: u64| place(open, it) == place(open, 0);
@@ -572,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_packet_seen_again_is_matched_first_in_first_out() {
+    fn duplicates_are_matched_first_in_first_out() {
         let mut matcher = Matcher::new(Settings::default());
         let sightings = [
             (false, 7, 100),
@@ -589,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_b_sees_first_waits_for_as_long_as_clocks_are_unsure() {
+    fn packets_that_reach_b_first_wait_for_the_clock_uncertainty() {
         let mut matcher = Matcher::new(Settings::default());
         let sightings = [
             (true, 1, 1_000),
@@ -615,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn where_packets_go_both_ways_who_saw_them_first_says_where_from() {
+    fn in_bidirectional_mode_the_first_capture_point_defines_the_direction() {
         let mut matcher = Matcher::new(Settings {
             both: true,
             ..Settings::default()
@@ -641,7 +644,7 @@ mod tests {
             number: 3,
             time_ns: 6 * MS,
         };
-        // 1 is the second that B saw.
+        // 1 is the second one that B saw.
         let delay_ns = 5 * MS as i64 - 120;
         let expected = [
             matched(0, 100, 50, false),
@@ -654,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_lost_and_extra_and_the_full_table_gives_up() {
+    fn late_packets_and_table_overflows_are_counted() {
         let settings = Settings {
             within_ns: 1_000,
             before_ns: 10,

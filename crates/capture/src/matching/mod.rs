@@ -1,8 +1,8 @@
-//! Matching: packets seen at two places are brought together by what they hold, so that the delay and the losses of any
-//! device between are known for traffic without stamps. (MoonSniff does so by a part of each packet.)
+//! Matching: packets seen at two places are matched by their content. This gives the delay and the losses of any device
+//! between the places for traffic without timestamps. (MoonSniff does so by a part of each packet.)
 //!
-//! [`Identify`] makes an [`Identity`] of the bytes that a forwarding device leaves alone; a [`Matcher`] takes identities and
-//! times of both places and says of each packet how long it took, or that it was lost.
+//! [`Identify`] computes an [`Identity`] from the bytes that a forwarding device does not change. A [`Matcher`] accepts
+//! identities and times of both places, and reports the delay of each packet, or that it was lost.
 
 mod identity;
 mod matcher;

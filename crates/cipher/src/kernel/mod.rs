@@ -1,5 +1,5 @@
-//! Counter mode by a processor's own AES instructions, written once per instruction set: four blocks to a register
-//! (VAES with AVX-512), or one (AES-NI).
+//! Counter mode by AES instructions of the processor, written once per instruction set: four blocks per register (VAES
+//! with AVX-512), or one (AES-NI).
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -7,7 +7,7 @@ mod x86;
 /// The key schedule of one key. (FIPS 197 section 5.2.)
 pub(crate) struct RoundKeys {
     keys: [[u8; 16]; 15],
-    /// 10 or 14; one key more than that is used.
+    /// Number of rounds, 10 or 14; there is one key more.
     rounds: usize,
 }
 
@@ -15,9 +15,9 @@ pub(crate) struct RoundKeys {
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) name: &'static str,
-    /// The schedule of a key of 16 or 32 bytes.
+    /// Makes the schedule of a key of 16 or 32 bytes.
     pub(crate) expand: fn(key: &[u8]) -> RoundKeys,
-    /// Adds the stream of block `first` and those behind it; the lower 64 bits of the counter must not overflow.
+    /// Adds the stream from block `first` on; the lower 64 bits of the counter must not overflow.
     pub(crate) add_key_stream: fn(keys: &RoundKeys, first: u128, text: &mut [u8]),
 }
 

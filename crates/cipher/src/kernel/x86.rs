@@ -1,4 +1,4 @@
-//! x86-64: eight registers under way at once, as an AES round has several cycles until its result is there.
+//! Kernels for x86-64: eight registers are in flight at once, as the result of an AES round takes several cycles.
 #![allow(
     unsafe_code,
     reason = "vector loads and stores take raw pointers; calls need instructions that were found"
@@ -73,7 +73,7 @@ fn expand(key: &[u8]) -> RoundKeys {
     RoundKeys { keys, rounds }
 }
 
-/// The S-box on each byte.
+/// Applies the S-box to each byte.
 #[target_feature(enable = "aes")]
 fn substitute(word: u32) -> u32 {
     let at_second = _mm_set_epi32(0, 0, word as i32, 0);
@@ -87,7 +87,7 @@ fn load_128(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Returns the control of a shuffle that puts the counter's highest byte first.
+/// Returns the control of a shuffle that moves the counter's highest byte to the front.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn reversed() -> __m128i {
@@ -119,7 +119,7 @@ fn vaes(keys: &RoundKeys, first: u128, text: &mut [u8]) {
     in_parts!(text, 64, vaes_part, keys, counters);
 }
 
-/// `text` fills `N` registers, the last one maybe in part. Returns the counters behind.
+/// Processes `text`, which fills `N` registers, the last one possibly in part. Returns the next counters.
 #[inline]
 #[target_feature(enable = "vaes,avx512f,avx512bw")]
 fn vaes_part<const N: usize>(keys: &RoundKeys, mut counters: __m512i, text: &mut [u8]) -> __m512i {
@@ -166,7 +166,7 @@ fn aes_ni(keys: &RoundKeys, first: u128, text: &mut [u8]) {
     in_parts!(text, 16, aes_ni_part, keys, counters);
 }
 
-/// `text` fills `N` registers, the last one maybe in part. Returns the counter behind.
+/// Processes `text`, which fills `N` registers, the last one possibly in part. Returns the next counter.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn aes_ni_part<const N: usize>(keys: &RoundKeys, mut counter: __m128i, text: &mut [u8]) -> __m128i {

@@ -39,7 +39,7 @@ fn sent(scheme: Scheme, count: u64, density: f64, seed: u64) -> Vec<Sent> {
     all
 }
 
-/// Returns what a decoder knows in the end, with symbols as it gave them out.
+/// Returns the symbols that a decoder knows in the end, as it returned them.
 fn decoded(decoder: &mut Decoder, arrived: &[Sent]) -> BTreeMap<u64, Vec<u8>> {
     let mut known = BTreeMap::new();
     for packet in arrived {
@@ -77,7 +77,7 @@ fn is_right(known: &BTreeMap<u64, Vec<u8>>) {
     }
 }
 
-/// Returns which of the source symbols all that arrived determines, by elimination from the beginning.
+/// Returns the source symbols that all arrived packets determine, by elimination from the beginning.
 fn determined(arrived: &[Sent], count: usize) -> Vec<u64> {
     let mut rows: Vec<Vec<u8>> = arrived
         .iter()
@@ -161,7 +161,7 @@ proptest! {
         let mut arrived = lossy(&sent(scheme, count, density, seed), loss, seed);
         if shuffle {
             fastrand::Rng::with_seed(seed).shuffle(&mut arrived);
-            // It takes what comes first for the beginning.
+            // The first arrival counts as the beginning.
             arrived.sort_by_key(|packet| match packet {
                 Sent::Source(number) => *number > 0,
                 Sent::Repair(first, ..) => *first > 0,
@@ -173,14 +173,14 @@ proptest! {
                 *first + coefficients.iter().position(|it| *it != 0).unwrap() as u64
             }
         }) else { return Ok(()) };
-        // What is about numbers before the beginning cannot be used.
+        // Packets with numbers before the beginning are rejected.
         let arrived: Vec<Sent> = arrived.into_iter().filter(|packet| match packet {
             Sent::Source(number) => *number >= begin,
             Sent::Repair(first, coefficients, _) => {
                 *first + coefficients.iter().position(|it| *it != 0).unwrap() as u64 >= begin
             }
         }).collect();
-        // Half of it is how far packets may overtake each other.
+        // Packets may be reordered by half of it.
         let mut decoder = Decoder::new(SIZE, 256);
         let known = decoded(&mut decoder, &arrived);
         is_right(&known);
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn with_bounded_memory_it_never_invents_and_accounts_for_every_symbol(
+    fn a_bounded_decoder_never_invents_symbols_and_counts_all(
         scheme in scheme(), loss in 0.0_f64..0.5, seed: u64, span in 1_usize..50
     ) {
         let all = sent(scheme, 300, 1.0, seed);
@@ -229,8 +229,8 @@ proptest! {
     }
 
     #[test]
-    fn a_recoder_in_between_makes_up_for_losses_on_both_sides(seed: u64) {
-        // A fifth is lost before the recoder and a fifth behind it, and there is enough redundancy for both.
+    fn a_recoder_compensates_for_losses_before_and_after_it(seed: u64) {
+        // A fifth is lost before the recoder and a fifth after it; the redundancy suffices for both.
         let scheme = Scheme::Window { symbols: 16, redundancy: 1.0 };
         let all = lossy(&sent(scheme, 400, 1.0, seed), 0.2, seed);
         let mut recoder = Recoder::new(SIZE, 32, seed);
@@ -242,7 +242,7 @@ proptest! {
                     .push(&Combination { first: *first, coefficients, sum })
                     .unwrap(),
             }
-            // Nothing goes on as it came: all that the decoder sees was combined anew.
+            // No packet is forwarded unchanged: the decoder only sees recoded ones.
             for _ in 0..2 {
                 let it = recoder.combine().unwrap();
                 out.push(Sent::Repair(it.first, it.coefficients.to_vec(), it.sum.to_vec()));
@@ -256,7 +256,7 @@ proptest! {
 }
 
 #[test]
-fn no_more_losses_than_repairs_are_made_good_at_the_default_block_and_window() {
+fn losses_up_to_the_repair_packets_are_recovered_by_default() {
     // Eight losses in a block of 32 with eight repairs; a random matrix of 8 x 8 is singular once in 255.
     let block = Scheme::Block {
         symbols: 32,
@@ -273,7 +273,7 @@ fn no_more_losses_than_repairs_are_made_good_at_the_default_block_and_window() {
             .filter(|packet| !matches!(packet, Sent::Source(number) if gone.contains(number)))
             .collect();
         let mut decoder = Decoder::new(SIZE, 64);
-        // So that it begins at the beginning.
+        // This makes the decoder start at 0.
         decoder.make_room(0, 1).unwrap();
         let known = decoded(&mut decoder, &arrived);
         is_right(&known);
@@ -282,10 +282,10 @@ fn no_more_losses_than_repairs_are_made_good_at_the_default_block_and_window() {
     assert!(whole >= 195, "{whole} of 200");
 }
 
-/// With uniform coefficients, n combinations determine n symbols with the probability that a random matrix is
-/// regular: the product of 1 - 256^-i for i from 1 to n.
+/// Compares the decoded blocks with theory. With uniform coefficients, n combinations determine n symbols with the
+/// probability that a random matrix is regular, the product of 1 - 256^-i for i from 1 to n.
 #[test]
-fn as_many_blocks_are_decoded_as_theory_says() {
+fn the_decoding_probability_agrees_with_theory() {
     const TRIALS: u32 = 40_000;
     let n = 4;
     let probability: f64 = (1..=n).map(|i| 1.0 - 256_f64.powi(-i)).product();
@@ -313,7 +313,7 @@ fn as_many_blocks_are_decoded_as_theory_says() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_by_name() {
+fn unusable_packets_are_refused_with_the_reason() {
     let mut decoder = Decoder::new(10, 16);
     let mut combination = |first, coefficients: &[u8], sum: &[u8]| {
         let it = Combination {
@@ -330,7 +330,7 @@ fn what_cannot_be_used_is_refused_by_name() {
     assert_eq!(combination(u64::MAX, &[1, 1], &[0; 5]), Err(Refused::Range));
     assert_eq!(combination(100, &[1, 1], &[0; 5]), Ok(true));
     assert_eq!(combination(99, &[1, 1], &[0; 5]), Err(Refused::TooOld));
-    // From 102 on, half of the span and no more.
+    // Numbers from 102 on are half of the span ahead, which is the limit.
     assert_eq!(combination(110, &[1], &[0; 5]), Err(Refused::TooFarAhead));
     for number in [109, 117, 125] {
         assert_eq!(combination(number, &[1], &[0; 5]), Ok(true), "{number}");
@@ -342,14 +342,14 @@ fn what_cannot_be_used_is_refused_by_name() {
     );
     assert_eq!(decoder.source(125, &[], |_, _| ()), Ok(false));
     assert_eq!(decoder.account().lost, 125 - 15 - 100 - 1);
-    // What was looked back on and is not known is lost with it.
+    // Unknown symbols within the span are lost by it.
     decoder.begin_again();
     assert_eq!(decoder.account().lost, 126 - 100 - 3);
     assert_eq!(decoder.source(1 << 40, &[], |_, _| ()), Ok(true));
 }
 
 #[test]
-fn one_forged_packet_ahead_leaves_what_repairs_may_still_give_back() {
+fn one_forged_packet_far_ahead_does_not_prevent_recovery() {
     let scheme = Scheme::Window {
         symbols: 8,
         redundancy: 0.5,
@@ -361,7 +361,7 @@ fn one_forged_packet_ahead_leaves_what_repairs_may_still_give_back() {
         let mut recovered = Vec::new();
         for packet in &all {
             match packet {
-                // Lost, every time right before the forged packet; one that is near comes once only.
+                // These packets are lost, each immediately before the forged packet; a near one is sent only once.
                 Sent::Source(number) if *number == 13 || (ahead > 32 && number % 25 == 13) => {
                     let (end, lost) = (decoder.range().end, decoder.account().lost);
                     let taken = decoder.source(end + ahead - 1, &[7; 9], |_, _| ());
@@ -393,14 +393,14 @@ fn one_forged_packet_ahead_leaves_what_repairs_may_still_give_back() {
 }
 
 #[test]
-fn whatever_comes_costs_no_more_than_the_stated_number_of_row_operations() {
+fn any_input_stays_within_the_bound_of_row_operations() {
     let mut random = fastrand::Rng::with_seed(2);
     for span in [16, 64, 200] {
         let mut decoder = Decoder::new(SIZE, span);
         let mut most = 0;
         let mut number = 0;
         for round in 0..20 {
-            // Rows of all that they can be about, then as far ahead as goes.
+            // The rows cover the whole range; the next packet is as far ahead as allowed.
             for _ in 0..random.usize(span / 4..span) {
                 let coefficients: Vec<u8> = (0..span).map(|_| random.u8(..)).collect();
                 let it = Combination {

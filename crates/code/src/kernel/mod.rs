@@ -1,7 +1,7 @@
-//! The two operations that take the time, on whole symbols: adding a multiple, and sums of many multiples.
+//! The two expensive operations on whole symbols: adding a multiple, and sums of many multiples.
 //!
-//! Written once per instruction set and chosen when the program starts: GFNI with AVX-512, GFNI with AVX2, AVX2 by
-//! shuffles, and plain code for every other machine.
+//! They are written once per instruction set and chosen when the program starts: GFNI with AVX-512, GFNI with AVX2,
+//! AVX2 by shuffles, and plain code for every other machine.
 
 mod plain;
 #[cfg(target_arch = "x86_64")]
@@ -12,16 +12,16 @@ use std::sync::OnceLock;
 /// Sums that [`combine`] makes in one pass over the sources.
 const AT_ONCE: usize = 4;
 
-/// Function that does what [`combine`] does.
+/// A function with the behaviour of [`combine`].
 type Combine = fn(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]);
 
 /// Implementation with one instruction set.
 #[derive(Clone, Copy)]
 struct Kernel {
     name: &'static str,
-    /// `sum += coefficient * symbol`.
+    /// Computes `sum += coefficient * symbol`.
     add_multiple: fn(sum: &mut [u8], coefficient: u8, symbol: &[u8]),
-    /// Function that does what [`combine`] does, for at most [`AT_ONCE`] sums.
+    /// A function with the behaviour of [`combine`], for at most [`AT_ONCE`] sums.
     combine: Combine,
 }
 
@@ -39,7 +39,7 @@ fn chosen() -> &'static Kernel {
     CHOSEN.get_or_init(|| kernels()[0])
 }
 
-/// The instruction set in use, for reports.
+/// Returns the instruction set in use, for reports.
 pub fn name() -> &'static str {
     chosen().name
 }
@@ -47,7 +47,7 @@ pub fn name() -> &'static str {
 /// Adds `coefficient` times `symbol` to `sum`, byte by byte.
 ///
 /// # Panics
-/// If their lengths differ.
+/// Their lengths differ.
 pub fn add_multiple(sum: &mut [u8], coefficient: u8, symbol: &[u8]) {
     assert_eq!(sum.len(), symbol.len(), "symbols of one size");
     if coefficient != 0 {
@@ -60,7 +60,7 @@ pub fn scale(symbol: &mut [u8], coefficient: u8) {
     if coefficient == 1 {
         return;
     }
-    // Adding (c - 1) times itself: in this field, c + 1.
+    // It adds (c - 1) times the symbol itself: in this field, c + 1.
     let halves = &crate::field::HALVES[usize::from(coefficient)];
     for byte in symbol {
         *byte = halves[usize::from(*byte & 15)] ^ halves[16 + usize::from(*byte >> 4)];
@@ -70,7 +70,7 @@ pub fn scale(symbol: &mut [u8], coefficient: u8) {
 /// Sets each of `sums` to the sum over `symbols`, each multiplied by its coefficient in the row of that sum.
 ///
 /// # Panics
-/// If lengths differ: of sums and symbols, of rows and the number of symbols, of sums and rows.
+/// Lengths differ: of sums and symbols, of rows and the number of symbols, or of sums and rows.
 pub fn combine(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]) {
     assert_eq!(sums.len(), coefficients.len(), "a row for each sum");
     let size = sums.first().map_or(0, |sum| sum.len());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn more_sums_than_fit_in_one_pass_are_made_in_several() {
+    fn outputs_beyond_one_pass_are_combined_in_several_passes() {
         let sources = symbols(5, 100, 1);
         let rows = symbols(11, 5, 2);
         let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();

@@ -1,4 +1,4 @@
-//! Kernel for every machine: two looks into a table of 32 bytes per byte.
+//! The kernel for every machine: two lookups per byte in a table of 32 bytes.
 
 use super::Kernel;
 use crate::field::HALVES;
@@ -9,7 +9,7 @@ pub(super) const KERNEL: Kernel = Kernel {
     combine,
 };
 
-/// `sum += coefficient * symbol`, also for what other kernels leave at the end.
+/// Computes `sum += coefficient * symbol`, also for the rest at the end of other kernels.
 pub(super) fn add_multiple(sum: &mut [u8], coefficient: u8, symbol: &[u8]) {
     let halves = &HALVES[usize::from(coefficient)];
     for (sum, byte) in sum.iter_mut().zip(symbol) {
@@ -21,7 +21,7 @@ fn combine(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]) {
     combine_from(0, sums, coefficients, symbols);
 }
 
-/// The bytes from `start` on.
+/// Combines the bytes from `start` on.
 pub(super) fn combine_from(
     start: usize,
     sums: &mut [&mut [u8]],

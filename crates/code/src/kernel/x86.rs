@@ -1,5 +1,5 @@
-//! x86-64: GFNI multiplies by an 8 x 8 matrix of bits, 64 or 32 bytes at once; AVX2 looks both halves of each byte
-//! up in a table that a shuffle holds.
+//! Kernels for x86-64: GFNI multiplies by an 8 x 8 matrix of bits, 64 or 32 bytes at once; AVX2 looks both halves of
+//! each byte up in a table by a shuffle.
 #![allow(
     unsafe_code,
     reason = "vector loads and stores take raw pointers; calls need instructions that were found"
@@ -30,7 +30,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
         .collect()
 }
 
-/// Makes both functions of a kernel from how it loads, stores, adds and multiplies vectors of `$width` bytes.
+/// Makes both functions of a kernel from its operations to load, store, add and multiply vectors of `$width` bytes.
 macro_rules! kernel {
     ($name:ident, $title:literal, $features:literal, $width:literal, $columns:literal, $vector:ty, $zero:ident, $add:ident,
      $load:expr, $store:expr, $factor:ty, $factor_of:expr, $multiply:expr) => {
@@ -49,7 +49,7 @@ macro_rules! kernel {
                 if sum.is_empty() {
                     return;
                 }
-                // The rest, filled up with zeros.
+                // The rest is padded with zeros.
                 let (mut padded, mut other) = ([0; $width], [0; $width]);
                 padded[..sum.len()].copy_from_slice(sum);
                 other[..sum.len()].copy_from_slice(symbol);
@@ -59,8 +59,8 @@ macro_rules! kernel {
                 sum.copy_from_slice(&padded[..sum.len()]);
             }
 
-            /// `N` sums of `COLUMNS` vectors each, kept in registers while the sources pass by: what is looked up
-            /// for a coefficient serves all columns. Returns where it ended.
+            /// Computes `N` sums of `COLUMNS` vectors each in registers, in one pass over the sources: the lookup for a
+            /// coefficient serves all columns. Returns the position at which it ended.
             #[target_feature(enable = $features)]
             fn columns<const N: usize, const COLUMNS: usize>(
                 start: usize,
@@ -107,7 +107,7 @@ macro_rules! kernel {
                 let wide = columns::<N, $columns>(0, sums, coefficients, symbols);
                 let end = columns::<N, 1>(wide, sums, coefficients, symbols);
                 if end < size && size >= $width {
-                    // Once more what overlaps, as that is cheaper than the rest byte by byte.
+                    // The overlap is computed again, as that is cheaper than the rest byte by byte.
                     return columns::<N, 1>(size - $width, sums, coefficients, symbols);
                 }
                 end
@@ -201,7 +201,7 @@ fn multiply_256(matrix: __m256i, symbol: __m256i) -> __m256i {
     _mm256_gf2p8affine_epi64_epi8::<0>(symbol, matrix)
 }
 
-/// Products with each low half and with each high half of a byte.
+/// Returns the products with each low half and with each high half of a byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn tables(coefficient: u8) -> [__m256i; 2] {

@@ -1,4 +1,5 @@
-//! States from readings: the filter of NCSbench, a pitch filter of ours, and a Kalman filter for any plant.
+//! Estimates states from readings: the filter of NCSbench, a pitch filter of our own, and a Kalman filter for any
+//! plant.
 
 use super::riccati::filter_gain;
 use crate::model::{Inputs, MOST_INPUTS, Model, ModelError};
@@ -7,32 +8,32 @@ use crate::protocol::Report;
 use crate::steps::Steps;
 use nalgebra::{DMatrix, DVector};
 
-/// How states are found.
+/// The filter that estimates the states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
-    /// As NCSbench's controller does it: rectangles of the fixed sampling period, differences for rates.
+    /// NCSbench's filter: rectangles of the fixed sampling period, differences for rates.
     Original,
-    /// The pitch by trapezoids over the time that has passed, pulled to 0 within [`PULL_S`].
+    /// Integrates the pitch by trapezoids over the time that has passed, and pulls it to 0 within [`PULL_S`].
     Pitch,
-    /// A steady Kalman filter, with the offset of the first sensor among its states.
+    /// A steady-state Kalman filter, with the offset of the first sensor among its states.
     #[default]
     Kalman,
 }
 
-/// Pitch of the robot that lies, from which NCSbench's controller integrates.
+/// Pitch of the lying robot, at which the integration of NCSbench's controller starts.
 const LYING_RAD: f64 = -1.0325;
-/// Share of a reading in the offset, once the robot has been upright (NCSbench).
+/// Weight of a reading in the offset, once the robot has been upright (NCSbench).
 const OFFSET_SHARE: f64 = 0.0015;
-/// Time within which the pitch filter forgets: a robot that balances is upright on average. Long beside the slowest part of
-/// the loop, which takes 2.3 s.
+/// Time within which the pitch filter forgets: a robot that balances is upright on average. It is long compared with the
+/// slowest part of the loop, which takes 2.3 s.
 pub const PULL_S: f64 = 10.0;
-/// Standard deviation of what disturbs the inputs of a Kalman filter's model, as a share of their limit.
+/// Standard deviation of the disturbance of the inputs in a Kalman filter's model, as a fraction of their limit.
 const DISTURBED: f64 = 0.05;
-/// How far an offset wanders in a second, as a share of what it may be; if it may be nothing, there is no such state.
+/// Drift of an offset in a second, as a fraction of its largest value; without an offset there is no such state.
 const WANDER: f64 = 0.02;
 
-/// One of the filters.
+/// An estimator of the states.
 #[derive(Debug, Clone)]
 pub(super) enum Estimator {
     Reckoning(Reckoning),
@@ -40,7 +41,7 @@ pub(super) enum Estimator {
 }
 
 impl Estimator {
-    /// `lying` is for plants that are lifted first, as NCSbench's robot is.
+    /// Makes an estimator; `lying` is for plants that are lifted first, as NCSbench's robot is.
     pub(super) fn new(model: &Model, filter: Filter, lying: bool) -> Result<Self, ModelError> {
         let no_robot = model.name() != "robot";
         match filter {
@@ -57,7 +58,8 @@ impl Estimator {
         }
     }
 
-    /// Takes a report and gives the states, the integral first where there is one. None while the plant is being lifted.
+    /// Processes a report and returns the states, the integral first where there is one. Returns none while the plant is
+    /// being lifted.
     pub(super) fn update(
         &mut self,
         model: &Model,
@@ -71,11 +73,11 @@ impl Estimator {
     }
 }
 
-/// Pitch by integration of the gyroscope, wheels and yaw by the encoders.
+/// Computes the pitch by integration of the gyroscope, and wheel angles and yaw from the encoders.
 #[derive(Debug, Clone)]
 pub(super) struct Reckoning {
     original: bool,
-    /// Offset of the gyroscope, degrees/s; that of the first report to begin with.
+    /// Offset of the gyroscope, degrees/s; initially that of the first report.
     offset: Option<f64>,
     upright: bool,
     rate: f64,
@@ -142,7 +144,7 @@ impl Reckoning {
     }
 }
 
-/// A steady Kalman filter over the states of the plant and the offset of its first sensor.
+/// A steady-state Kalman filter over the states of the plant and the offset of its first sensor.
 #[derive(Debug, Clone)]
 pub(super) struct Kalman {
     steps: Steps,
@@ -152,7 +154,7 @@ pub(super) struct Kalman {
     integral: f64,
     applied: Inputs,
     last_read_ns: Option<u64>,
-    /// Counts the lifting, by the filter of NCSbench, where there is one.
+    /// Detects the end of the lifting by the filter of NCSbench, where there is one.
     lifting: Option<Reckoning>,
 }
 
@@ -176,7 +178,7 @@ impl Kalman {
         let disturbed = (DISTURBED * parts.limit).powi(2);
         let mut q = &bd * bd.transpose() * disturbed;
         for state in 0..states {
-            // What the model leaves out; small, so that every state has some.
+            // Model error: a small variance for every state.
             q[(state, state)] += 1e-9;
         }
         if biased {
@@ -184,7 +186,8 @@ impl Kalman {
         }
         let r = DMatrix::from_fn(sensors, sensors, |row, column| {
             let sensor = &parts.sensors[row];
-            // Rounding adds the variance of a uniform error; what is exact gets some, so that the equation has a solution.
+            // Rounding adds the variance of a uniform error; an exact sensor gets a small variance, so that the equation
+            // has a solution.
             let variance = sensor.noise.powi(2) + sensor.resolution.powi(2) / 12.0;
             if row == column {
                 variance.max(1e-9)
@@ -214,12 +217,12 @@ impl Kalman {
         }
         let first = self.last_read_ns.is_none();
         if first {
-            // Where the readings say that it is, and at rest.
+            // Initial state: the position that the readings show, at rest.
             if self.x.len() > model.states() {
                 self.x[model.states()] = report.offset;
             }
         } else {
-            // The inputs in force were applied somewhere between the two readings, or before both.
+            // The inputs in force were applied either between the two readings or before both.
             let applied_ns = report.previous.as_ref().and_then(|it| it.applied_ns);
             let old_ns = match (self.last_read_ns, applied_ns) {
                 (Some(read_ns), Some(applied_ns)) => {

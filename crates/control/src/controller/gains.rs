@@ -1,4 +1,5 @@
-//! Gains: the published ones made anew, over sampling periods, and those for a delay between reading and applying.
+//! Computes gains: the published ones, gains for other sampling periods, and gains for a delay between reading and
+//! applying.
 //!
 //! NCSbench has a table of gains for 5 to 50 ms in steps of 0.5 ms (`controller_params.py`). It is the sampled linear-quadratic
 //! regulator of the published model for weights that are not published; those of `plant/robot.rs` reproduce it.
@@ -8,7 +9,7 @@ use crate::model::{Model, ModelError};
 use crate::steps::discrete;
 use nalgebra::DMatrix;
 
-/// The gain of a plant for its sampling period, integral first: u = -K x.
+/// Returns the gain of a plant for its sampling period, integral first: u = -K x.
 ///
 /// # Errors
 /// No gain makes it stable.
@@ -23,8 +24,8 @@ pub fn gain_of(model: &Model) -> Result<DMatrix<f64>, ModelError> {
     })
 }
 
-/// The gain for inputs that are applied `delay_ns` after the reading that they are for, less than a period: it weighs the
-/// states and behind them the inputs that hold until then.
+/// Returns the gain for inputs that are applied `delay_ns`, less than a period, after the reading. It weighs the states,
+/// followed by the inputs that hold until then.
 ///
 /// # Errors
 /// No gain makes the plant stable.
@@ -36,7 +37,7 @@ pub fn gain_for_delay(model: &Model, delay_ns: u64) -> Result<DMatrix<f64>, Mode
     let after_s = parts.period_ns as f64 * 1e-9 - before_s;
     let (a_before, b_before) = discrete(&a, &b, before_s);
     let (a_after, b_after) = discrete(&a, &b, after_s);
-    // States and held inputs z = [x, u before]; the new inputs become those that are held.
+    // The states and held inputs are z = [x, u before]; the new inputs become the held ones.
     let held = states + inputs;
     let mut az = DMatrix::zeros(held, held);
     az.view_mut((0, 0), (states, states))
@@ -114,7 +115,7 @@ mod tests {
             let model = robot().with_period_ns((period_ms * 1e6) as u64).unwrap();
             let found = gain_of(&model).unwrap();
             for (state, wanted) in gains.into_iter().enumerate() {
-                // As printed: seven digits, and six behind the point for the last row.
+                // Precision as printed: seven digits, and six after the decimal point for the last row.
                 let error = (found[(0, state)] - wanted).abs();
                 assert!(
                     error < 1e-6 * wanted.abs() + 5e-7,
@@ -126,8 +127,8 @@ mod tests {
         }
     }
 
-    /// Greatest eigenvalue of the loop with a delay and the gains of no delay, as SPECS of the loop are computed: without
-    /// quantisation, noise and limits.
+    /// Greatest eigenvalue of the loop with a delay and the gains for no delay, as SPECS computes it for the loop:
+    /// without quantisation, noise and limits.
     fn radius_with_delay(delay_ns: u64) -> f64 {
         let model = robot();
         let (a, b) = model.with_integral();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_gains_are_stable_to_80_ms_of_delay_and_unstable_at_90() {
+    fn fixed_gains_become_unstable_between_80_and_90_ms() {
         assert!((radius_with_delay(0) - 0.985).abs() < 1e-3);
         for ms in [10, 35, 50, 80] {
             let radius = radius_with_delay(ms * 1_000_000);
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_for_no_delay_is_the_gain_and_leaves_the_held_inputs_alone() {
+    fn the_gain_for_zero_delay_equals_the_fixed_gain() {
         let model = robot();
         let (fixed, delayed) = (gain_of(&model).unwrap(), gain_for_delay(&model, 0).unwrap());
         assert!((delayed.columns(0, 8) - fixed).norm() < 1e-6);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plant_of_this_room_can_be_controlled_with_any_delay_within_a_period() {
+    fn every_plant_has_gains_for_any_delay_within_a_period() {
         for name in crate::plant::NAMES {
             let model = model(name).unwrap();
             for share in [0, 1, 5, 9] {
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_that_its_input_does_not_reach_is_refused_by_name() {
+    fn an_uncontrollable_plant_is_refused_by_name() {
         let mut parts = robot().parts().clone();
         for row in &mut parts.b {
             row.fill(0.0);

@@ -1,8 +1,8 @@
-//! Controllers: inputs from what a plant reports, for now and for ten periods to come.
+//! Controllers compute inputs from a plant's report, for now and for ten periods to come.
 //!
-//! NCSbench's (Gallenmüller, dissertation, section 6.2) weighs the states as they were read, although what comes of it is
-//! applied 30 ms later, and sends along what it would say in ten periods to come if it heard no more. The others say for the
-//! moment at which they will be applied, by what the plant reports of the last round.
+//! NCSbench's controller (Gallenmüller, dissertation, section 6.2) weighs the states at the reading, although the inputs are
+//! applied 30 ms later. It also sends the inputs for the ten periods to come, in case it receives nothing more. The others
+//! compute inputs for the time at which they will be applied, from the plant's report of the last round.
 
 mod estimate;
 mod gains;
@@ -19,39 +19,37 @@ use estimate::Estimator;
 use nalgebra::{DMatrix, DVector};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What inputs are made of.
+/// The states from which inputs are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// The gain on the states as they were read, whatever the delay.
+    /// The gain is applied to the states at the reading, whatever the delay.
     Fixed,
-    /// The gain on the states as they will be when the inputs are applied.
+    /// The gain is applied to the predicted states at the time when the inputs are applied.
     #[default]
     Compensated,
-    /// Gains for the measured delay: the states some whole periods ahead, and the inputs that hold until then.
+    /// Gains for the measured delay: they use the states some whole periods ahead, and the inputs that hold until then.
     Scheduled,
-    /// A Smith predictor (Smith 1957): the model without the delay in place of the plant. For plants that are stable by
-    /// themselves or only drift.
+    /// A Smith predictor (Smith 1957), which controls the model without the delay instead of the plant. It is for
+    /// plants that are stable by themselves or only drift.
     Smith,
 }
 
-/// What NCSbench's controller and robot do that makes its compensation of the delay less than it could be. Off unless asked
-/// for.
+/// Faults of NCSbench's controller and robot that weaken the compensation of the delay. They are off by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
-    /// Inputs for now are made of the states as they were read; where they will be, is computed and only used for the
-    /// predictions.
+    /// Current inputs are computed from measured states; predicted states are only used for the predictions.
     pub undelayed_state: bool,
-    /// The first prediction that is applied repeats the current inputs, and each later one comes a period late. This one
-    /// is of the robot's side.
+    /// The first applied prediction repeats the current inputs, so that each later one is applied a period late. This
+    /// fault is on the robot's side.
     pub repeated_slot: bool,
-    /// Predictions go on from the clipped numbers that are sent, not from what the motors make of them.
+    /// Predictions continue from the clipped values that are sent, not from those that the motors apply.
     pub clipped_scalars: bool,
 }
 
 impl Faults {
-    /// All of them, as the original has them.
+    /// All faults, as in the original.
     pub const ORIGINAL: Self = Self {
         undelayed_state: true,
         repeated_slot: true,
@@ -59,18 +57,18 @@ impl Faults {
     };
 }
 
-/// How a controller works.
+/// Settings of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Settings {
-    /// What inputs are made of.
+    /// The states from which inputs are computed.
     pub strategy: Strategy,
-    /// How states are found.
+    /// The filter that estimates the states.
     pub filter: Filter,
     /// Faults of the original.
     pub faults: Faults,
-    /// Delay from reading to applying that is assumed until one is measured, ns.
+    /// Assumed delay from reading to applying until one is measured, ns.
     pub expected_delay_ns: u64,
-    /// Whether the plant is lifted first, as NCSbench's robot is.
+    /// True if the plant is lifted first, as NCSbench's robot is.
     pub lifted: bool,
 }
 
@@ -86,13 +84,13 @@ impl Default for Settings {
     }
 }
 
-/// Share of a new measurement in the delay that is reckoned with.
+/// Weight of a new measurement in the smoothed delay.
 const DELAY_SHARE: f64 = 0.2;
-/// Longest delay that is reckoned with, in periods: what is sent is remembered as long.
+/// Longest supported delay, in periods; sent inputs are remembered for as long.
 const MOST_PERIODS: u64 = 64;
-/// Delays are told apart in steps of a period's this part, so that there are as many gains at most.
+/// Number of steps per period to which delays are rounded, and thus the largest number of gains.
 const DELAY_STEPS: u64 = 32;
-/// Greatest real part of a pole, 1/s, of a plant that only drifts.
+/// Greatest real part of a pole of a plant that only drifts, 1/s.
 const DRIFTS: f64 = 1e-6;
 
 /// A controller of one plant.
@@ -102,11 +100,11 @@ pub struct Controller {
     settings: Settings,
     estimator: Estimator,
     steps: Steps,
-    /// A whole period, which predictions take ten of.
+    /// Matrices of a whole period, for the ten predictions.
     period: (DMatrix<f64>, DMatrix<f64>),
     gain: DMatrix<f64>,
     scheduled: BTreeMap<u64, DMatrix<f64>>,
-    /// What was sent: sequence and inputs, as the motors will have them.
+    /// Sent commands: the sequence number and the inputs as the motors apply them.
     sent: VecDeque<(u64, Inputs)>,
     smith: VecDeque<DVector<f64>>,
     last: Option<(u64, u64)>,
@@ -117,7 +115,7 @@ impl Controller {
     /// Makes a controller for a plant.
     ///
     /// # Errors
-    /// The plant cannot be controlled or observed, or does not go with filter or strategy.
+    /// The plant cannot be controlled or observed, or does not support the filter or strategy.
     pub fn new(model: &Model, settings: Settings) -> Result<Self, ModelError> {
         let (a, b) = model.with_integral();
         if settings.strategy == Strategy::Smith {
@@ -147,27 +145,28 @@ impl Controller {
         })
     }
 
-    /// The delay from reading to applying that is reckoned with, ns.
+    /// Returns the smoothed delay from reading to applying, ns.
     pub fn delay_ns(&self) -> u64 {
         let most = MOST_PERIODS * self.model.period_ns();
-        // It is positive and bounded, so nothing is cut but the fraction.
+        // The delay is positive and bounded, so the conversion only drops the fraction.
         (self.delay_ns.max(0.0) as u64).min(most)
     }
 
-    /// Reckons with at least this delay from reading to applying, ns, until measurements say otherwise: somebody knows that delays
-    /// are longer than those of the rounds that were closed.
+    /// Sets the smallest assumed delay from reading to applying, ns, until measurements replace it. It is for callers who know
+    /// that delays are longer than those of the closed rounds.
     pub fn reckon_with(&mut self, delay_ns: u64) {
         let most = MOST_PERIODS * self.model.period_ns();
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
     }
 
-    /// Says what is to be applied. None while the plant is being lifted, and for a report that is not newer than the last.
+    /// Returns the inputs to apply. Returns none while the plant is being lifted, and for a report that is not newer than
+    /// the last.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
         let period_ns = self.model.period_ns();
         let elapsed_ns = match self.last {
             Some((sequence, read_ns)) => {
                 let periods = report.sequence.checked_sub(sequence).filter(|it| *it > 0)?;
-                // Stamps that go backwards or jump are not believed.
+                // Timestamps that go backwards or jump are ignored.
                 let by_stamps = report.read_ns.checked_sub(read_ns);
                 let nominal = periods.saturating_mul(period_ns);
                 by_stamps
@@ -207,7 +206,7 @@ impl Controller {
         Some(command)
     }
 
-    /// Learns how long the last round has taken from reading to applying.
+    /// Measures the time from reading to applying of the last round.
     fn measure(&mut self, report: &Report) {
         let Some(round) = &report.previous else {
             return;
@@ -222,12 +221,12 @@ impl Controller {
         self.delay_ns += DELAY_SHARE * ((delay_ns as f64).min(most) - self.delay_ns);
     }
 
-    /// -K x, within the limits.
+    /// Returns -K x, within the limits.
     fn inputs(&self, x: &DVector<f64>) -> Inputs {
         self.limited(&(&self.gain * x))
     }
 
-    /// The negative of what a gain gives, within the limits; what motors make of it is theirs.
+    /// Returns the negative of a gain's product, within the limits; quantisation by the motors is not included.
     fn limited(&self, product: &DVector<f64>) -> Inputs {
         let limit = self.model.parts().limit;
         let mut inputs = [0.0; MOST_INPUTS];
@@ -241,14 +240,14 @@ impl Controller {
         inputs
     }
 
-    /// Where the states will be this much after the report: by the inputs in force, and by those on their way.
+    /// Returns the states `ahead_ns` after the report, under the inputs in force and those on their way.
     fn ahead(&self, report: &Report, x: &DVector<f64>, ahead_ns: u64) -> DVector<f64> {
         let (mut x, mut now_ns, mut inputs) = (x.clone(), 0, report.applied);
         let period_ns = self.model.period_ns();
         let in_force = report.previous.as_ref().map_or(0, |round| round.sequence);
         for (sequence, sent) in &self.sent {
             let ago_ns = (report.sequence - sequence) * period_ns;
-            // Inputs that are on their way are applied as long after their reading as others were.
+            // Inputs on their way are assumed to be applied as long after their reading as earlier inputs.
             let at_ns = self.delay_ns().saturating_sub(ago_ns);
             if *sequence <= in_force || at_ns == 0 || at_ns > ahead_ns {
                 continue;
@@ -269,7 +268,7 @@ impl Controller {
         );
         let x = self.ahead(report, x, whole_ns);
         if !self.scheduled.contains_key(&rest_ns) {
-            // A plant that has a gain without delay has one within a period, or keeps the one that it has.
+            // A plant that has a gain without delay has one within a period, or else keeps its current one.
             let gain = gain_for_delay(&self.model, rest_ns);
             let plain = || {
                 self.gain
@@ -291,7 +290,7 @@ impl Controller {
 
     fn smith(&mut self, x: &DVector<f64>) -> Inputs {
         let period_ns = self.model.period_ns();
-        // The model without the delay, which had each input at once, and the same model as long ago as the delay is.
+        // The states of the model without the delay, which gets each input at once, now and one delay ago.
         let mut now = self.smith.back().unwrap_or(x).clone();
         if let Some((_, sent)) = self.sent.back() {
             self.steps.advance(&mut now, sent, period_ns);
@@ -314,7 +313,7 @@ impl Controller {
         self.inputs(&(x + now - delayed))
     }
 
-    /// Fills in what is to be applied in the periods to come if nothing newer arrives.
+    /// Fills in the inputs for the periods to come, for the case that nothing newer arrives.
     fn predict(&self, report: &Report, x: &DVector<f64>, command: &mut Command) {
         let mut x = self.ahead(report, x, self.delay_ns());
         let mut inputs = command.inputs[0];

@@ -1,16 +1,17 @@
-//! The discrete algebraic Riccati equation, solved by structured doubling, and the controllers that come of it.
+//! Solves the discrete algebraic Riccati equation by structured doubling, and derives controllers from the solution.
 //!
-//! Doubling after Chu, Fan, Lin and Wang, Structure-preserving algorithms for periodic discrete-time algebraic Riccati
-//! equations (International Journal of Control 77, 2004); sampled cost after Van Loan (1978), which is also what MATLAB's
+//! The doubling follows Chu, Fan, Lin and Wang, Structure-preserving algorithms for periodic discrete-time algebraic
+//! Riccati equations (International Journal of Control 77, 2004). The sampled cost follows Van Loan (1978), as MATLAB's
 //! `lqrd` does.
 
 use crate::steps::{discrete, spectral_radius, with_inputs};
 use nalgebra::{DMatrix, LU};
 
-/// Iterations after which a solution is given up: the error squares with each, so that those which converge take about ten.
+/// Limit on the iterations: each squares the error, so that a convergent solution takes about ten.
 const ITERATIONS: usize = 60;
 
-/// The least X >= 0 with X = A' X A - A' X B (R + B' X B)^-1 B' X A + Q; none where iterations do not converge.
+/// Returns the least X >= 0 with `X = A' X A - A' X B (R + B' X B)^-1 B' X A + Q`; none if the iterations do not
+/// converge.
 pub fn riccati(
     a: &DMatrix<f64>,
     b: &DMatrix<f64>,
@@ -49,17 +50,17 @@ fn symmetric(matrix: DMatrix<f64>) -> DMatrix<f64> {
 /// A cost of states and inputs over one period: x' Q x + 2 x' S u + u' R u.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost {
-    /// Of the states.
+    /// Weights of the states.
     pub q: DMatrix<f64>,
-    /// Of both.
+    /// Weights of products of states and inputs.
     pub s: DMatrix<f64>,
-    /// Of the inputs.
+    /// Weights of the inputs.
     pub r: DMatrix<f64>,
 }
 
 impl Cost {
-    /// The cost of a continuous plant with weights of its states and of each input, over a period during which the
-    /// input holds.
+    /// Returns the cost of a continuous plant with weights of its states and of each input, over a period during which
+    /// the input holds.
     pub fn sampled(
         a: &DMatrix<f64>,
         b: &DMatrix<f64>,
@@ -93,7 +94,7 @@ impl Cost {
     }
 }
 
-/// The gain K of u = -K x that makes a cost least; none where no gain makes the plant stable.
+/// Returns the gain K of u = -K x that minimises a cost; none if no gain makes the plant stable.
 pub fn gain(a: &DMatrix<f64>, b: &DMatrix<f64>, cost: &Cost) -> Option<DMatrix<f64>> {
     let r = LU::new(cost.r.clone());
     let crossed = r.solve(&cost.s.transpose())?;
@@ -108,7 +109,7 @@ pub fn gain(a: &DMatrix<f64>, b: &DMatrix<f64>, cost: &Cost) -> Option<DMatrix<f
     (spectral_radius(&(a - b * &gain)) < 1.0).then_some(gain)
 }
 
-/// The gain for a continuous plant that is sampled with this period.
+/// Returns the gain for a continuous plant that is sampled with this period.
 pub fn sampled_gain(
     a: &DMatrix<f64>,
     b: &DMatrix<f64>,
@@ -124,7 +125,8 @@ pub fn sampled_gain(
     )
 }
 
-/// The gain L of a steady Kalman filter: x += L (y - C x), with covariances `q` of a step and `r` of readings.
+/// Returns the gain L of a steady-state Kalman filter: x += L (y - C x), with covariances `q` of a step and `r` of
+/// readings.
 pub fn filter_gain(
     a: &DMatrix<f64>,
     c: &DMatrix<f64>,
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_input_does_not_reach_has_no_gain() {
+    fn a_plant_with_an_unreachable_unstable_state_has_no_gain() {
         let a = DMatrix::from_row_slice(2, 2, &[2.0, 0.0, 0.0, 0.5]);
         let b = DMatrix::from_row_slice(2, 1, &[0.0, 1.0]);
         let cost = Cost {

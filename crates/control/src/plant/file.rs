@@ -1,11 +1,11 @@
-//! A plant from a TOML file: matrices of its states, sensors, limits and weights; no code.
+//! Reads a plant from a TOML file: matrices of its states, sensors, limits and weights; no code.
 
 use super::PlantError;
 use crate::model::{Model, ModelError, Parts, Sensor};
 use serde::Deserialize;
 use taut_settings::{SettingsFileError, duration, suggestion};
 
-/// The file. Times are words such as `10ms`.
+/// The contents of the file. Times are words such as `10ms`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlantFile {
@@ -37,10 +37,10 @@ fn one_to_one() -> [f64; 2] {
     [1.0, 1.0]
 }
 
-/// The model that a file describes; `name` is that of the file, for messages.
+/// Returns the model that a file describes; `name` is that of the file, for messages.
 ///
 /// # Errors
-/// It is no such file, or what it says cannot be: shapes that do not fit, numbers out of range, states that it does not name.
+/// The file is no plant file, or its values are invalid: shapes that do not fit, numbers out of range, or unknown states.
 pub fn model_of_file(text: &str, name: &str) -> Result<Model, PlantError> {
     let file: PlantFile =
         toml::from_str(text).map_err(|e| SettingsFileError::of_toml(text, name, &e))?;

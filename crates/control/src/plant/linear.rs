@@ -1,14 +1,14 @@
-//! A plant that is its linear model, advanced exactly, with sensors and actuators as devices have them.
+//! A plant that behaves as its linear model, advanced exactly, with the errors of real sensors and actuators.
 
 use super::Plant;
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Model, Readings};
 use crate::steps::Steps;
 use nalgebra::DVector;
 
-/// Readings at rest that the offset of the first sensor is the mean of; as many as NCSbench's robot takes.
+/// Number of readings at rest over which the offset of the first sensor is averaged, as on NCSbench's robot.
 const READINGS_AT_REST: usize = 200;
 
-/// Sensors with what they add to the truth.
+/// Sensors with their noise and offsets.
 #[derive(Debug, Clone)]
 pub(super) struct Sensors {
     random: fastrand::Rng,
@@ -17,7 +17,7 @@ pub(super) struct Sensors {
 }
 
 impl Sensors {
-    /// Draws offsets, and reads the first sensor at rest.
+    /// Draws the offsets, and reads the first sensor at rest.
     pub(super) fn new(model: &Model, seed: u64) -> Self {
         let mut sensors = Self {
             random: fastrand::Rng::with_seed(seed),
@@ -53,13 +53,13 @@ impl Sensors {
     }
 }
 
-/// A number of the standard normal distribution (Box and Muller 1958).
+/// Returns a number of the standard normal distribution (Box and Muller 1958).
 pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// A plant that is its linear model.
+/// A plant that behaves as its linear model.
 #[derive(Debug, Clone)]
 pub struct LinearPlant {
     model: Model,
@@ -70,7 +70,7 @@ pub struct LinearPlant {
 }
 
 impl LinearPlant {
-    /// Makes a plant at its start; `seed` draws offsets and noise of its sensors.
+    /// Makes a plant in its initial state; `seed` draws offsets and noise of its sensors.
     pub fn new(model: &Model, seed: u64) -> Self {
         Self {
             steps: Steps::new(model.a(), model.b()),
@@ -81,7 +81,7 @@ impl LinearPlant {
         }
     }
 
-    /// The states as they are.
+    /// Returns the true states.
     pub fn states(&self) -> &DVector<f64> {
         &self.x
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_are_whole_degrees_and_voltages_whole_percent_within_8_volt() {
+    fn readings_are_integer_degrees_and_voltages_stay_within_8_volt() {
         let mut plant = LinearPlant::new(&robot(), 3);
         let applied = plant.apply(&[100.0, 1.0]);
         // 8 V are 98.92 % of 8.087 V, written as 99 %.
@@ -163,7 +163,7 @@ mod tests {
             last = plant.balance();
             plant.advance(35_000_000);
         }
-        // The unstable pole is at +5.685 1/s: 1.22 times a period.
+        // The unstable pole is at +5.685 1/s, a growth by 1.22 each period.
         let growth = plant.balance() / last;
         assert!(
             (growth - (5.685_f64 * 0.035).exp()).abs() < 1e-3,

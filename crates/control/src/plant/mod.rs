@@ -1,5 +1,5 @@
-//! Plants: what is to be kept in balance. A plant is one file; `robot.rs` is the one of NCSbench, `pendulum.rs` one that is
-//! no linear system, `file.rs` reads any linear one from a TOML file.
+//! Plants: the systems to balance. Each plant is one file: `robot.rs` is that of NCSbench, `pendulum.rs` is non-linear, and
+//! `file.rs` reads any linear plant from a TOML file.
 
 mod file;
 mod linear;
@@ -14,7 +14,7 @@ pub use robot::{AXLE_M, DUTY_VOLTAGE, WHEEL_RADIUS_M, robot};
 use crate::model::{Inputs, Model, ModelError, Readings};
 use taut_settings::SettingsFileError;
 
-/// A plant in software. Time is whole nanoseconds, inputs hold until others are applied.
+/// A simulated plant. Time is in whole nanoseconds; inputs hold until new ones are applied.
 ///
 /// ```
 /// use taut_control::plant::{LinearPlant, Plant, robot};
@@ -25,38 +25,38 @@ use taut_settings::SettingsFileError;
 /// assert!(plant.balance() < 0.0, "wheels go forward, the body falls back");
 /// ```
 pub trait Plant: Send {
-    /// The model that controllers are designed for.
+    /// Returns the model for the design of controllers.
     fn model(&self) -> &Model;
-    /// Lets time pass.
+    /// Advances the plant by `ns`.
     fn advance(&mut self, ns: u64);
-    /// Applies inputs, within limits and in whole steps, and returns what they have become.
+    /// Applies inputs, within limits and in whole steps, and returns the applied values.
     fn apply(&mut self, inputs: &Inputs) -> Inputs;
-    /// Reads the sensors: rounded, with noise and offset.
+    /// Reads the sensors, with rounding, noise and offset.
     fn read(&mut self) -> Readings;
-    /// Offset of the first sensor, as many readings at rest before the start tell it.
+    /// Returns the offset of the first sensor, estimated from readings at rest before the start.
     fn offset(&self) -> f64;
-    /// The state that has to stay small, in the unit of the results.
+    /// Returns the balanced state, in the unit of the results.
     fn balance(&self) -> f64;
-    /// How far the plant has gone, in the unit of the results.
+    /// Returns the distance of the plant, in the unit of the results.
     fn travel(&self) -> f64;
-    /// Changes the rate of the first input's state by a push: `rate` is in the unit of the balance, per second.
+    /// Changes the rate of the first input's state by a push; `rate` is in the unit of the balanced state, per second.
     fn push(&mut self, rate: f64);
-    /// Whether it has fallen: nothing brings it back.
+    /// Returns true if the plant has fallen and cannot recover.
     fn has_fallen(&self) -> bool {
         let parts = self.model().parts();
         let balance = self.balance().abs();
-        // What has grown beyond numbers has fallen as well.
+        // A state that has overflowed has fallen as well.
         balance.is_nan() || balance > parts.bound * parts.scale[0]
     }
 }
 
-/// Names of the plants that are here, as [`model`] takes them.
+/// Names of the built-in plants, as [`model`] expects them.
 pub const NAMES: [&str; 4] = ["robot", "pendulum", "drone-axis", "conveyor"];
 
 const DRONE_AXIS: &str = include_str!("drone-axis.toml");
 const CONVEYOR: &str = include_str!("conveyor.toml");
 
-/// The model of one of the plants that are here.
+/// Returns the model of a built-in plant.
 pub fn model(name: &str) -> Option<Model> {
     match name {
         "robot" => Some(robot()),
@@ -67,7 +67,8 @@ pub fn model(name: &str) -> Option<Model> {
     }
 }
 
-/// A plant of this model; the cart pendulum of [`pendulum`] is simulated as the body that it is, others as their models.
+/// Makes a plant from a model; the cart pendulum of [`pendulum`] is simulated as a non-linear body, others as their
+/// models.
 pub fn plant(model: &Model, seed: u64) -> Box<dyn Plant> {
     if model.name() == pendulum::NAME {
         Box::new(CartPendulum::new(model, seed))
@@ -76,13 +77,13 @@ pub fn plant(model: &Model, seed: u64) -> Box<dyn Plant> {
     }
 }
 
-/// Why there is no plant.
+/// Reason why a plant cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
     /// The file cannot be used.
     #[error(transparent)]
     File(#[from] SettingsFileError),
-    /// What it says cannot be.
+    /// The values in the file are invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
 }

@@ -1,7 +1,8 @@
-//! The pendulum on a cart, as the body that it is: a cart that a force moves, and a rod that may fall.
+//! The pendulum on a cart, simulated as a non-linear body: a cart moved by a force, and a rod that may fall.
 //!
-//! Xiang et al. (CALVIN, JSAC 2019), Fig. 1, balance one over delays of 1, 40 and 50 ms and inter-packet times of 1, 5 and
-//! 10 ms without saying which: these parameters are ours. Equations of motion after Åström and Furuta (Automatica 36, 2000).
+//! Xiang et al. (CALVIN, JSAC 2019), Fig. 1, balance a pendulum over delays of 1, 40 and 50 ms and inter-packet times of 1,
+//! 5 and 10 ms. They do not specify its parameters; these are our own. Equations of motion after Åström and Furuta
+//! (Automatica 36, 2000).
 
 use super::Plant;
 use super::linear::Sensors;
@@ -14,18 +15,18 @@ pub(super) const NAME: &str = "pendulum";
 
 const CART_KG: f64 = 0.5;
 const ROD_KG: f64 = 0.2;
-/// From the pivot to the middle of the rod, which is 0.6 m long.
+/// Distance from the pivot to the middle of the rod, which is 0.6 m long.
 const ROD_M: f64 = 0.3;
 /// Friction of the cart, N s/m.
 const FRICTION: f64 = 0.1;
 const GRAVITY: f64 = 9.81;
-/// Longest step of the fourth-order Runge-Kutta method: its error is below 1e-9 of a degree each.
+/// Longest step of the fourth-order Runge-Kutta method; the error of each step is below 1e-9 of a degree.
 const STEP_NS: u64 = 500_000;
 
-/// The pendulum near its upright position: position (m), angle (rad) and their rates; a force of up to 20 N; sensors for
-/// position and angle of 0.1 mm and a tenth of a degree.
+/// Returns the pendulum near its upright position, with position (m), angle (rad) and their rates as states. The force
+/// is at most 20 N; the sensors resolve the position to 0.1 mm and the angle to a tenth of a degree.
 pub fn pendulum() -> Model {
-    // Linear about the upright position; the rod's inertia about its middle is m l²/3.
+    // The model is linear about the upright position; the rod's inertia about its middle is m l²/3.
     let inertia = ROD_KG * ROD_M * ROD_M / 3.0;
     let turned = inertia + ROD_KG * ROD_M * ROD_M;
     let d = (CART_KG + ROD_KG) * turned - (ROD_KG * ROD_M).powi(2);
@@ -76,7 +77,7 @@ pub fn pendulum() -> Model {
     })
 }
 
-/// The pendulum as a body.
+/// The pendulum as a non-linear body.
 #[derive(Debug, Clone)]
 pub struct CartPendulum {
     model: Model,
@@ -86,7 +87,7 @@ pub struct CartPendulum {
 }
 
 impl CartPendulum {
-    /// Makes a pendulum that begins as `model` says.
+    /// Makes a pendulum in the initial state of `model`.
     pub fn new(model: &Model, seed: u64) -> Self {
         Self {
             sensors: Sensors::new(model, seed),
@@ -96,7 +97,7 @@ impl CartPendulum {
         }
     }
 
-    /// Rates of the states.
+    /// Returns the rates of the states.
     fn rates(&self, x: &[f64; 4]) -> [f64; 4] {
         let [_, angle, speed, rate] = *x;
         let (sine, cosine) = angle.sin_cos();
@@ -138,7 +139,7 @@ impl Plant for CartPendulum {
     }
 
     fn advance(&mut self, mut ns: u64) {
-        // One that lies is not followed: its angle only grows.
+        // A fallen pendulum is not simulated: its angle only grows.
         while ns > 0 && !self.has_fallen() {
             let step_ns = ns.min(STEP_NS);
             self.step(step_ns as f64 * 1e-9);
@@ -203,7 +204,7 @@ mod tests {
                 + ROD_KG * ROD_M * x[1].cos() * (v * w + GRAVITY)
         };
         let before = energy(&plant.x);
-        // Friction is balanced by the force that the cart's own speed asks for.
+        // The force compensates the friction at the cart's own speed.
         for _ in 0..1000 {
             plant.inputs[0] = FRICTION * plant.x[2];
             plant.step(2e-4);

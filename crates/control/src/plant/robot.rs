@@ -4,30 +4,31 @@
 //! which has the discrete matrices for 30 and 35 ms. The continuous model is the matrix logarithm of either: both agree to
 //! twelve digits.
 //!
-//! One thing is added to it: the gyroscope lags. The published model settles within 6 ms after a voltage, and NCSbench's
-//! filter takes the wheels' rate over the whole period but the pitch rate at its end. With an ideal gyroscope its controller is
-//! unstable on the published model where commands are applied 10 to 32 ms after the reading (a period multiplies errors by up to
-//! -2.3), while it balances the real robot; with a lag of 15 ms it is stable (a test in `simulation.rs` shows both).
+//! One thing is added to the published model: a lag of the gyroscope. The published model settles within 6 ms after a voltage.
+//! NCSbench's filter takes the wheels' rate over the whole period, but the pitch rate at its end. NCSbench's controller
+//! balances the real robot. On the published model with an ideal gyroscope it is unstable when commands are applied 10 to 32
+//! ms after the reading: a period multiplies errors by up to -2.3. With a lag of 15 ms it is stable; a test in `simulation.rs`
+//! shows both.
 
 use crate::model::{Model, Parts, Sensor};
 
-/// Radius of a wheel.
+/// Radius of a wheel, m.
 pub const WHEEL_RADIUS_M: f64 = 0.0275;
-/// Distance of the wheels.
+/// Distance between the wheels, m.
 pub const AXLE_M: f64 = 0.087;
-/// Voltage of a full duty cycle; duty is written in whole percent.
+/// Voltage of a full duty cycle, V; the duty cycle is set in whole percent.
 pub const DUTY_VOLTAGE: f64 = 8.087;
 
-/// Time constant of the gyroscope's lag, s. Ours: see above.
+/// Time constant of the gyroscope's lag, s. It is not published; see above.
 const GYROSCOPE_LAG_S: f64 = 0.015;
 
 /// Weights of integral, wheel angle, pitch, their rates, yaw and its rate in the cost that the published gains minimise. They
-/// are not published: these reproduce all 91 rows of the published table to half a millionth; `controller/gains.rs`
-/// checks eleven of them. The gyroscope's lag costs nothing.
+/// are not published: these reproduce all 91 rows of the published table to half a millionth; `controller/gains.rs` checks
+/// eleven of them. The gyroscope's lag has no weight.
 const WEIGHTS: [f64; 8] = [0.08, 1e-4, 0.1, 1e-4, 1e-4, 100.0, 1e-4, 0.0];
 
-/// The robot. Angles in rad and voltages in V; its sensors, a gyroscope for the pitch rate and an encoder at each wheel, read
-/// whole degrees per second and degrees.
+/// Returns the robot. Angles are in rad and voltages in V. A gyroscope reads the pitch rate in whole degrees per second, and
+/// an encoder at each wheel reads whole degrees.
 pub fn robot() -> Model {
     let names = [
         "wheel angle",
@@ -73,7 +74,7 @@ pub fn robot() -> Model {
         a: a.map(|row| row.to_vec()).to_vec(),
         b: b.map(|row| row.to_vec()).to_vec(),
         sensors: vec![
-            // Offset and noise of a reading: what the recording of the authors has before the robot is lifted.
+            // Offset and noise of a reading are those of the authors' recording before the robot is lifted.
             sensor("gyroscope", [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 0.3, 0.3),
             sensor(
                 "left encoder",
@@ -104,7 +105,7 @@ pub fn robot() -> Model {
     whole(parts)
 }
 
-/// A model whose parts stand in the source text.
+/// Makes a model from parts that are constants in the source.
 pub(super) fn whole(parts: Parts) -> Model {
     #[expect(
         clippy::expect_used,
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
     use crate::steps::Steps;
 
-    /// Rows of Ad_35 and Bd_35 of controller_simulation_matrices.mat, in NCSbench's order of states.
+    /// Returns the rows of Ad_35 and Bd_35 of controller_simulation_matrices.mat, in NCSbench's order of states.
     #[test]
     fn a_period_of_the_model_is_the_published_matrix() {
         let (a, b) = robot().with_integral();

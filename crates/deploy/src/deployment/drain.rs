@@ -1,27 +1,27 @@
-//! The end of a chain whose packets come from a file: what is under way when the last one was read still passes all segments.
+//! The end of a chain that reads a file: packets in flight at the end of the file still pass all segments.
 
 use std::time::{Duration, Instant};
 use taut_port::PortCounters;
 
-/// A segment that passes nothing on for so long has nothing left but what is lost.
+/// Idle time after which the remaining packets of a segment count as lost.
 const IDLE: Duration = Duration::from_secs(3);
-/// Such a time for a segment that has got all that was sent to it; counters are published ten times a second.
+/// Idle time for a segment that has received all packets; counters are published ten times a second.
 const SETTLED: Duration = Duration::from_millis(400);
-/// Time between two questions to a segment about what it has counted.
+/// Interval between requests for a segment's counters.
 const ASKED: Duration = Duration::from_millis(100);
-/// Time that a segment may take at most; what it has left then is lost.
+/// Time limit for a segment; packets that remain in it are lost.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The segments behind one that has read its file, one after the other.
+/// The drain of the segments after one that has read its file, in order.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// Whether packets go from the west end to the east one.
+    /// True if packets pass from the west end to the east one.
     eastward: bool,
-    /// Number of the segment whose turn it is.
+    /// Number of the segment that is drained now.
     pub segment: usize,
-    /// Packets that were sent to it.
+    /// Number of packets that were sent to it.
     sent: u64,
-    /// Packets that it has received and sent on, when last heard.
+    /// Number of packets that it has received and sent on, at the last report.
     passed: (u64, u64),
     changed: Instant,
     since: Instant,
@@ -29,7 +29,8 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Behind the end segment of that number out of `count`, which has counted so much; none where nothing is behind it.
+    /// Begins after the end segment of that number out of `count`, with its counters; returns none if no segment
+    /// follows.
     pub(super) fn begin(
         end: usize,
         count: usize,
@@ -48,7 +49,7 @@ impl Drain {
         })
     }
 
-    /// Whether it is time to ask the segment what it has counted.
+    /// Returns true if the segment's counters must be requested.
     pub(super) fn asks(&mut self, now: Instant) -> bool {
         let due = self.asked.is_none_or(|asked| now - asked >= ASKED);
         if due {
@@ -57,7 +58,7 @@ impl Drain {
         due
     }
 
-    /// Takes in what the segment has counted by now.
+    /// Processes the segment's counters.
     pub(super) fn hear(&mut self, ports: &[PortCounters], now: Instant) {
         let received = side(ports, !self.eastward);
         let received = received.iter().map(|port| port.rx_packets).sum();
@@ -68,14 +69,14 @@ impl Drain {
         }
     }
 
-    /// Whether nothing comes out of the segment any more.
+    /// Returns true if the segment sends no more packets.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let idle = now - self.changed;
         let has_all = self.passed.0 >= self.sent;
         (has_all && idle >= SETTLED) || idle >= IDLE || now - self.since >= LONGEST
     }
 
-    /// Goes on with the next segment of `count`, which this one has sent to; none when it was the last.
+    /// Continues with the next segment of `count`; returns none after the last.
     pub(super) fn next(self, count: usize, now: Instant) -> Option<Self> {
         Some(Self {
             segment: next(self.segment, self.eastward, count)?,
@@ -98,13 +99,13 @@ fn next(segment: usize, eastward: bool, count: usize) -> Option<usize> {
     (next < count).then_some(next)
 }
 
-/// The ports of a segment on that side; its first one is the west side.
+/// Returns the ports of a segment on that side; its first one is the west side.
 pub(super) fn side(ports: &[PortCounters], is_east: bool) -> &[PortCounters] {
     let (west, east) = ports.split_at(ports.len().min(1));
     if is_east { east } else { west }
 }
 
-/// Packets that went on in that direction.
+/// Returns the number of packets sent in that direction.
 fn sent(ports: &[PortCounters], eastward: bool) -> u64 {
     let ports = side(ports, eastward);
     ports.iter().map(|port| port.tx_packets).sum()
@@ -132,7 +133,7 @@ mod tests {
         let mut drain = Drain::begin(0, 3, &counted([50, 0], [0, 50]), now).unwrap();
         assert_eq!((drain.segment, drain.sent), (1, 50));
         assert!(drain.asks(now) && !drain.asks(now) && drain.asks(now + ASKED));
-        // Of the 50, one was dropped there; what goes the other way does not matter.
+        // Of the 50, one was dropped there; the other direction does not matter.
         drain.hear(&counted([50, 9], [8, 49]), now);
         assert!(!drain.is_over(now), "what was heard may be a moment old");
         now += SETTLED;
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_never_comes_to_an_end_is_not_waited_for_for_ever() {
+    fn an_endless_drain_stops_at_its_time_limit() {
         let begun = Instant::now();
         let mut now = begun;
         let mut drain = Drain::begin(0, 2, &counted([9, 0], [0, 9]), now).unwrap();

@@ -1,19 +1,20 @@
-//! Loss on the wires of a segment while its process is dead: what its neighbours sent to it meanwhile, and what they
+//! Loss on the links of a segment while its process is dead: packets that its neighbours sent to it during this, or
 //! could not send.
 
 use super::drain::side;
 use taut_port::PortCounters;
 
-/// Side of a segment that is not there.
+/// A side of a segment that is down.
 #[derive(Debug)]
 pub(super) struct Gap {
     /// The segment, by number.
     pub segment: usize,
-    /// Number of the segment beside it.
+    /// Number of the neighbouring segment.
     pub neighbour: usize,
-    /// Packets that the neighbour had sent this way when the gap was noticed; none until it has said so.
+    /// Number of packets that the neighbour had sent in this direction when the gap was detected; none before its
+    /// report.
     before: Option<u64>,
-    /// The segment is there again: the next that is heard of the neighbour is the end.
+    /// True when the segment is running again: the next report of the neighbour ends the gap.
     closing: bool,
 }
 
@@ -27,24 +28,24 @@ impl Gap {
         }
     }
 
-    /// The segment is there again; true the first time.
+    /// Marks the segment as running again; returns true the first time.
     pub(super) fn close(&mut self) -> bool {
         !std::mem::replace(&mut self.closing, true)
     }
 
-    /// The segment has died again before the end was heard: it is still the same gap.
+    /// Marks the segment as dead again before the final report: the gap continues.
     pub(super) fn reopen(&mut self) {
         self.closing = false;
     }
 
-    /// Takes in what the neighbour has counted by now; returns what is lost once the gap is over.
+    /// Processes the neighbour's counters; returns the loss once the gap is over.
     pub(super) fn hear(&mut self, ports: &[PortCounters]) -> Option<u64> {
         let sent = self.sent(ports);
         let before = *self.before.get_or_insert(sent);
         self.closing.then(|| sent.saturating_sub(before))
     }
 
-    /// Packets that the neighbour sent this way, or had to drop as nobody took them.
+    /// Returns the number of packets that the neighbour sent in this direction, or had to drop.
     fn sent(&self, ports: &[PortCounters]) -> u64 {
         let eastward = self.neighbour < self.segment;
         let ports = side(ports, eastward).iter();
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_towards_a_gap_is_lost_and_nothing_else() {
+    fn only_packets_sent_to_a_failed_segment_count_as_lost() {
         let counted = |tx_packets, first_tx_packets, tx_full| {
             [first_tx_packets, tx_packets - first_tx_packets].map(|tx_packets| PortCounters {
                 tx_packets,
@@ -74,11 +75,11 @@ mod tests {
             assert!(gap.close());
             assert!(!gap.close());
         }
-        // Of the 50 sent since, 10 left through the first port, which is the west one; 3 were left over.
+        // Of the 50 sent since, 10 left through the first port, which is the west one; 3 were not sent.
         let after = counted(150, 50, 4);
         assert_eq!(west.hear(&after), Some(43));
         assert_eq!(east.hear(&after), Some(13));
-        // Dead again before the neighbour said what it sent: one gap, nothing of it forgotten.
+        // The segment died again before the neighbour's report: it is one gap, with all losses.
         let mut twice = Gap::new(1, 2);
         assert_eq!(twice.hear(&counted(100, 40, 1)), None);
         assert!(twice.close());

@@ -1,4 +1,4 @@
-//! Change of the functions and workers of a chain that is up, while packets pass.
+//! Replaces the functions and workers of a running chain, while packets pass.
 
 use super::{Deployment, Heard, Running, cores, name_of};
 use crate::status::Condition;
@@ -8,15 +8,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, Order, Stage};
 
-/// Time that a worker has to take other functions: what the old ones keep may need a second to leave.
+/// Timeout for a worker to replace its functions: packets buffered in the old ones may need a second to leave.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Deployment {
-    /// Gives the chain the functions of another file, segment by segment, while packets pass: all, or none. Workers that the
-    /// other file has more join before that.
+    /// Replaces the functions of the chain by those of another file, segment by segment, while packets pass: all, or none.
+    /// Additional workers of the other file start before that.
     pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         self.check_update(chain, file)?;
-        // First, as the wires that are there are between as many segments as there are.
+        // This check is first, as the existing links are those of the same number of segments.
         let (count, is) = (split(chain)?.len(), self.segments.len());
         if count != is {
             return Err(DeployError::Chain(format!(
@@ -56,7 +56,7 @@ impl Deployment {
         for (done, at) in changed.iter().enumerate() {
             if let Err(reason) = self.replace(*at, &made[*at].chain.functions) {
                 for back in &changed[..done] {
-                    // They took them before.
+                    // The worker has run these functions before.
                     let _ = self.replace(*back, &before[*back]);
                 }
                 return Err(DeployError::Segment {
@@ -73,7 +73,7 @@ impl Deployment {
         self.write_state()
     }
 
-    /// Checks that nothing but functions is other than it was.
+    /// Checks that only functions have changed.
     fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         let texts = |chain: &Chain| -> Vec<String> {
             chain
@@ -116,9 +116,9 @@ impl Deployment {
         }
     }
 
-    /// Makes a worker, or the programs of a segment in the kernel, go on with other functions; returns when it does.
+    /// Makes a worker, or the programs of a segment in the kernel, replace its functions; returns when that is done.
     fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
-        // Where they are was decided when the chain was split.
+        // The places were set when the chain was split.
         let here = |stage: &Stage| Stage {
             place: None,
             ..stage.clone()
@@ -133,7 +133,7 @@ impl Deployment {
         )
     }
 
-    /// Has one worker more join those of the only segment.
+    /// Adds a worker to the only segment.
     fn add_worker(&mut self) -> Result<(), DeployError> {
         let order = Order {
             add_worker: true,
@@ -151,7 +151,7 @@ impl Deployment {
         self.write_state()
     }
 
-    /// Has the process of a segment carry out an order; returns when it has.
+    /// Sends an order to the process of a segment; returns when it is done.
     fn order(&mut self, at: usize, order: Order) -> Result<(), String> {
         let running = &self.segments[at];
         let (process, worker) = (running.process, running.worker);
@@ -181,7 +181,7 @@ impl Deployment {
         }
     }
 
-    /// Calls a segment what it does now, and has it do that when it is started again.
+    /// Updates the name of a segment, and its chain file for a restart.
     fn rename(&mut self, at: usize, now: &Segment) -> Result<(), DeployError> {
         let running = &mut self.segments[at];
         running.segment.name.clone_from(&now.name);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-/// Port at which pods give out their counters.
+/// Port at which pods serve their counters.
 const METRICS_PORT: u16 = 9100;
 const CHAIN_LABEL: &str = "app.kubernetes.io/part-of";
 const NAME_LABEL: &str = "app.kubernetes.io/name";
@@ -19,7 +19,7 @@ const NAME_LABEL: &str = "app.kubernetes.io/name";
 pub struct KubernetesOptions {
     /// The container image, with `taut` on its search path.
     pub image: String,
-    /// Whole processors of its own: one for the worker, the others for the rest.
+    /// Whole exclusive processors: one for the worker, the others for the rest.
     pub cpus: u32,
     /// Memory of a pod, MiB.
     pub memory_mib: u32,
@@ -53,7 +53,7 @@ fn network_name(units: &Units, number: usize) -> String {
     format!("{}-net-{number}", units.chain)
 }
 
-/// A bridge on the node. Its name is an interface's, 15 characters at most.
+/// Makes a bridge on the node. Its name is that of an interface, at most 15 characters.
 fn network_attachment(units: &Units, number: usize) -> Value {
     let mut hasher = DefaultHasher::new();
     units.chain.hash(&mut hasher);
@@ -102,7 +102,7 @@ fn deployment(units: &Units, unit: &Unit, options: &KubernetesOptions) -> Value 
         "metadata": { "name": unit.name, "labels": labels(units, unit) },
         "spec": {
             "replicas": 1,
-            // Two at a time would each send every packet.
+            // Two pods at a time would each send every packet.
             "strategy": { "type": "Recreate" },
             "selector": { "matchLabels": { NAME_LABEL: unit.name } },
             "template": {
@@ -121,7 +121,7 @@ fn deployment(units: &Units, unit: &Unit, options: &KubernetesOptions) -> Value 
     })
 }
 
-/// Bridges do not reach other nodes.
+/// Requires one node for all pods, as bridges do not connect nodes.
 fn same_node(units: &Units) -> Value {
     json!({
         "requiredDuringSchedulingIgnoredDuringExecution": [{
@@ -132,8 +132,8 @@ fn same_node(units: &Units) -> Value {
 }
 
 fn container(unit: &Unit, options: &KubernetesOptions) -> Value {
-    // As much as is asked for and no more, in whole processors: the pod is "guaranteed", and a static CPU manager gives
-    // it processors of its own.
+    // Requests equal limits, in whole processors: the pod is "guaranteed", and a static CPU manager gives it exclusive
+    // processors.
     let mut resources = json!({
         "cpu": options.cpus.to_string(),
         "memory": format!("{}Mi", options.memory_mib)
@@ -188,7 +188,7 @@ fn volumes(unit: &Unit) -> Value {
     volumes.into()
 }
 
-/// Returns the name of the secret that holds a unit's keys; made by a person, as keys belong in no manifest.
+/// Returns the name of the secret with a unit's keys; the user creates it, as keys do not belong in a manifest.
 fn secret_name(unit: &Unit) -> String {
     format!("{}-secret", unit.name)
 }
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Makes the documents of a chain whose first function has a key in the file returned.
+    /// Makes the documents of a chain; its first function has a key in the returned file.
     fn documents() -> (Vec<Document>, tempfile::NamedTempFile) {
         let key = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(key.path(), "00112233445566778899aabbccddeeff").unwrap();
@@ -232,8 +232,8 @@ mod tests {
         contents.filter(|content| content["kind"] == kind).collect()
     }
 
-    /// Checks that the content goes through the type unchanged: then it has no field that the type does not know, and
-    /// none of another kind.
+    /// Checks that the content passes through the type unchanged: then it has no unknown fields, and none of another
+    /// kind.
     #[track_caller]
     fn fits<T: DeserializeOwned + Serialize>(content: &Value) {
         let typed: T = serde_json::from_value(content.clone()).unwrap();

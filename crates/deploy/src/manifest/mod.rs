@@ -1,7 +1,7 @@
-//! Descriptions of a chain for those who run it on other machines than this one: Kubernetes, OpenStack.
+//! Descriptions of a chain for running it on other machines: Kubernetes, OpenStack.
 //!
-//! Each function becomes a unit of its own, a pod or a server, with two network interfaces, `west` and `east`. Between
-//! two functions there is a network, and one at each end of the chain, to which others attach.
+//! Each function becomes a unit of its own, a pod or a server, with two network interfaces, `west` and `east`. There is
+//! a network between two functions, and one at each end of the chain, to which others attach.
 
 mod document;
 mod kubernetes;
@@ -13,15 +13,15 @@ pub use kubernetes::KubernetesOptions;
 
 use crate::segment::{Segment, segments};
 use crate::wires::Wires;
-use crate::{DeployError, named};
+use crate::{DeployError, function_files};
 use std::path::Path;
 use taut_engine::{Chain, Place, Placement};
 use unit::{INTERFACES, Unit, Units};
 
-/// The objects that run `chain`, called `name`, on Kubernetes.
+/// Returns the objects that run `chain`, called `name`, on Kubernetes.
 ///
 /// # Errors
-/// For a function that cannot be in a pod.
+/// A function cannot run in a pod.
 pub fn kubernetes(
     chain: &Chain,
     name: &str,
@@ -30,10 +30,10 @@ pub fn kubernetes(
     kubernetes::documents(&units(chain, name)?, options)
 }
 
-/// The Heat template that runs `chain`, called `name`, on OpenStack.
+/// Returns the Heat template that runs `chain`, called `name`, on OpenStack.
 ///
 /// # Errors
-/// For a function that cannot be in a server.
+/// A function cannot run in a server.
 pub fn openstack(chain: &Chain, name: &str) -> Result<Document, DeployError> {
     openstack::document(&units(chain, name)?)
 }
@@ -62,7 +62,7 @@ fn units(chain: &Chain, name: &str) -> Result<Units, DeployError> {
         ends: vec![port(0), port(1)],
         joints: vec![[port(1), port(0)]; count - 1],
     };
-    // Each has processors of its own, so none has to share; which ones is not known here.
+    // Each unit has its own processors, so none is shared; their numbers are unknown here.
     let plenty: Vec<usize> = (0..=count + 1).collect();
     let chain_name = label(name);
     let unit = |(at, mut segment): (usize, Segment)| {
@@ -73,7 +73,7 @@ fn units(chain: &Chain, name: &str) -> Result<Units, DeployError> {
             networks: [at, at + 1],
             chain: segment.text(),
             files: files(&segment)?,
-            variables: named::variables(&segment.chain.functions),
+            variables: function_files::variables(&segment.chain.functions),
         })
     };
     let all = segments(&apart, &wires, &plenty)?.into_iter().enumerate();
@@ -95,13 +95,13 @@ fn files(segment: &Segment) -> Result<Vec<String>, DeployError> {
             ),
         }),
     };
-    named::files(&segment.chain.functions)
+    function_files::files(&segment.chain.functions)
         .iter()
         .map(|path| text(path))
         .collect()
 }
 
-/// A name as both systems take one: lower case, digits, hyphens inside (RFC 1123).
+/// Converts a name for both systems: lower case, digits, inner hyphens (RFC 1123).
 fn label(name: &str) -> String {
     let plain = |c: char| {
         let c = c.to_ascii_lowercase();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_elsewhere_is_said() {
+    fn chains_that_a_manifest_cannot_express_are_refused() {
         let mut kernel = chain(&["forward"]);
         kernel.functions[0].place = Some(Place::Kernel);
         for (chain, part) in [(kernel, "leave it out"), (chain(&[]), "no function")] {

@@ -7,8 +7,8 @@ use super::unit::{CHAIN_FILE, INTERFACES, Unit, Units};
 use crate::DeployError;
 use serde_json::{Map, Value, json};
 
-/// Script that a server runs once it is up. Interfaces are told by their addresses, as every image names them
-/// otherwise.
+/// Script that a server runs after booting. It finds interfaces by their addresses, as every image names them
+/// differently.
 const START: &str = r#"#!/bin/sh
 set -eu
 name_interface() {
@@ -38,12 +38,12 @@ pub(super) fn document(units: &Units) -> Result<Document, DeployError> {
                 "type": "OS::Neutron::Net",
                 "properties": {
                     "name": format!("{}-net-{number}", units.chain),
-                    // Functions send frames of others.
+                    // Functions send frames with other source addresses.
                     "port_security_enabled": false
                 }
             }),
         );
-        // Servers get their ports only where there are addresses to give; nobody uses them.
+        // Servers get their ports only on networks with addresses, which are unused.
         resources.insert(
             format!("subnet_{number}"),
             json!({
@@ -174,7 +174,7 @@ fn server(at: usize, unit: &Unit) -> Result<Value, DeployError> {
             "image": { "get_param": "image" },
             "flavor": { "if": ["own_flavor", { "get_resource": "flavor" }, { "get_param": "flavor" }] },
             "networks": networks,
-            // There is nobody on these networks to ask for it.
+            // These networks have no metadata server.
             "config_drive": true,
             "user_data_format": "RAW",
             "user_data": {
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Properties of the resource types used, from the reference of Heat's resource types (those that could be given).
+    /// Properties of the resource types in use, from the reference of Heat's resource types (the settable ones).
     const PROPERTIES: [(&str, &[&str]); 5] = [
         (
             "OS::Neutron::Net",
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(servers.count(), 2);
     }
 
-    /// Names in every `{kind: name}` and `{kind: [name, ...]}`, and in `depends_on`.
+    /// Returns the names in every `{kind: name}` and `{kind: [name, ...]}`, and in `depends_on`.
     fn named(value: &Value, kind: &str, found: &mut BTreeSet<String>) {
         match value {
             Value::Object(object) => {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_referred_to_is_there() {
+    fn every_reference_in_the_template_resolves() {
         let content = template().content;
         for (kinds, section) in [
             (&["get_resource", "get_attr", "depends_on"][..], "resources"),
@@ -341,7 +341,7 @@ mod tests {
         ] {
             assert!(script.contains(part), "{part}: {script}");
         }
-        // The shell reads it.
+        // The shell checks the script.
         let mut shell = std::process::Command::new("sh");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), script).unwrap();

@@ -5,9 +5,9 @@ pub(super) const INTERFACES: [&str; 2] = ["west", "east"];
 /// Path of the chain file in a unit.
 pub(super) const CHAIN_FILE: &str = "/etc/taut/chain.toml";
 
-/// Units that a manifest describes.
+/// The units of a manifest.
 pub(super) struct Units {
-    /// The chain's name as both systems take one.
+    /// The chain's name in the format of both systems.
     pub chain: String,
     /// Units, west first.
     pub all: Vec<Unit>,
@@ -15,20 +15,20 @@ pub(super) struct Units {
 
 /// A function in a pod or server of its own.
 pub(super) struct Unit {
-    /// Unique among those of this chain's name.
+    /// Name that is unique among chains with different names.
     pub name: String,
     /// Numbers of the networks of its interfaces.
     pub networks: [usize; 2],
     /// Text of the unit's chain file.
     pub chain: String,
-    /// Files that it reads besides, by absolute paths.
+    /// Other files that it reads, by absolute paths.
     pub files: Vec<String>,
     /// Variables that it reads.
     pub variables: Vec<String>,
 }
 
 impl Units {
-    /// Returns how many networks there are.
+    /// Returns the number of networks.
     pub fn networks(&self) -> usize {
         self.all.len() + 1
     }

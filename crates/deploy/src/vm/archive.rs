@@ -1,15 +1,15 @@
-//! The archive that a kernel unpacks into its first file system: cpio, format "newc".
+//! The archive that a kernel unpacks into its initial file system: cpio, format "newc".
 //!
 //! Source: the kernel's "initramfs buffer format" (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-/// Types of files in a mode, as stat(2) has them.
+/// Types of files in a mode, as in stat(2).
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 
-/// An archive that grows file by file.
+/// An archive that is built file by file.
 #[derive(Debug, Default)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -18,7 +18,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Adds a file, and the folders that it lies in. Where a name comes twice, the later one counts.
+    /// Adds a file, and its parent folders. If a name occurs twice, the later one counts.
     pub fn file(&mut self, path: &Path, permissions: u32, content: &[u8]) {
         let parts = names(path);
         for depth in 1..parts.len() {
@@ -47,9 +47,10 @@ impl Archive {
         self.files += 1;
         let links = 1 + u32::from(mode & FOLDER != 0);
         let name_bytes = name.len() as u32 + 1;
-        // Beyond 4 GiB the format ends; nothing here comes near.
+        // The format is limited to 4 GiB, which no file here approaches.
         let length = content.len() as u32;
-        // inode, mode, user, group, links, time, length, device and special device (major, minor each), name, checksum
+        // The fields are inode, mode, user, group, links, time, length, device and special device (major, minor each),
+        // name, checksum.
         let fields = [
             self.files, mode, 0, 0, links, 0, length, 0, 0, 0, 0, name_bytes, 0,
         ];
@@ -70,7 +71,7 @@ impl Archive {
     }
 }
 
-/// The names that lead to `path` from the root, as seen by a program whose working folder is the root.
+/// Returns the names that lead to `path` from the root, for a program with the root as working folder.
 fn names(path: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -88,7 +89,7 @@ fn names(path: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Name, mode and content of each entry.
+    /// Returns name, mode and content of each entry.
     fn entries(mut bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut all = Vec::new();
         while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Cabling: which card of which machine is joined to which, and to the ends of the chain.
+//! The connections between the NICs of virtual machines and the ends of the chain.
 
 use super::can_make_machines;
 use super::kernel::Kernel;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use taut_host::{SwitchPort, VirtualSwitch};
 use taut_port::PortSpec;
 
-/// The cards of a chain's machines, west first, and the cables between them.
+/// The NICs of a chain's virtual machines, west first, and the connections between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cabling {
-    /// Sockets of each machine's cards, west and east.
+    /// Sockets of each machine's NICs, west and east.
     pub cards: Vec<[PathBuf; 2]>,
-    /// Cables that the switch joins: one more than machines.
+    /// Connections of the switch: one more than machines.
     pub cables: Vec<[SwitchPort; 2]>,
 }
 
 impl Cabling {
-    /// `machines` in a row between the chain's two ends; sockets lie in `folder`.
+    /// Puts `machines` in a row between the chain's two ends; sockets are in `folder`.
     #[must_use]
     pub fn row(ends: [SwitchPort; 2], machines: usize, folder: &Path) -> Self {
         let socket = |at: usize, side: &str| folder.join(format!("card-{}-{side}.sock", at + 1));
@@ -36,10 +36,10 @@ impl Cabling {
     }
 }
 
-/// Returns what the switch reaches a chain's end by.
+/// Returns the switch's port for a chain's end.
 ///
 /// # Errors
-/// For a port that it cannot reach: which it can.
+/// The switch does not support the port; the error lists the supported ones.
 pub fn switch_port(port: &PortSpec) -> Result<SwitchPort, String> {
     match port.backend() {
         "memif" if port.option("role") == Some("server") => Err(format!(
@@ -53,10 +53,10 @@ pub fn switch_port(port: &PortSpec) -> Result<SwitchPort, String> {
     }
 }
 
-/// Checks that chains can be in virtual machines here; fetches the machines' kernel if there is none.
+/// Checks that chains can run in virtual machines here; downloads the machines' kernel if there is none.
 ///
 /// # Errors
-/// What is missing.
+/// A requirement is missing.
 pub fn can_run_chains() -> Result<(), DeployError> {
     can_make_machines()?;
     Kernel::find()?;

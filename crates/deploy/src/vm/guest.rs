@@ -1,4 +1,4 @@
-//! The first program inside a machine: makes it ready, runs `taut forward`, and switches the machine off.
+//! The first program inside a virtual machine: prepares it, runs `taut forward`, and powers it off.
 
 use super::image::{ARGUMENTS, CHAIN, ENVIRONMENT, MODULES, PROGRAM};
 use super::machine::{CONTROL, ENDED, EVENTS};
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time that devices may take until they are there once their drivers are loaded.
+/// Timeout for devices after their drivers are loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Does the work of the first program of a machine. It returns only where it is none.
+/// Runs as the first program of a virtual machine. It returns only if it is not.
 ///
 /// # Errors
-/// When this is no machine made by [`super::Machine`].
+/// This is no virtual machine made by [`super::Machine`].
 pub fn run_guest() -> io::Result<()> {
     if std::process::id() != 1 || !Path::new(CHAIN).exists() {
         return Err(io::Error::other(
@@ -29,18 +29,18 @@ pub fn run_guest() -> io::Result<()> {
         3
     });
     if let Ok(mut events) = line(EVENTS, OpenOptions::new().write(true)) {
-        // Without it the other side sees the machine end all the same.
+        // Without this line the other side still sees the machine end.
         let _ = writeln!(events, "{ENDED}{code}");
     }
     rustix::system::reboot(RebootCommand::PowerOff)?;
     Ok(())
 }
 
-/// Runs it to its end; its exit code.
+/// Runs it to its end; returns its exit code.
 fn forward() -> io::Result<i32> {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         let mounted = mount(kind, at, kind, MountFlags::empty(), None::<&CStr>);
-        // The kernel may have done it.
+        // The kernel may have mounted it.
         if let Err(error) = mounted
             && error != rustix::io::Errno::BUSY
         {
@@ -81,7 +81,7 @@ fn load_modules() -> io::Result<()> {
     Ok(())
 }
 
-/// The interfaces, but for the loop back; waits until there is one.
+/// Returns the interfaces except for the loopback; waits until there is one.
 fn cards() -> io::Result<Vec<String>> {
     wait_for("a network card", || {
         let names = fs::read_dir("/sys/class/net").ok()?.flatten();
@@ -91,7 +91,7 @@ fn cards() -> io::Result<Vec<String>> {
     })
 }
 
-/// Opens one of the lines to the outside, by its name.
+/// Opens one of the serial lines, by its name.
 fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
     let folder = Path::new("/sys/class/virtio-ports");
     let device = wait_for(name, || {

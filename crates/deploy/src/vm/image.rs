@@ -1,34 +1,34 @@
-//! Disk of a machine: an archive in memory with this program, the libraries that it is linked to, the kernel's modules,
-//! the chain file, and the files and variables that its functions name.
+//! The initial file system of a virtual machine. It contains this program and its libraries, the kernel's modules, the
+//! chain file, and the files and variables that its functions name.
 
 use super::archive::Archive;
 use super::kernel::Module;
-use crate::{DeployError, named};
+use crate::{DeployError, function_files};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use taut_engine::Stage;
 
-/// Places of things inside a machine.
+/// Path of the program inside a virtual machine.
 pub(super) const PROGRAM: &str = "/taut";
 pub(super) const MODULES: &str = "/modules";
 pub(super) const CHAIN: &str = "/etc/taut/chain.toml";
-/// File with the arguments that `taut forward` is called with, a word a line.
+/// Path of the file with the arguments of `taut forward`, one per line.
 pub(super) const ARGUMENTS: &str = "/etc/taut/arguments";
-/// File with variables as `NAME=VALUE`, a variable a line.
+/// Path of the file with variables as `NAME=VALUE`, one per line.
 pub(super) const ENVIRONMENT: &str = "/etc/taut/environment";
 
-/// Contents of a machine.
+/// Contents of a virtual machine.
 pub(super) struct Contents<'a> {
     /// Path of this program's file.
     pub(super) program: &'a Path,
-    /// Modules in the order in which they are loaded.
+    /// Modules in load order.
     pub(super) modules: &'a [Module],
     /// The chain file's text.
     pub(super) chain: &'a str,
     /// The chain's functions.
     pub(super) functions: &'a [Stage],
-    /// Arguments of `taut forward`, behind the chain file.
+    /// Arguments of `taut forward`, after the chain file.
     pub(super) arguments: &'a [String],
 }
 
@@ -36,7 +36,7 @@ impl Contents<'_> {
     /// Makes the archive.
     ///
     /// # Errors
-    /// For a file that cannot be read.
+    /// A file cannot be read.
     pub(super) fn image(&self) -> Result<Vec<u8>, DeployError> {
         let mut archive = Archive::default();
         for folder in ["proc", "sys", "dev", "run", "tmp"] {
@@ -47,16 +47,16 @@ impl Contents<'_> {
             archive.file(&library, 0o755, &read(&library)?);
         }
         for (number, module) in self.modules.iter().enumerate() {
-            // Loaded in the order of their names.
+            // They are loaded in the order of their names.
             let name = format!("{MODULES}/{number:02}-{}.ko", module.name);
             archive.file(Path::new(&name), 0o644, &module.content);
         }
-        for path in named::files(self.functions) {
+        for path in function_files::files(self.functions) {
             archive.file(&path, 0o600, &read(&path)?);
         }
         let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect();
         let arguments: String = lines(self.arguments);
-        let environment: String = lines(&with_values(named::variables(self.functions)));
+        let environment: String = lines(&with_values(function_files::variables(self.functions)));
         for (path, text) in [
             (CHAIN, self.chain),
             (ARGUMENTS, &arguments),
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
     fs::read(path).map_err(|e| DeployError::system(format!("cannot read {}", path.display()), e))
 }
 
-/// Returns those of the variables that there are, with their values.
+/// Returns the variables that are set, with their values.
 fn with_values(names: Vec<String>) -> Vec<String> {
     let with_value = |name: String| {
         let value = std::env::var(&name).ok()?;
@@ -81,10 +81,10 @@ fn with_values(names: Vec<String>) -> Vec<String> {
     names.into_iter().filter_map(with_value).collect()
 }
 
-/// Returns the libraries that a program or library is linked to, the one that loads them among them; none of a static program.
+/// Returns the libraries that a program or library is linked to, including the loader; none for a static program.
 ///
 /// # Errors
-/// When `ldd` cannot be run.
+/// `ldd` cannot be run.
 pub fn libraries(program: &Path) -> Result<Vec<PathBuf>, DeployError> {
     let said = Command::new("ldd")
         .arg(program)
@@ -94,7 +94,7 @@ pub fn libraries(program: &Path) -> Result<Vec<PathBuf>, DeployError> {
     Ok(libraries_in(&String::from_utf8_lossy(&said.stdout)))
 }
 
-/// Paths in lines such as `libz.so.1 => /lib/libz.so.1 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
+/// Returns the paths in lines such as `libz.so.1 => /lib/libz.so.1 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
 fn libraries_in(said: &str) -> Vec<PathBuf> {
     let path = |line: &str| {
         let found = line.split("=>").last()?.trim();

@@ -1,5 +1,5 @@
-//! The kernel that machines boot, with the modules that they need: the one installed here, or Debian's for clouds, which
-//! is fetched as a package and unpacked into a cache, not installed.
+//! The kernel of virtual machines, with the modules that they need. It is the one installed here, or Debian's for
+//! clouds, which is downloaded as a package and unpacked into a cache, not installed.
 
 use crate::DeployError;
 use std::collections::BTreeMap;
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use taut_host::Missing;
 
-/// Debian's name for the newest of its small kernels for virtual machines.
+/// Debian's package of the newest small kernel for virtual machines.
 const PACKAGE: &str = "linux-image-cloud-amd64";
-/// Modules of the devices that a machine of ours has: a card, a serial line of each kind, packet sockets.
+/// Modules of a virtual machine's devices: a NIC, a serial line of each kind, packet sockets.
 pub(super) const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_console", "af_packet"];
 
 /// A kernel and the folder of its modules.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Version, as `uname -r` would say it.
+    /// Version, in the format of `uname -r`.
     pub version: String,
     /// The bootable image.
     pub file: PathBuf,
-    /// Where its modules lie.
+    /// Folder of its modules.
     folder: PathBuf,
 }
 
 /// A module, ready to be loaded.
 #[derive(Debug)]
 pub struct Module {
-    /// Name, with `_` where files may have `-`.
+    /// Name, with `_` in place of `-`.
     pub name: String,
-    /// The file as the kernel loads it.
+    /// Content in the format that the kernel loads.
     pub content: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ impl Kernel {
     /// Finds a kernel: one from the cache, else the newest one that is installed, else Debian's.
     ///
     /// # Errors
-    /// What is missing to get one.
+    /// A requirement for downloading one is missing.
     pub fn find() -> Result<Self, DeployError> {
         let cache = cache_folder().join("kernel");
         let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
@@ -60,7 +60,7 @@ impl Kernel {
         }
     }
 
-    /// The newest of the folders in `cache`, each named after its kernel.
+    /// Returns the newest of the folders in `cache`, each named after its kernel.
     fn newest_in(cache: &Path, modules: impl Fn(&Path) -> PathBuf) -> Option<Self> {
         let entries = fs::read_dir(cache).ok()?.flatten();
         let kernels = entries.filter_map(|entry| {
@@ -90,7 +90,7 @@ impl Kernel {
         kernels.max_by_key(|kernel| version_key(&kernel.version))
     }
 
-    /// Gets Debian's package and takes out of it what a machine needs.
+    /// Downloads Debian's package and extracts the required files.
     fn fetch(cache: &Path) -> Result<Self, DeployError> {
         let missing = |what: &str| Missing {
             what: format!("virtual machines need a kernel: {what}"),
@@ -143,7 +143,7 @@ impl Kernel {
         }) else {
             return Err(missing(&format!("{package} has none")).into());
         };
-        // What is whole gets its name last.
+        // The folder gets its name when it is complete.
         let ready = scratch.path().join("ready");
         let modules = ["lib/modules", "usr/lib/modules"]
             .map(|folder| root.join(folder).join(&version))
@@ -158,7 +158,7 @@ impl Kernel {
         moved.map_err(system("cannot write into"))?;
         let folder = cache.join(&version);
         if let Err(error) = fs::rename(&ready, &folder)
-            // Another one was quicker.
+            // Another process may have been faster.
             && !folder.join("vmlinuz").is_file()
         {
             return Err(system("cannot write into")(error));
@@ -170,11 +170,10 @@ impl Kernel {
         })
     }
 
-    /// Returns modules with what they depend on, in the order in which they are to be loaded. What is part of the kernel is not
-    /// among them.
+    /// Returns modules and their dependencies, in load order. Built-in modules are omitted.
     ///
     /// # Errors
-    /// For a module that there is not, or cannot be read.
+    /// A module does not exist, or cannot be read.
     pub fn modules(&self, wanted: &[&str]) -> Result<Vec<Module>, DeployError> {
         let mut files = BTreeMap::new();
         collect(&self.folder, &mut files);
@@ -220,7 +219,7 @@ impl Kernel {
     }
 }
 
-/// Returns where what is fetched once stays.
+/// Returns the folder of downloads.
 fn cache_folder() -> PathBuf {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
@@ -228,7 +227,7 @@ fn cache_folder() -> PathBuf {
     folder.unwrap_or_else(|| "/var/cache".into()).join("taut")
 }
 
-/// The package that follows `Depends:` in what `apt-cache depends` prints.
+/// Returns the package after `Depends:` in the output of `apt-cache depends`.
 fn dependency(said: &str) -> Option<String> {
     let mut lines = said.lines().map(str::trim);
     let found = lines.find_map(|line| line.strip_prefix("Depends: linux-image-"));
@@ -241,17 +240,17 @@ fn first_file(folder: &Path, is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
     found.map(|entry| entry.path())
 }
 
-/// The numbers in a version, so that 6.1.0-52 comes after 6.1.0-9.
+/// Returns the numbers in a version, so that 6.1.0-52 is after 6.1.0-9.
 fn version_key(version: &str) -> Vec<u64> {
     let parts = version.split(|c: char| !c.is_ascii_digit());
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Modules by name, from a folder and those in it.
+/// Collects modules by name, from a folder and its subfolders.
 fn collect(folder: &Path, found: &mut BTreeMap<String, PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        // Not behind links: `build` and `source` lead far away.
+        // Links are not followed: `build` and `source` lead to other trees.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             collect(&path, found);
         } else if path.to_string_lossy().contains(".ko") {
@@ -260,14 +259,14 @@ fn collect(folder: &Path, found: &mut BTreeMap<String, PathBuf>) {
     }
 }
 
-/// `virtio_net` of `kernel/drivers/net/virtio-net.ko.xz`.
+/// Returns `virtio_net` for `kernel/drivers/net/virtio-net.ko.xz`.
 fn module_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.split(".ko").next().unwrap_or_default();
     name.replace('-', "_")
 }
 
-/// A module's file as the kernel loads it.
+/// Returns a module in the format that the kernel loads.
 fn unpacked(file: &Path) -> std::io::Result<Vec<u8>> {
     let program = match file.extension().and_then(|end| end.to_str()) {
         Some("xz") => "xz",
@@ -282,7 +281,7 @@ fn unpacked(file: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The modules that one says it depends on: a text of its section `.modinfo`.
+/// Returns a module's dependencies, from the text of its section `.modinfo`.
 fn dependencies(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let at = module.windows(KEY.len()).position(|part| part == KEY);
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_apt_says_names_the_real_package() {
+    fn the_kernel_package_name_is_parsed_from_apt_output() {
         let said = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-52-cloud-amd64\n";
         assert_eq!(
             dependency(said).as_deref(),

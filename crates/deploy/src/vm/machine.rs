@@ -1,4 +1,4 @@
-//! A virtual machine: QEMU, by KVM where the processor lends itself to it, else by software.
+//! A virtual machine: QEMU with KVM if the processor supports it, otherwise emulated.
 
 use super::image::{Contents, PROGRAM};
 use super::kernel::{Kernel, WANTED};
@@ -18,28 +18,28 @@ use taut_engine::Chain;
 use taut_host::{Missing, is_installed};
 
 const EMULATOR: &str = "qemu-system-x86_64";
-/// Beginning of a machine's last line, before the exit code of its `taut forward`.
+/// Beginning of a machine's last line, followed by the exit code of its `taut forward`.
 pub(super) const ENDED: &str = "taut-guest ended ";
-/// Names of the lines between the machine and who started it.
+/// Names of the serial lines between the machine and the process that started it.
 pub(super) const EVENTS: &str = "taut.events";
 pub(super) const CONTROL: &str = "taut.control";
 /// Memory of a machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
 const MEMORY_MB: u32 = 512;
-/// Time that a machine may take to end when it is told to.
+/// Timeout for a machine to end on request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Party that carries out a machine's instructions.
+/// The execution engine of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor carries them out.
+    /// The processor executes the instructions.
     Kvm,
-    /// A program: tens of times slower; times measured so say nothing of a real machine.
+    /// A program emulates them: tens of times slower, so that its times do not apply to a real machine.
     Software,
 }
 
 impl Accelerator {
-    /// The processor, if it lends itself to machines and this process may have it. Where KVM is itself an emulator, as
-    /// inside some virtual machines, it is there without the processor, and slower than QEMU.
+    /// Returns the processor, if it supports virtual machines and this process may use it. Where KVM itself is
+    /// emulated, as inside some virtual machines, it exists without support of the processor, and is slower than QEMU.
     pub fn best() -> Self {
         match Self::why_not_the_processor() {
             None => Self::Kvm,
@@ -47,7 +47,7 @@ impl Accelerator {
         }
     }
 
-    /// Returns why the processor cannot be had, in a clause; none if it can.
+    /// Returns why the processor is unavailable, in a clause; none if it is available.
     pub fn why_not_the_processor() -> Option<String> {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo");
         if !cpuinfo.is_ok_and(|text| virtualizes(&text)) {
@@ -57,7 +57,7 @@ impl Accelerator {
         kvm.err().map(|e| format!("/dev/kvm: {e}"))
     }
 
-    /// Returns one word for messages.
+    /// Returns its name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -66,7 +66,7 @@ impl Accelerator {
     }
 }
 
-/// Whether a processor says that it has Intel's or AMD's virtualization.
+/// Returns true if a processor reports Intel's or AMD's virtualization.
 fn virtualizes(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|flags| {
@@ -76,23 +76,23 @@ fn virtualizes(cpuinfo: &str) -> bool {
     })
 }
 
-/// Description of a machine.
+/// Description of a virtual machine.
 #[derive(Debug)]
 pub struct MachineSpec<'a> {
-    /// Chain that the machine runs. Its `core` is the core here that the machine runs on.
+    /// Chain of the machine. Its `core` is the core of this host on which the machine runs.
     pub chain: &'a Chain,
-    /// The vhost-user sockets of its cards, `eth0` first; the machine listens.
+    /// The vhost-user sockets of its NICs, `eth0` first; the machine listens.
     pub cards: &'a [PathBuf],
-    /// Arguments of its `taut forward`, behind the chain file.
+    /// Arguments of its `taut forward`, after the chain file.
     pub arguments: &'a [String],
-    /// Party that carries out its instructions.
+    /// Its execution engine.
     pub accelerator: Accelerator,
     /// Path of this program's file.
     pub program: &'a Path,
 }
 
-/// A machine that runs, or waits for those who connect to its cards. It ends when this is dropped or the
-/// thread that started it ends.
+/// A virtual machine that runs, or waits for connections to its NICs. It ends when this is dropped or the thread that
+/// started it ends.
 #[derive(Debug)]
 pub struct Machine {
     emulator: Child,
@@ -100,10 +100,10 @@ pub struct Machine {
     lines: BufReader<ChildStdout>,
 }
 
-/// Checks whether machines can be had here.
+/// Checks whether virtual machines can run here.
 ///
 /// # Errors
-/// What is missing.
+/// A requirement is missing.
 pub fn can_make_machines() -> Result<(), Missing> {
     let missing = |what: &str, package: &str| Missing {
         what: format!("virtual machines need {what}"),
@@ -125,12 +125,12 @@ pub fn can_make_machines() -> Result<(), Missing> {
 }
 
 impl Machine {
-    /// Starts one. It boots once others have connected to all of its cards.
+    /// Starts a virtual machine. It boots once its NICs are all connected.
     ///
-    /// The calling thread has to stay: the machine ends with it. It is pinned to the machine's core.
+    /// The calling thread must not exit: the machine ends with it. It is pinned to the machine's core.
     ///
     /// # Errors
-    /// What the machine here lacks, or a file that cannot be read.
+    /// The host lacks something, or a file cannot be read.
     pub fn start(spec: &MachineSpec<'_>) -> Result<Self, DeployError> {
         can_make_machines()?;
         let kernel = Kernel::find()?;
@@ -150,7 +150,7 @@ impl Machine {
             .map_err(|e| DeployError::system("cannot keep the machine's image in memory", e))?;
         let cannot = |e| DeployError::system(format!("cannot start {EMULATOR}"), e);
         let (control, far_end) = UnixStream::pair().map_err(cannot)?;
-        // It ends with this thread, whatever ends that; Ctrl-C at the terminal is for this process.
+        // It ends with this thread, whatever the cause; Ctrl-C at the terminal is handled by this process.
         let mut emulator = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", EMULATOR])
             .args(arguments(spec, &kernel, image.as_raw_fd()))
@@ -160,12 +160,12 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(cannot)?;
-        // Piped, as the machine's console must not cut short a file that is its standard error.
+        // The output is piped, as the machine's console must not truncate a file that is its standard error.
         if let Some(console) = emulator.stderr.take() {
             std::thread::spawn(move || {
                 let mut console = BufReader::new(console);
                 while let Some(line) = next_line(&mut console) {
-                    // One write, so that it stays whole beside other programs' lines.
+                    // A single write keeps the line intact among other programs' lines.
                     let line = format!("{}\n", told(&line));
                     eprint!("{line}");
                 }
@@ -181,19 +181,19 @@ impl Machine {
         })
     }
 
-    /// A line to its standard input: what is written there reaches its `taut forward`, and when it closes, the machine
-    /// ends.
+    /// Returns a handle to its standard input: its `taut forward` reads the written bytes, and the machine ends when it
+    /// is closed.
     ///
     /// # Errors
-    /// The system's, when no more files can be open.
+    /// The system cannot open more files.
     pub fn control(&self) -> std::io::Result<Control> {
         self.control.try_clone().map(Control)
     }
 
-    /// Passes on what its `taut forward` prints, line by line, until the machine ends; then the exit code.
+    /// Passes on the output of its `taut forward`, line by line, until the machine ends; then returns the exit code.
     ///
     /// # Errors
-    /// When it ended without one.
+    /// It ended without an exit code.
     pub fn relay(&mut self, mut line: impl FnMut(&str)) -> Result<i32, DeployError> {
         loop {
             let Some(said) = next_line(&mut self.lines) else {
@@ -217,7 +217,7 @@ impl Machine {
         DeployError::system("virtual machine", std::io::Error::other(why))
     }
 
-    /// Gives it time to switch itself off; dropping it ends one that does not.
+    /// Waits until it has powered off, with a timeout; dropping it ends one that does not.
     fn wait(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -242,22 +242,22 @@ impl Drop for Machine {
 pub struct Control(UnixStream);
 
 impl Control {
-    /// Passes on what is to be read there.
+    /// Writes bytes to it.
     ///
     /// # Errors
-    /// When the machine is gone.
+    /// The machine has ended.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.0.write_all(bytes)
     }
 
-    /// Closes it, for all who hold one: the machine ends.
+    /// Closes it for all handles: the machine ends.
     pub fn close(&self) {
-        // It may be closed already.
+        // It may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
-/// Says what a machine's console and its emulator say, in words of ours where there are some.
+/// Converts a line of a machine's console or its emulator to a message of ours, where there is one.
 fn told(line: &str) -> String {
     let socket = line
         .split_once("waiting for connection on: disconnected:unix:")
@@ -268,16 +268,16 @@ fn told(line: &str) -> String {
     }
 }
 
-/// A file without a name, which is gone with those who have it open. Programs started from here have it open, too.
+/// Makes an unnamed file in memory, which is freed when the last process closes it. Child processes inherit it.
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("taut", MemfdFlags::empty())?);
     file.write_all(bytes)?;
     Ok(file)
 }
 
-/// The emulator's arguments.
+/// Returns the emulator's arguments.
 fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String> {
-    // Without KVM, QEMU 7.2 dies of message-signalled interrupts of vhost-user cards; a line does as well.
+    // Without KVM, QEMU 7.2 crashes on message-signalled interrupts of vhost-user NICs; a line interrupt works as well.
     let (accelerator, processor, interrupts) = match spec.accelerator {
         Accelerator::Kvm => ("kvm", "host", ""),
         Accelerator::Software => ("tcg", "max", ",vectors=0"),
@@ -292,7 +292,7 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         processor,
         "-m",
         &format!("{MEMORY_MB}M"),
-        // Shared, as whoever connects to the cards reads and writes there.
+        // The memory is shared, as the peers of the NICs read and write there.
         "-object",
         &format!("memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on"),
         "-machine",
@@ -321,7 +321,7 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
     .map(str::to_owned)
     .into();
     for (number, socket) in spec.cards.iter().enumerate() {
-        // Frames come whole and with their checksums: nothing is left to the card that a program would have to do.
+        // Frames arrive unsegmented and with checksums: offloads that a program would have to complete are off.
         let off = [
             "csum",
             "gso",
@@ -338,7 +338,7 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         ]
         .map(|feature| format!(",{feature}=off"))
         .concat();
-        // In a name QEMU reads a comma as the next option, two as one.
+        // In a name QEMU parses a comma as the next option, two as one comma.
         let socket = socket.display().to_string().replace(',', ",,");
         words.extend([
             "-chardev".to_owned(),
@@ -346,7 +346,7 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
             "-netdev".to_owned(),
             format!("vhost-user,id=net{number},chardev=card{number}"),
             "-device".to_owned(),
-            // Machines find their cards in the order of these addresses.
+            // Machines enumerate their NICs in the order of these addresses.
             format!(
                 "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
                 0x10 + number

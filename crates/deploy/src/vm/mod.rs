@@ -1,9 +1,9 @@
 //! A virtual machine for each function (Xia et al., JSAC 2019): QEMU with Debian's kernel and this program as the first and only one
-//! inside, joined to others by vhost-user.
+//! inside, connected by vhost-user.
 //!
-//! A machine has no disk: all that it needs is an archive that the kernel unpacks into memory. `taut forward` runs in
-//! it as it would anywhere; its standard input and output are lines of the machine that end at who started it, so it is
-//! told to end, and tells its counters, as if it were a process here.
+//! A machine has no disk: an archive that the kernel unpacks into memory contains all files. `taut forward` runs in it
+//! unchanged. Serial lines connect its standard input and output to the process that started it, so that it is stopped,
+//! and reports its counters, like a process on the host.
 
 mod archive;
 mod cabling;
@@ -12,7 +12,7 @@ mod image;
 mod kernel;
 mod machine;
 
-/// A machine's network cards, west and east, as Linux names them inside.
+/// A machine's NICs, west and east, by their names inside.
 pub const CARDS: [&str; 2] = ["eth0", "eth1"];
 
 pub use archive::Archive;

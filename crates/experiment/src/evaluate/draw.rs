@@ -1,4 +1,4 @@
-//! Figures from runs: which values they show. How they look is up to the laboratory's figures.
+//! Figures from runs: the selection of their values. The figure crate draws them.
 
 use super::selection::{Group, Runs, SIDE, latencies, number};
 use super::table::{csv_line, quantity_of};
@@ -16,17 +16,17 @@ use taut_figure::{
 use taut_measure::quantity::Quantity;
 use taut_measure::{LatencyHistogram, median};
 
-/// Series that one figure can show and be read.
+/// Maximum number of series in a readable figure.
 const MOST_SERIES: usize = 40;
 
-/// A figure, drawn.
+/// A drawn figure.
 #[derive(Debug, Serialize)]
 pub struct Figure {
     /// Name of its files.
     pub name: String,
     /// Heading of the figure.
     pub title: String,
-    /// Note that a reader should know.
+    /// Note for the reader.
     pub caption: String,
     /// Drawing of the figure.
     #[serde(skip)]
@@ -34,7 +34,7 @@ pub struct Figure {
     /// Data of the figure as CSV, with the runs behind each line.
     #[serde(skip)]
     pub data: String,
-    /// The runs behind it.
+    /// The runs of the figure.
     pub runs: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn draw(
     })
 }
 
-/// The series of the published points at `index` of a figure.
+/// Returns the series of the published points at `index` of a figure.
 fn published_series(index: usize, published: &Published) -> Series {
     Series {
         label: published_label(published),
@@ -121,7 +121,7 @@ fn published_series(index: usize, published: &Published) -> Series {
     }
 }
 
-/// What published points are called in the legend.
+/// Returns the label of published points in the legend.
 fn published_label(published: &Published) -> String {
     match published.name.starts_with("published") {
         true => published.name.clone(),
@@ -129,7 +129,7 @@ fn published_label(published: &Published) -> String {
     }
 }
 
-/// Where the published points of a figure are from, each source once.
+/// Returns the sources of the published points of a figure, each once.
 fn sources(figure: &FigureDefinition) -> Option<String> {
     let mut sources: Vec<&str> = figure.published.iter().map(|it| &*it.source).collect();
     sources.retain(|source| !source.is_empty());
@@ -172,7 +172,7 @@ impl Drawing<'_> {
             .collect()
     }
 
-    /// Returns the styles. Of two experiments, what belongs together has one colour: A solid, B dashed.
+    /// Returns the styles. In a comparison of two experiments, matching series have the same colour: A solid, B dashed.
     fn styles(&self) -> Vec<Style> {
         if !self.runs.overlaid {
             return (0..self.groups.len()).map(Style::of).collect();
@@ -195,7 +195,7 @@ impl Drawing<'_> {
         styles
     }
 
-    /// The value of a key of the figure that this kind needs.
+    /// Returns the value of a key that this kind of figure needs.
     fn needed<'b>(
         &self,
         key: &str,
@@ -207,8 +207,8 @@ impl Drawing<'_> {
             .ok_or_else(|| format!("a figure of this kind needs `{key}`"))
     }
 
-    /// Values of a metric or variable over a group. That none of its runs has one shows as no data; that no run at
-    /// all has one is a mistake.
+    /// Returns the values of a metric or variable over a group. A group without values has no data; it is an error if
+    /// no run at all has a value.
     fn values(&self, group: &Group, name: &str) -> Result<Vec<f64>, String> {
         if self.runs.values(name).next().is_none() {
             return Err(self.runs.no_metric(name));
@@ -290,7 +290,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// The published points of a distribution.
+    /// Returns the published points of a distribution.
     fn published(&self) -> Vec<cdf::Published> {
         let all = self.figure.published.iter().enumerate();
         all.map(|(index, published)| cdf::Published {
@@ -342,7 +342,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// Writes one line per run with these metrics.
+    /// Returns CSV with one line per run and these metrics.
     fn values_csv(&self, metrics: &[&str]) -> String {
         let mut data = self.csv_head(&[metrics, &["run"]].concat());
         for group in self.groups {
@@ -422,7 +422,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// The runs of a group by their value of a variable or metric.
+    /// Returns the runs of a group by their value of a variable or metric.
     fn at_each(&self, group: &Group, x: &str) -> Vec<(f64, Vec<usize>)> {
         let mut all: Vec<(f64, Vec<usize>)> = Vec::new();
         let mut places = std::collections::HashMap::new();
@@ -430,7 +430,7 @@ impl Drawing<'_> {
             let Some(at) = number(&self.runs.runs[*index], x) else {
                 continue;
             };
-            // Zero has two signs.
+            // Zero has two signs, which become one.
             let place = *places.entry((at + 0.0).to_bits()).or_insert_with(|| {
                 all.push((at, Vec::new()));
                 all.len() - 1
@@ -600,7 +600,7 @@ impl Drawing<'_> {
     }
 }
 
-/// What tells a metric from the others: what all begin or end with is left out, and the unit.
+/// Returns the distinguishing part of a metric's name: the prefix and suffix common to all are removed, and the unit.
 fn part_name(metric: &str, all: &[&str]) -> String {
     let words: Vec<&str> = metric.split('.').collect();
     let others: Vec<Vec<&str>> = all.iter().map(|it| it.split('.').collect()).collect();

@@ -1,4 +1,4 @@
-//! An evaluation: everything that a report shows, and its files.
+//! An evaluation: the content of a report, and its files.
 
 use super::draw::{Figure, draw};
 use super::formula::Formulas;
@@ -14,35 +14,35 @@ use serde::Serialize;
 use taut_lab::report::LEAST_SENT;
 use taut_results::{write_json, write_whole};
 
-/// Everything that a report shows.
+/// The content of a report.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
     /// Title of the experiment, one line.
     pub title: String,
-    /// State: how far the experiment came.
+    /// State of the experiment.
     pub state: State,
-    /// Verdicts: whether the published claims hold here.
+    /// Verdicts on the published claims.
     pub verdicts: Vec<Verdict>,
     /// Tables of the report.
     pub tables: Vec<Table>,
     /// Figures of the report.
     pub figures: Vec<Figure>,
-    /// Problems: what could not be evaluated, one sentence each.
+    /// Parts that could not be evaluated, one sentence each.
     pub problems: Vec<String>,
-    /// Note of how many runs there were in which the generator sent less than it was asked for, and what to do; none if
-    /// there were none.
+    /// Note about the number of runs in which the generator sent less than requested, and the remedy; `None` if there
+    /// were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
     /// Comparison with the published results that it replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
-    /// Runs that all of it comes from.
+    /// The runs that were evaluated.
     #[serde(skip)]
     runs: Runs,
 }
 
 impl Evaluation {
-    /// Evaluates what lies in a results folder.
+    /// Evaluates the contents of a results folder.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -96,7 +96,7 @@ impl Evaluation {
     /// Writes `summary.json`, `metrics.csv`, `metrics.parquet`, `tables/` and `figures/` into the folder.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The files cannot be written.
     pub fn write(&self, folder: &Folder) -> Result<(), ExperimentError> {
         let dir = folder.path();
         tidy::write(dir, &self.runs)?;

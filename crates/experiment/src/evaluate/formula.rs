@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use taut_measure::median;
 
-/// The runs as formulas see them.
+/// The runs as data for formulas.
 pub(crate) struct Formulas {
     environment: Environment<'static>,
     pub(super) data: Arc<Data>,
@@ -21,13 +21,13 @@ pub(crate) struct Formulas {
 
 pub(super) struct Data {
     runs: Vec<IndexedRun>,
-    /// The loop variables of all combinations that are planned.
+    /// The loop variables of all planned combinations.
     pub(super) planned: Vec<Values>,
 }
 
 type Figure = fn(&[f64]) -> Option<f64>;
 
-/// Functions by which formulas can ask about the runs of some combinations.
+/// Functions with which formulas evaluate the runs of some combinations.
 const FIGURES: [(&str, Figure); 5] = [
     ("median", median),
     ("mean", |values| {
@@ -49,7 +49,7 @@ fn cannot(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// The combinations, by their numbers, that have these values.
+/// Returns the indices of the combinations with these values.
 fn matching(planned: &[Values], only: &Kwargs) -> Result<BTreeSet<usize>, Error> {
     let mut wanted = Vec::new();
     for name in only.args() {
@@ -115,10 +115,10 @@ impl Formulas {
         }
     }
 
-    /// The combinations that a formula takes runs of, by their numbers among those planned.
+    /// Returns the combinations whose runs a formula uses, by their index among the planned ones.
     ///
     /// # Errors
-    /// What is wrong with the formula: it is no expression, or asks for something that is not there.
+    /// The formula is not an expression, or refers to something that does not exist.
     pub(crate) fn taken(planned: &[Values], formula: &str) -> Result<BTreeSet<usize>, String> {
         let taken = Arc::new(Mutex::new(BTreeSet::new()));
         let planned: Arc<[Values]> = planned.into();
@@ -129,7 +129,7 @@ impl Formulas {
                 let found = matching(&planned, &only)?;
                 let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
                 taken.extend(found);
-                // Any two differ, so that nothing is divided by none.
+                // Any two results differ, so that no division by zero occurs.
                 Ok(1.0 + taken.len() as f64)
             });
         }
@@ -138,25 +138,25 @@ impl Formulas {
         Ok(taken.clone())
     }
 
-    /// Tries a condition with a made-up value.
+    /// Evaluates a condition with a sample value.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The condition is invalid.
     pub(crate) fn try_condition(condition: &str) -> Result<(), String> {
         let context = BTreeMap::from([("value", 1.5)]);
         tried(&environment(), condition, context).map(|_| ())
     }
 
-    /// Whether a condition holds at a value.
+    /// Returns whether a condition holds at a value.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The condition is invalid.
     pub(crate) fn try_at(condition: &str, value: f64) -> Result<bool, String> {
         let context = BTreeMap::from([("value", value)]);
         Ok(tried(&environment(), condition, context)?.is_true())
     }
 
-    /// Places of the runs of each repetition in which all of these combinations were measured.
+    /// Returns the indices of the runs of each repetition in which all these combinations were measured.
     pub(super) fn complete(&self, taken: &BTreeSet<usize>) -> Vec<Vec<usize>> {
         let is_whole = |runs: &&Vec<usize>| {
             let there: BTreeSet<usize> = runs
@@ -191,7 +191,7 @@ impl Formulas {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// Returns what the formula comes to in each of these repetitions alone that gives it a value.
+    /// Returns the formula's value in each single repetition that determines it.
     pub(super) fn in_each(&self, formula: &str, repetitions: &[Vec<usize>]) -> Vec<f64> {
         let alone = |runs: &Vec<usize>| {
             self.draw(runs.clone());
@@ -201,7 +201,7 @@ impl Formulas {
     }
 }
 
-/// Returns what an expression comes to.
+/// Returns the value of an expression.
 fn tried(
     environment: &Environment<'_>,
     expression: &str,
@@ -213,7 +213,7 @@ fn tried(
         .map_err(|e| message(&e))
 }
 
-/// A reason, with what formulas can use where they use something else.
+/// Returns a reason, with the list of available functions if it is about an unknown one.
 fn with_figures(reason: &str) -> String {
     if reason.contains("is unknown") {
         let names = FIGURES.map(|(name, _)| name).join(", ");
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(taken(ratio), Ok(BTreeSet::from([0, 1, 2, 3])));
         assert_eq!(taken("runs('a', rate=20)"), Ok(BTreeSet::from([2, 3])));
         assert_eq!(taken("3"), Ok(BTreeSet::new()));
-        // Of combinations that only another --set plans.
+        // The combinations are planned only with another --set.
         assert_eq!(taken("median('a', rate=30)"), Ok(BTreeSet::new()));
         for (wrong, part) in [
             ("median('a'", "end of input"),

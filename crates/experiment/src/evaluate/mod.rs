@@ -1,5 +1,5 @@
-//! Evaluation of the runs: tables, figures, verdicts, and one tidy table of all metrics. All of it comes from what lies
-//! in the results folder, and names the runs it comes from.
+//! Evaluation of the runs: tables, figures, verdicts, and one tidy table of all metrics. All of it comes from the
+//! results folder, and names the runs that it is based on.
 
 pub(crate) mod draw;
 pub(crate) mod evaluation;
@@ -19,7 +19,7 @@ use crate::folder::Folder;
 use crate::page;
 use std::path::{Path, PathBuf};
 
-/// Evaluates a results folder and writes what comes of it, with its report; the page's path is returned too.
+/// Evaluates a results folder and writes the evaluation with its report. Also returns the page's path.
 ///
 /// # Errors
 /// The folder cannot be read or written.
@@ -27,7 +27,7 @@ pub fn evaluate(dir: &Path) -> Result<(Evaluation, PathBuf), ExperimentError> {
     let folder = Folder::open(dir)?;
     let experiment = folder.experiment()?;
     let evaluation = Evaluation::of(&experiment, &folder)?;
-    // What is published stays as it is.
+    // Published results stay unchanged.
     if evaluation.state.published.is_some() {
         return Ok((evaluation, dir.join("index.html")));
     }

@@ -1,4 +1,4 @@
-//! Runs by the values of their variables.
+//! Selection of runs by the values of their variables.
 
 use crate::error::ExperimentError;
 use crate::folder::{Folder, IndexedRun, run_folder};
@@ -9,28 +9,28 @@ use taut_measure::LatencyHistogram;
 use taut_results::InsidePath;
 use taut_settings::suggestion;
 
-/// A histogram log is no larger, bytes: those of this program are a hundred times smaller.
+/// Maximum size of a histogram log, bytes: those of this program are a hundred times smaller.
 const MOST_LOG_BYTES: u64 = 16 << 20;
 
-/// The counted runs of an experiment, or of two that are laid over each other.
+/// The counted runs of an experiment, or of two that are overlaid.
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
     pub(crate) runs: Vec<IndexedRun>,
-    /// Folders in which each run has its files: the results, and its folder in them.
+    /// Location of each run's files: the results folder, and the run's folder in it.
     folders: Vec<(PathBuf, InsidePath)>,
-    /// Whether the runs are of two experiments, told apart by the variable [`SIDE`].
+    /// True if the runs are of two experiments, distinguished by the variable [`SIDE`].
     pub(crate) overlaid: bool,
 }
 
-/// The variable that says of which of two experiments a run is. No file can have one of this name.
+/// The variable that states which of two experiments a run belongs to. No file can define a variable of this name.
 pub(crate) const SIDE: &str = "A or B";
 
 /// Runs that share the values of some variables.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The values, in the order of the variables asked for.
+    /// The values, in the order of the requested variables.
     pub(crate) of: Vec<Value>,
-    /// Places of the runs.
+    /// Indices of the runs.
     pub(crate) members: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Runs {
     pub(crate) fn load(folder: &Folder) -> Result<Self, ExperimentError> {
         let mut runs = folder.index()?;
         runs.retain(|run| !run.warm_up);
-        // The same whatever the order in which they were made.
+        // The order is independent of that in which the runs were made.
         runs.sort_by_key(|run| (run.variant, run.repetition));
         Ok(Self {
             folders: runs
@@ -50,7 +50,7 @@ impl Runs {
         })
     }
 
-    /// Makes one selection of both, the runs of each combination side by side.
+    /// Merges both selections, with the runs of each combination next to each other.
     pub(crate) fn overlay(a: &Self, b: &Self) -> Self {
         let mut places = std::collections::HashMap::new();
         let mut all = Vec::new();
@@ -76,7 +76,7 @@ impl Runs {
         }
     }
 
-    /// Leaves out the runs of these names.
+    /// Removes the runs of these names.
     pub(crate) fn without(&mut self, ids: &BTreeSet<String>) {
         let kept: Vec<bool> = self.runs.iter().map(|run| !ids.contains(&run.id)).collect();
         let mut of_run = kept.iter();
@@ -132,7 +132,7 @@ impl Runs {
         self.runs.iter().filter_map(move |run| number(run, metric))
     }
 
-    /// The values of a metric, or of a variable, in a group.
+    /// Returns the values of a metric, or of a variable, in a group.
     pub(crate) fn values_of(&self, group: &Group, metric: &str) -> Vec<f64> {
         group
             .members
@@ -141,7 +141,7 @@ impl Runs {
             .collect()
     }
 
-    /// Says that there is no such metric, and what was probably meant.
+    /// Returns the message that there is no such metric, with the probable intention.
     pub(crate) fn no_metric(&self, metric: &str) -> String {
         let known: BTreeSet<&str> = self
             .runs
@@ -156,13 +156,13 @@ impl Runs {
     }
 }
 
-/// Returns a key that is the same for the same values, whatever their order.
+/// Returns a key that is the same for the same values in any order.
 pub(crate) fn key_of(variables: &crate::variables::Values) -> String {
     let sorted: std::collections::BTreeMap<_, _> = variables.iter().collect();
     serde_json::to_string(&sorted).unwrap_or_default()
 }
 
-/// A metric of a run, or a variable that is a number.
+/// Returns a metric of a run, or a numeric variable.
 pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
     run.metrics
         .get(name)
@@ -177,7 +177,7 @@ pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
         .filter(|value| value.is_finite())
 }
 
-/// `100k`, `1.5M`, `2e6` as numbers.
+/// Parses `100k`, `1.5M`, `2e6` as numbers.
 fn as_number(text: &str) -> Option<f64> {
     let text = text.trim();
     let (digits, factor) = match text.chars().last()? {
@@ -189,8 +189,8 @@ fn as_number(text: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|value| value * factor)
 }
 
-/// The latencies of a group's packets: the histogram logs of its runs, one after the other. Memory does not grow
-/// with packets or runs.
+/// Returns the latencies of a group's packets, merged from the histogram logs of its runs. Memory is independent of the
+/// number of packets and runs.
 pub(crate) fn latencies(
     runs: &Runs,
     group: &Group,
@@ -215,8 +215,8 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
-/// The histogram logs of a run, on each node where there are some: in the folder of the samples, or, if none is right
-/// in it, below it.
+/// Returns the histogram logs of a run, on each node that has some. They are directly in the folder of the samples, or
+/// else below it.
 fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<InsidePath>, String> {
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let name = InsidePath::new("latency.hlog").map_err(|e| told(&e))?;
@@ -224,7 +224,7 @@ fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<Inside
     let nodes = std::fs::read_dir(run.in_folder(results));
     let mut logs = Vec::new();
     for node in nodes.into_iter().flatten().flatten() {
-        // What is no folder has no samples, and a link is none.
+        // Only folders have samples, and a link is not one.
         let Ok(node) = InsidePath::of(Path::new(&node.file_name())) else {
             continue;
         };
@@ -266,7 +266,7 @@ mod tests {
             std::fs::write(folder.join("latency.hlog"), "").unwrap();
             folder.join("latency.hlog")
         };
-        // What a device alone took is beside what the round trip took.
+        // The latencies of a device alone are next to the round-trip latencies.
         let all = [
             "gen/latency/inside",
             "gen/latency",
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(logs("latency/inside"), [inside]);
         assert_eq!(logs("demo"), [first, second]);
         assert!(logs("nothing").is_empty());
-        // A link on the way is said, not followed.
+        // A link on the path is reported, not followed.
         std::os::unix::fs::symlink("/", run.path().join("v1/gen/root")).unwrap();
         let link = logs_of(run.path(), &InsidePath::new("v1").unwrap(), "root").unwrap_err();
         assert!(link.contains("is a link"), "{link}");

@@ -29,9 +29,9 @@ pub struct Table {
 pub struct Row {
     /// The values of the variables.
     pub of: Vec<String>,
-    /// The metrics; `None` without a value in any run.
+    /// The metrics; `None` if no run has a value.
     pub cells: Vec<Option<Cell>>,
-    /// The runs behind it.
+    /// The runs of the row.
     pub runs: Vec<String>,
 }
 
@@ -40,20 +40,20 @@ pub struct Row {
 pub struct Cell {
     /// Median of the runs.
     pub median: f64,
-    /// Interval of the median, which with fewer than six runs is their range; `None` of a single run.
+    /// Interval of the median, which is the range with fewer than six runs; `None` for a single run.
     pub interval: Option<Interval>,
-    /// The smallest and the largest.
+    /// The smallest and the largest value.
     pub range: [f64; 2],
-    /// Runs with a value.
+    /// Number of runs with a value.
     pub runs: usize,
-    /// The cell as people read it.
+    /// The cell as text.
     pub text: String,
-    /// The interval, or the range, as people read it.
+    /// The interval, or the range, as text.
     pub spread: String,
 }
 
 impl Table {
-    /// The table for a terminal.
+    /// Returns the table for a terminal.
     pub fn text(&self) -> String {
         let mut table = table::plain();
         table.set_header(&self.columns);
@@ -69,7 +69,7 @@ impl Table {
         } else {
             &self.title
         };
-        // The metrics from the last one on; what they are of stays.
+        // Metrics are omitted from the last one on; the variables stay.
         let of = self.rows.first().map_or(0, |row| row.of.len());
         let columns = self.columns.iter().map(String::as_str).enumerate();
         let least_important: Vec<_> = columns.skip(of + 1).collect();
@@ -178,9 +178,9 @@ fn cell(values: &[f64], metric: &str) -> Option<Cell> {
     })
 }
 
-/// Returns what a metric is, by the unit at the end of its name.
+/// Returns the quantity of a metric, by the unit at the end of its name.
 pub(crate) fn quantity_of(metric: &str) -> Quantity {
-    // An estimate's value and the ends of its interval have the unit of what is estimated.
+    // An estimate's value and the ends of its interval have the unit of the estimated quantity.
     let is_part = |name: &&str| ["point", "low", "high", "median"].contains(name);
     let last = metric
         .rsplit('.')
@@ -197,10 +197,10 @@ pub(crate) fn quantity_of(metric: &str) -> Quantity {
     }
 }
 
-/// A line of a CSV file.
+/// Returns a line of a CSV file.
 pub(crate) fn csv_line(fields: impl IntoIterator<Item = String>) -> String {
     let mut line = csv::Writer::from_writer(Vec::new());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = line.write_record(fields);
     String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_metric_is_stands_at_the_end_of_its_name() {
+    fn the_suffix_of_a_metric_name_determines_its_quantity() {
         for (metric, quantity) in [
             ("latency_ns.p50_ns", Quantity::TimeNs),
             ("gateway.sizes.0.latency.0.quantiles.0.ns", Quantity::TimeNs),

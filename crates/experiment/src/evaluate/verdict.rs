@@ -1,4 +1,4 @@
-//! Verdicts on claims: how far results are off what was published, with the uncertainty that so few runs leave.
+//! Verdicts on claims: the distance of results from published ones, with the uncertainty from few runs.
 
 use super::formula::Formulas;
 use crate::claim::{Claim, PublishedFigure, Region};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use taut_measure::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median_interval};
 
-/// Probability with which an interval is to cover, from six repetitions on. With fewer it says what it covers.
+/// Intended coverage of intervals, from six repetitions on. With fewer the actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
 
 /// Verdict on a claim.
@@ -14,37 +14,38 @@ const CONFIDENCE: f64 = 0.95;
 pub struct Verdict {
     /// Text of the claim.
     pub text: String,
-    /// What was published, for people.
+    /// The published result, as text.
     pub published: String,
-    /// What was published, in numbers; `None` of a claim of the experiment's own.
+    /// The published result, in numbers; `None` for a claim of the experiment's own.
     #[serde(default)]
     pub figure: Option<PublishedFigure>,
-    /// Values that count as the same as what was published.
+    /// Values that count as equal to the published one.
     #[serde(default)]
     pub same: Region,
-    /// How many times as much as was published the value is.
+    /// Ratio of the value to the published one.
     #[serde(default)]
     pub factor: Option<f64>,
     /// Formula of the claim.
     pub formula: String,
     /// Value of the formula.
     pub value: Option<f64>,
-    /// Ends of the interval of the median over the repetitions, each of which gives the formula a value by itself, as
-    /// its combinations share the machine's mood; `None` with one repetition, and for a formula that takes several.
+    /// Ends of the interval of the median over the repetitions. Each repetition gives the formula a value by itself, as
+    /// its combinations share the state of the machine. `None` with one repetition, and for a formula that uses
+    /// several.
     pub interval: Option<[f64; 2]>,
     /// Probability that such an interval covers that median, 0..1.
     #[serde(default)]
     pub coverage: f64,
-    /// Method by which the interval was made.
+    /// Method of the interval.
     #[serde(default)]
     pub method: IntervalMethod,
-    /// Repetitions behind it.
+    /// Number of repetitions.
     pub repetitions: usize,
-    /// Condition under which the claim holds; of a published figure, its direction.
+    /// Condition under which the claim holds; for a published figure, its direction.
     pub condition: String,
     /// The verdict.
     pub verdict: VerdictKind,
-    /// Explanation, where it cannot be told or may be otherwise.
+    /// Explanation of an uncertain or expected difference.
     pub note: String,
 }
 
@@ -52,27 +53,27 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
-    /// As published: in the same direction, and the interval meets the published figure within its tolerance.
+    /// The result has the published direction, and its interval overlaps the published figure within the tolerance.
     Same,
-    /// In the direction that was published, with another size.
+    /// The result has the published direction, but another size.
     SameDirection,
-    /// In the other direction than was published.
+    /// The result has the opposite direction.
     Opposite,
-    /// A claim of the experiment's own holds at the value and at both ends of its interval; in every repetition where they
-    /// are fewer than 95 % takes.
+    /// A claim of the experiment's own holds at the value and at both ends of its interval. With fewer repetitions than
+    /// 95 % needs, it holds in each of them.
     #[serde(alias = "reproduced")]
     Holds,
-    /// A claim of the experiment's own holds at none of these.
+    /// A claim of the experiment's own holds at none of these values.
     #[serde(alias = "not-reproduced")]
     Fails,
-    /// The condition holds at some of these.
+    /// The condition holds at some of these values.
     Unclear,
     /// The formula has no value: runs or metrics are missing.
     NoData,
 }
 
 impl VerdictKind {
-    /// Returns the verdict as people read it.
+    /// Returns the verdict as text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -85,7 +86,7 @@ impl VerdictKind {
         }
     }
 
-    /// The class of its cell on a page.
+    /// Returns the class of its cell on a page.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Same | Self::Holds => "good",
@@ -94,14 +95,14 @@ impl VerdictKind {
         }
     }
 
-    /// Whether it says anything.
+    /// Returns whether the verdict is conclusive.
     pub fn is_told(self) -> bool {
         !matches!(self, Self::Unclear | Self::NoData)
     }
 }
 
 impl Verdict {
-    /// The value's interval; `None` where it has none.
+    /// Returns the value's interval; `None` if it has none.
     pub fn spread(&self) -> Option<Interval> {
         let [low, high] = self.interval?;
         Some(Interval {
@@ -114,7 +115,7 @@ impl Verdict {
         })
     }
 
-    /// The value with its interval, as people read it.
+    /// Returns the value with its interval, as text.
     pub fn here(&self) -> String {
         let value = self.value.map_or_else(|| "-".to_owned(), plain);
         match self.spread() {
@@ -123,7 +124,21 @@ impl Verdict {
         }
     }
 
-    /// The verdict as people read it, with how far off it is and what it rests on where that is less than 95 % of anything:
+    /// Returns the verdict with its size, as a cell of a table that also has the number of repetitions: `same direction, × 9.3`.
+    pub fn brief(&self) -> String {
+        let name = self.verdict.name();
+        match self.factor {
+            Some(factor) if self.verdict == VerdictKind::SameDirection => {
+                format!("{name}, × {}", plain(factor))
+            }
+            _ if self.verdict.is_told() && self.repetitions > 1 && self.interval.is_none() => {
+                format!("{name}, without an interval")
+            }
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Returns the verdict as text, with its size, and its basis if that is less than an interval of 95 %:
     /// `same direction, 9.3 times the published figure, in all of 3 repetitions`.
     pub fn words(&self) -> String {
         let mut words = self.verdict.name().to_owned();
@@ -173,8 +188,8 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// The interval of the repetitions' median. `None` of one, and where the value over all runs lies beyond what
-/// repetitions give by themselves: such a formula takes several, as one that counts runs does.
+/// Returns the interval of the repetitions' median. Returns `None` for one repetition, and if the value over all runs
+/// is outside the range of single repetitions: such a formula uses several, for example by counting runs.
 fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
     let least = in_each.iter().copied().reduce(f64::min)?;
     let most = in_each.iter().copied().reduce(f64::max)?;
@@ -183,19 +198,20 @@ fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
     median_interval(in_each, CONFIDENCE).filter(|found| found.count > 1 && among)
 }
 
-/// What a formula comes to.
+/// The result of a formula.
 struct Found {
     value: f64,
     spread: Option<Interval>,
     repetitions: usize,
-    /// Values by which it is judged: itself and the ends of its interval, or those of each of few repetitions.
+    /// Values that the verdict is based on: the value and the ends of its interval, or those of each of few
+    /// repetitions.
     judged: Vec<f64>,
 }
 
-/// Returns what a formula comes to.
+/// Returns the result of a formula.
 ///
 /// # Errors
-/// Why it has no value.
+/// The reason why it has no value.
 fn find(formulas: &Formulas, formula: &str) -> Result<Found, String> {
     let taken = Formulas::taken(&formulas.data.planned, formula)?;
     let whole = formulas.complete(&taken);
@@ -227,7 +243,7 @@ fn find(formulas: &Formulas, formula: &str) -> Result<Found, String> {
     })
 }
 
-/// Judges a claim.
+/// Returns the verdict on a claim.
 pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
     let figure = claim.figure().cloned();
     let mut verdict = Verdict {
@@ -278,15 +294,15 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
     verdict
 }
 
-/// The kind of verdict on these values, at each of which the condition holds or not; `same` is where they are as published,
-/// `None` of a claim of the experiment's own.
+/// Returns the kind of verdict on these values, at each of which the condition holds or not. `same` is the range that
+/// counts as published; `None` for a claim of the experiment's own.
 fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
     let all = holds.iter().all(|holds| *holds);
     let none = holds.iter().all(|holds| !holds);
     match same {
         None if all => VerdictKind::Holds,
         None if none => VerdictKind::Fails,
-        // No size was published that it could be the same as.
+        // No size was published, so the result cannot have the same size.
         Some([None, None]) if all => VerdictKind::SameDirection,
         Some(same) if all && meets(judged, same) => VerdictKind::Same,
         Some(_) if all => VerdictKind::SameDirection,
@@ -295,7 +311,7 @@ fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
     }
 }
 
-/// Whether the values, from the lowest to the highest, meet a region.
+/// Returns whether the range of the values overlaps a region.
 fn meets(values: &[f64], [from, to]: Region) -> bool {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -311,7 +327,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Runs of one combination, a repetition each.
+    /// Returns runs of one combination, one per repetition.
     fn formulas(values: &[f64]) -> Formulas {
         let run = |(index, value): (usize, &f64)| IndexedRun {
             id: format!("v1-r{}", index + 1),
@@ -340,9 +356,9 @@ mod tests {
         "published = { value = 2.0, unit = 'times', source = 'S 1', origin = 'printed' }";
 
     #[test]
-    fn a_published_figure_is_met_in_size_in_direction_or_not_at_all() {
+    fn a_verdict_distinguishes_same_value_same_direction_and_opposite() {
         use VerdictKind::{NoData, Opposite, Same, SameDirection, Unclear};
-        // 1.6 to 2.5 are the same.
+        // Values of 1.6 to 2.5 count as equal.
         for (values, wanted) in [
             (&[2.0; 6][..], Same),
             (&[1.61; 6], Same),
@@ -352,7 +368,7 @@ mod tests {
             (&[1.2, 1.3, 1.2, 1.3, 1.2, 1.7], Same),
             (&[20.0; 6], SameDirection),
             (&[0.9; 6], Opposite),
-            // In the tolerance of a figure near 1, and yet the other way.
+            // Values within the tolerance of a figure near 1, but in the opposite direction.
             (&[0.9, 0.9, 0.9, 0.9, 0.9, 1.1], Unclear),
             (&[2.0, 0.9], Unclear),
             (&[2.0], Same),
@@ -367,7 +383,7 @@ mod tests {
             judged(&[2.0], TWICE).to_string(),
             "same, in one repetition: it is so [2] (published: 2 times (S 1, printed))"
         );
-        // Ten per cent more were published: less is the opposite, however near.
+        // The published figure is ten per cent more: any lower value is the opposite, however near.
         let more =
             "published = { value = 1.1, unit = 'times', source = 'S 1', origin = 'printed' }";
         assert_eq!(judged(&[0.95; 6], more).verdict, Opposite);
@@ -406,7 +422,7 @@ mod tests {
         );
         assert_eq!(judged(&[2.0], own).words(), "holds, in one repetition");
         assert_eq!(judged(&[0.0, 2.0], own).words(), "unclear");
-        // A text says what was published, and nothing can be held against it.
+        // A text states a published result, but nothing can be compared with it.
         let words = judged(&[2.0; 6], "holds = 'value > 1'\npublished = 'some 4'");
         assert_eq!(words.verdict, VerdictKind::Holds);
         assert!(words.to_string().ends_with("(published: some 4)"));
@@ -423,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_formula_that_takes_several_repetitions_has_no_interval() {
-        // Such as the number of runs: one in each of three repetitions.
+        // The formula could be the number of runs: one in each of three repetitions.
         assert_eq!(spread(&[1.0; 3], 3.0), None);
         assert!(spread(&[1.0; 3], 1.0).is_some());
         assert_eq!(spread(&[1.0], 1.0), None);
@@ -431,7 +447,7 @@ mod tests {
     }
 
     proptest! {
-        /// Which of two things is put over the other says nothing about them.
+        /// The verdict is independent of which of two quantities is the numerator.
         #[test]
         fn a_ratio_upside_down_has_the_same_verdict(
             published in 0.01_f64..100.0,
@@ -441,7 +457,7 @@ mod tests {
             let claim = |value: f64| {
                 format!("published = {{ value = {value:e}, unit = 'times', source = 'S 1', origin = 'printed' }}")
             };
-            // Of an odd number, so that the median of the ratios is that of one repetition.
+            // The number of values is odd, so that the median of the ratios is that of one repetition.
             let values = &values[..values.len() - (1 - values.len() % 2)];
             let over = judged(values, &claim(published));
             let turned: Vec<f64> = values.iter().map(|value| 1.0 / value).collect();
@@ -485,7 +501,7 @@ mod tests {
                          value = \"median('a', flush='idle') / median('a', flush='full')\"";
             verdict(&formulas, &toml::from_str(claim).unwrap())
         };
-        // The first of an interrupted experiment: another rate each.
+        // The first runs of an interrupted experiment have different rates.
         let unpaired = judged(vec![run(1, 1), run(4, 1)]);
         assert_eq!(unpaired.verdict, VerdictKind::NoData);
         assert!(unpaired.note.contains("all of the 4"), "{}", unpaired.note);

@@ -1,15 +1,15 @@
-//! Addresses of nodes: which machine a node is.
+//! Addresses of nodes.
 
 use taut_host::SshAddress;
 
-/// Address of a node: which machine it is.
+/// Address of a node: the machine it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NodeAddress {
     /// The node is this machine.
     Local,
-    /// Reached with the system's `ssh`.
+    /// The node is reached with the system's `ssh`.
     Ssh(SshAddress),
-    /// Allocated by Slurm.
+    /// The node is allocated by Slurm.
     Slurm,
 }
 

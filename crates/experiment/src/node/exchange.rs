@@ -1,4 +1,4 @@
-//! Commands that talk to another machine: asked once, or kept for long; neither waits for ever.
+//! Commands that talk to another machine, for one exchange or for longer; neither waits forever.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Time that a command may take to end after its input has.
+/// Time that a command may take to end after its input has ended.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two looks for a stop.
+/// Interval between two checks for a stop.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs a command: `send` writes its input, `receive` reads its output. The error is what it said last.
+/// Runs a command: `send` writes its input, `receive` reads its output. The error is the last line that it printed.
 pub(crate) fn exchange<T: Send + 'static>(
     mut command: Command,
     send: impl FnOnce(ChildStdin) -> io::Result<()> + Send + 'static,
@@ -71,7 +71,7 @@ pub(crate) fn exchange<T: Send + 'static>(
     match received {
         _ if !status.success() && !last.is_empty() => Err(last.to_owned()),
         _ if !status.success() => Err(format!("it ended with {status}")),
-        // It may have no use for all its input.
+        // The command may not need all of its input.
         Ok(received) => match sent {
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.to_string()),
             _ => Ok(received),
@@ -87,11 +87,11 @@ pub(crate) fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A command that stays until this is dropped, which closes its input.
+/// A long-running command. Dropping it closes the command's input.
 pub(crate) struct Kept {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Words of the command, once it has ended.
+    /// Last output of the command, after it has ended.
     ended: Arc<OnceLock<String>>,
     pid: u32,
 }
@@ -107,7 +107,7 @@ impl Kept {
         let (input, output, errors) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let pid = child.id();
-        // Only the first lines matter; what comes later is read so that nothing stands in its way.
+        // Only the first lines matter; later output is read so that the command does not block.
         let (say, lines) = sync_channel(64);
         std::thread::spawn(move || {
             let lines = output
@@ -135,7 +135,8 @@ impl Kept {
         })
     }
 
-    /// The rest of the first line that begins with `mark`; or why there is none: all that it said as it ended.
+    /// Returns the rest of the first line that begins with `mark`. The error is all that the command printed until it
+    /// ended.
     pub(crate) fn line(
         &mut self,
         mark: &str,
@@ -168,7 +169,7 @@ impl Kept {
         }
     }
 
-    /// Returns what the command said, if it has ended.
+    /// Returns the last output of the command, if it has ended.
     pub(crate) fn ended(&self) -> Option<String> {
         self.ended.get().cloned()
     }

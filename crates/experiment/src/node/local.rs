@@ -30,8 +30,8 @@ impl Local {
         }
     }
 
-    /// Makes a command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
-    /// there. It ends when its standard input closes.
+    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node, with the run's folder on
+    /// it. It ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = match &self.namespace {
             Some(namespace) => {
@@ -56,7 +56,7 @@ impl Node for Local {
         &self.role
     }
 
-    /// The machine itself is taken once for all local nodes, by the experiment.
+    /// The experiment reserves the machine once for all local nodes.
     fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         Ok(())
     }
@@ -91,12 +91,12 @@ impl Node for Local {
 /// Checks that no experiment runs on this machine.
 ///
 /// # Errors
-/// One does.
+/// An experiment runs on it.
 pub fn check_machine_is_free() -> Result<(), ExperimentError> {
     take_this_machine().map(drop)
 }
 
-/// Takes this machine for one experiment.
+/// Reserves this machine for one experiment.
 pub(crate) fn take_this_machine() -> Result<Held, ExperimentError> {
     Held::claim().map_err(|why| ExperimentError::node("local", why))
 }

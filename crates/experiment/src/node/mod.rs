@@ -1,5 +1,5 @@
-//! Nodes: where the commands of a run are carried out. Each kind says how a command of the agent reaches the
-//! machine and how files go there and come back; all else is the same for all.
+//! Nodes: the machines that run the commands of a run. Each kind defines how a command of the agent reaches the machine
+//! and how files are transferred; the rest is common to all kinds.
 
 pub(crate) mod address;
 mod exchange;
@@ -22,45 +22,45 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// A machine that carries out steps.
+/// A machine that runs steps.
 pub(crate) trait Node: Send {
     /// Returns the node's role.
     fn role(&self) -> &str;
 
-    /// Reaches the machine, takes it for this experiment alone, and brings this program there; called once, before the
-    /// first run.
+    /// Connects to the machine, reserves it for this experiment alone, and copies this program to it. It is called
+    /// once, before the first run.
     fn take(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError>;
 
-    /// Brings the node to its known state and makes the folder of a run there, which later steps run in. What a
-    /// reader should know of it is returned.
+    /// Brings the node to its known state and makes the folder of a run there, in which later steps run. Returns notes
+    /// for the reader.
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
 
-    /// Starts a command of a run there, by the agent.
+    /// Starts a command of a run on the node, by the agent.
     fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError>;
 
-    /// Returns why the machine is not there any more, if it is not.
+    /// Returns the reason why the machine is no longer available, if it is not.
     fn lost(&self) -> Option<String> {
         None
     }
 
-    /// Facts, for the record.
+    /// Returns the node's facts, for the record.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
 
     /// Returns the node's clock and its free space.
     fn moment(&mut self) -> Result<Moment, ExperimentError>;
 
-    /// Brings what the run left into `into`, and removes it there.
+    /// Moves the run's files from the node into `into`.
     fn collect(&mut self, into: &Path) -> Result<(), ExperimentError>;
 }
 
-/// Site of a run: what every node is told of it.
+/// Site of a run: the parameters for every node.
 pub(crate) struct Site<'a> {
     pub(crate) id: &'a str,
     /// The run's own folder among the results.
     pub(crate) folder: &'a Path,
     /// The namespace of a local node with links.
     pub(crate) namespace: Option<&'a str>,
-    /// Flag that is set when the experiment is to end.
+    /// Flag that is set to end the experiment.
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -77,7 +77,7 @@ fn write_files(folder: &Path, files: &[RunFile]) -> Result<(), ExperimentError> 
     Ok(())
 }
 
-/// Runs the command of this machine that resets a node.
+/// Runs the local command that resets a node.
 pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> {
     let output = Command::new("sh")
         .arg("-c")
@@ -106,7 +106,7 @@ pub(crate) fn of_role(
     match &role.address {
         NodeAddress::Local => Ok(Box::new(Local::new(name, role, program))),
         NodeAddress::Ssh(address) => Ok(Box::new(ssh::Ssh::new(name, role, address, program))),
-        // The runs that Slurm starts make these themselves, with the hosts that they were given.
+        // The runs that Slurm starts make these nodes themselves, with their allocated hosts.
         NodeAddress::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
     }
 }

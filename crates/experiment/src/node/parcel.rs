@@ -1,4 +1,4 @@
-//! Files of a run on their way to a node and back: a tar stream of plain files and folders, nothing else.
+//! Transfer of a run's files to a node and back: a tar stream of plain files and folders only.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ pub(crate) struct RunFile {
     pub(crate) text: String,
 }
 
-/// These files as a stream.
+/// Returns these files as a stream.
 pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(Vec::new());
     for file in files {
@@ -26,7 +26,7 @@ pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// Packs every plain file below `folder` as a stream into `out`; links and sockets stay where they are.
+/// Packs every plain file below `folder` as a stream into `out`; links and sockets are skipped.
 pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(out);
     for name in taut_results::files_below(folder)? {
@@ -35,7 +35,7 @@ pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-/// Writes the files of a stream below `folder`, which may not lead anywhere else.
+/// Writes the files of a stream below `folder`; names must not lead out of it.
 pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut archive = Archive::new(stream);
@@ -62,7 +62,7 @@ pub(crate) fn unpack(stream: impl Read, folder: &Path) -> io::Result<()> {
         }
         io::copy(&mut entry, &mut File::create(path)?)?;
     }
-    // What the sender still has to say, so that it does not write into a closed pipe.
+    // The rest of the stream is read, so that the sender does not write into a closed pipe.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(())
 }
@@ -102,7 +102,7 @@ mod tests {
             let mut header = Header::new_gnu();
             header.set_entry_type(kind);
             header.set_size(1);
-            // As a hostile sender writes it; the builder would refuse.
+            // A hostile sender could write this; the builder would refuse it.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             let mut archive = Builder::new(Vec::new());

@@ -14,10 +14,10 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Time that Slurm's commands and steps that only ask may take.
+/// Timeout of Slurm's commands, and of steps that only query.
 pub(crate) const ANSWER: Duration = Duration::from_secs(60);
 
-/// Message that says why a job ends that has taken too long.
+/// Message for a job that ended because it took too long.
 pub(crate) const TIME_LIMIT: &str =
     "Slurm ended its job at the time limit, which is made of plan.limit and plan.attempts";
 
@@ -28,7 +28,7 @@ struct Slurm {
     folder: PathBuf,
 }
 
-/// The nodes of the allocation that this process runs in.
+/// Returns the nodes of the allocation that this process runs in.
 pub(crate) fn of_allocation(
     experiment: &Experiment,
     program: &Path,
@@ -68,7 +68,7 @@ pub(crate) fn of_allocation(
     Ok(nodes.collect())
 }
 
-/// Returns what one of Slurm's commands prints.
+/// Returns the output of one of Slurm's commands.
 pub(crate) fn asked(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -91,14 +91,14 @@ fn active_features(node: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a machine has what is asked for: names joined by `&` and `|`.
+/// Returns whether a machine has the requested features: names joined by `&` and `|`.
 fn has(features: &BTreeSet<String>, wanted: &str) -> bool {
     wanted
         .split('&')
         .all(|part| part.split('|').any(|name| features.contains(name.trim())))
 }
 
-/// A machine for each node, each one once.
+/// Assigns a different machine to each node.
 fn assign(wanted: &[Option<&str>], offered: &[(String, BTreeSet<String>)]) -> Option<Vec<usize>> {
     fn go_on(
         wanted: &[Option<&str>],
@@ -123,7 +123,7 @@ fn assign(wanted: &[Option<&str>], offered: &[(String, BTreeSet<String>)]) -> Op
     go_on(wanted, offered, &mut chosen).then_some(chosen)
 }
 
-/// Returns what `sbatch --constraint` takes so that every node gets a machine with its features.
+/// Returns the argument of `sbatch --constraint` with which every node gets a machine with its features.
 pub(crate) fn constraint(wanted: &[Option<&str>]) -> Option<String> {
     let named: Vec<&str> = wanted.iter().flatten().copied().collect();
     let first = named.first()?;
@@ -165,11 +165,11 @@ impl Slurm {
             .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
     }
 
-    /// Makes a command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
-    /// there. It ends when its standard input closes.
+    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node, with the run's folder on
+    /// it. It ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("srun");
-        // A step beside others on the whole machine, not on the one CPU of a task.
+        // The step shares the whole machine with others, instead of getting the one CPU of a task.
         command
             .args([
                 "--overlap",
@@ -193,7 +193,7 @@ impl Node for Slurm {
         &self.role
     }
 
-    /// Slurm has allocated it to this run alone.
+    /// Slurm has allocated the machine to this run alone.
     fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Node for Slurm {
         step.start_by(&self.role, |words| self.agent("step", words))
     }
 
-    /// Returns why the machines are gone: all of them go at once, when the allocation does.
+    /// Returns the reason why the machines are no longer available: all of them end with the allocation.
     fn lost(&self) -> Option<String> {
         let job = std::env::var("SLURM_JOB_ID").ok()?;
         let reason = ["--noheader", "--states=all", "--format=%r", "--jobs", &job];
@@ -252,7 +252,7 @@ mod tests {
             assign(&[Some("dut"), Some("gen")], &hosts),
             Some(vec![2, 0])
         );
-        // The first that would do for the first node is the only one for the second.
+        // The first machine that suits the first node is the only one for the second.
         assert_eq!(
             assign(&[Some("gen"), Some("gen&fast")], &hosts),
             Some(vec![1, 0])

@@ -1,5 +1,5 @@
-//! A machine reached with the system's OpenSSH, with the user's own settings, keys and known hosts. Nothing has to
-//! be installed there: this program is copied once, and all else ends with the connection.
+//! A machine reached with the system's OpenSSH, with the user's own settings, keys and known hosts. Nothing has to be
+//! installed on it: this program is copied once, and all else ends with the connection.
 
 use super::exchange::{Kept, exchange, read_all};
 use super::parcel::{self, RunFile};
@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 use taut_host::{SshAddress, private};
 use tempfile::TempDir;
 
-/// Says what the machine is, then keeps the connection until its input ends.
+/// Prints properties of the machine, then keeps the connection until its input ends.
 const PROBE: &str = r#"printf '\ntaut-node\t%s\t%s\t%s\t%s\n' "$(uname -s) $(uname -m)" \
 "${XDG_CACHE_HOME:-$HOME/.cache}" "${TMPDIR:-/tmp}" "$(cat /proc/sys/kernel/random/boot_id)"; exec cat >/dev/null"#;
-/// Puts a file of $2 bytes at $1, whole or not at all.
+/// Writes a file of $2 bytes to $1 atomically.
 const INSTALL: &str = r#"set -e; mkdir -p "$(dirname "$1")"; trap 'rm -f "$1.$$"' EXIT; cat >"$1.$$"
 [ "$(wc -c <"$1.$$")" -eq "$2" ]; chmod 755 "$1.$$"; mv -f "$1.$$" "$1""#;
-/// Time that a machine may take to answer when it is there.
+/// Timeout for a reply of an available machine.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Time that files may take there and back.
+/// Timeout for file transfers in each direction.
 const TRANSFER: Duration = Duration::from_secs(600);
-/// Time between two tries to reach a machine that boots.
+/// Interval between two attempts to reach a machine that boots.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A machine somewhere else.
+/// A remote machine.
 pub(crate) struct Ssh {
     role: String,
     address: SshAddress,
@@ -38,34 +38,34 @@ pub(crate) struct Ssh {
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
-    /// Boot number of the last connection; another one after each boot.
+    /// Boot id of the last connection, which changes with each boot.
     boot_id: String,
-    /// Whether the machine did not come back the last time that it was waited for.
+    /// True if the last wait for the machine timed out.
     given_up: bool,
-    /// The folder of the run there.
+    /// The folder of the run on the machine.
     folder: String,
 }
 
-/// Connection, which lasts as long as the machine is reached. Dropped in this order: the claim, then the line it goes
-/// over.
+/// Connection to the machine. The fields are dropped in this order: the reservation, then the connection that carries
+/// it.
 struct Connection {
-    /// The claim on the machine, and on the folder below which runs are.
+    /// The reservation of the machine, and of the folder below which runs are.
     hold: Kept,
     /// The first connection, which carries all others.
     master: Kept,
     sockets: TempDir,
-    /// Path of this program's file there.
+    /// Path of this program's file on the machine.
     program: String,
-    /// Below this are the folders of runs; gone when the connection is.
+    /// The base folder of runs, which is removed with the connection.
     base: String,
     boot_id: String,
 }
 
 /// Reason why a machine cannot be used.
 enum Trouble {
-    /// The machine may be there in a moment.
+    /// The machine may become available soon.
     Away(String),
-    /// A person has to do something first.
+    /// The user has to act first.
     Final(String),
 }
 
@@ -96,14 +96,14 @@ impl Ssh {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// `ssh` that runs `words` there.
+    /// Returns an `ssh` command that runs `words` on the machine.
     fn ssh(&self, sockets: &TempDir, master: &str, words: &[&str]) -> Command {
         let path = format!("ControlPath=\"{}\"", sockets.path().join("s").display());
         self.address
             .command(&["ControlPersist=no", master, &path], words)
     }
 
-    /// Reaches the machine, brings this program there, and takes it.
+    /// Connects to the machine, copies this program to it, and reserves it.
     fn connect(&self, stop: &AtomicBool) -> Result<Connection, Trouble> {
         let lacking = |e: io::Error| {
             Trouble::Final(match e.kind() {
@@ -149,7 +149,7 @@ impl Ssh {
         })
     }
 
-    /// Says why `ssh` came to nothing, from what it said, and the way out.
+    /// Explains why `ssh` failed, from its output, with the remedy.
     fn unreachable(&self, said: &str) -> Trouble {
         let by_hand = &self.address;
         let last = last_line(said);
@@ -176,7 +176,7 @@ impl Ssh {
         ))
     }
 
-    /// Brings this program there if it is not there yet.
+    /// Copies this program to the machine if it is not there yet.
     fn install(&self, sockets: &TempDir, program: &str, stop: &AtomicBool) -> Result<(), Trouble> {
         let version = || {
             let command = self.ssh(sockets, "ControlMaster=no", &[program, "--version"]);
@@ -201,7 +201,7 @@ impl Ssh {
             .map_err(|reason| Trouble::Final(misfit(&reason)))
     }
 
-    /// Uses a connection from now on.
+    /// Uses this connection from now on.
     fn connected(&mut self, connection: Connection) {
         self.folder.clone_from(&connection.base);
         self.boot_id.clone_from(&connection.boot_id);
@@ -209,8 +209,7 @@ impl Ssh {
         self.given_up = false;
     }
 
-    /// Reaches a machine that boots, or whose connection broke. What a reader should know of it is returned: whether
-    /// it has booted.
+    /// Reconnects to a machine that boots, or whose connection broke. Returns a note for the reader if it has booted.
     fn connect_anew(&mut self, stop: &AtomicBool) -> Result<Option<[String; 2]>, ExperimentError> {
         let before = self.boot_id.clone();
         self.connection = None;
@@ -218,7 +217,7 @@ impl Ssh {
         Ok((before != self.boot_id).then(|| [before, self.boot_id.clone()]))
     }
 
-    /// Tries until the machine answers, or its time is over.
+    /// Retries until the machine answers, or until its time limit.
     fn connect_again(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError> {
         let limit = if self.given_up {
             Duration::ZERO
@@ -252,7 +251,7 @@ impl Ssh {
             .ok_or_else(|| self.wrong("there is no connection to it"))
     }
 
-    /// Runs `taut node WHAT` there.
+    /// Runs `taut node WHAT` on the machine.
     fn ask(&self, what: &str, input: Vec<u8>) -> Result<Vec<u8>, ExperimentError> {
         let send = move |mut stdin: std::process::ChildStdin| stdin.write_all(&input);
         exchange(self.agent(what, &[]), send, read_all, ANSWER, None)
@@ -265,11 +264,11 @@ impl Ssh {
             .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
     }
 
-    /// Makes a command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
-    /// there. It ends when its standard input closes.
+    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node, with the run's folder on
+    /// it. It ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let Some(connection) = &self.connection else {
-            // Nothing that is started there could be ended.
+            // Without a connection, a command started there could not be ended.
             return Command::new("false");
         };
         let mut words = vec![
@@ -366,7 +365,7 @@ impl Node for Ssh {
     }
 }
 
-/// A folder for the socket of the connection, whose whole name has to fit into an address.
+/// Returns a folder for the socket of the connection, whose path has to fit into a socket address.
 fn sockets() -> io::Result<TempDir> {
     let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 45);
     let parent = short.unwrap_or_else(|| "/tmp".into());
@@ -374,7 +373,7 @@ fn sockets() -> io::Result<TempDir> {
     private::scratch_in(&parent, &private::name_of_this_process())
 }
 
-/// Checks whether this program is one for that machine, by what `uname -s` and `uname -m` say there.
+/// Checks whether this program runs on that machine, from its `uname -s` and `uname -m`.
 fn runs_on(system: &str) -> Result<(), String> {
     let own = std::env::consts::ARCH;
     let same = system.split_once(' ').is_some_and(|(name, machine)| {
@@ -394,9 +393,9 @@ fn runs_on(system: &str) -> Result<(), String> {
     ))
 }
 
-/// Says what a program that does not start says, and the way out.
+/// Explains the output of a program that does not start, with the remedy.
 fn misfit(reason: &str) -> String {
-    // The words of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
+    // The messages are those of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
     let why = if reason.contains("version `") && reason.contains("not found") {
         "its C library or another one is older than what this taut was built with"
     } else if reason.contains("shared libraries") {

@@ -11,35 +11,35 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Command that a node is to carry out.
+/// Command for a node to run.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
     /// Text for the shell there.
     pub(crate) script: &'a str,
-    /// Time after which the node ends it.
+    /// Time limit, after which the node ends it.
     pub(crate) limit: Duration,
-    /// Whether no core is to halt meanwhile.
+    /// True if no core may halt during it.
     pub(crate) awake: bool,
     pub(crate) secrets: &'a Secrets,
-    /// Files for what it prints: its output, and its errors.
+    /// Files for its output and its errors.
     pub(crate) logs: [File; 2],
 }
 
-/// Command that a node carries out.
+/// Command that a node is running.
 pub(crate) trait StepUnderWay {
-    /// Waits for its end, so long at most. Returns its exit code, once.
+    /// Waits for its end for up to `at_most`. Returns its exit code, once.
     fn wait(&mut self, at_most: Duration) -> Option<i32>;
 
-    /// Closes its input, which tells it to end.
+    /// Closes its input, which asks it to end.
     fn close(&mut self);
 
-    /// Kills it, as it did not end by itself.
+    /// Kills it, if it did not end by itself.
     fn kill(&mut self);
 }
 
 impl Step<'_> {
-    /// Starts it on the node of this role by a process of this machine: `agent` makes the command that runs `taut node step`
-    /// there with these arguments.
+    /// Starts it on the node of this role through a local process: `agent` makes the command that runs `taut node step`
+    /// with these arguments there.
     pub(super) fn start_by(
         self,
         role: &str,
@@ -69,7 +69,7 @@ impl Step<'_> {
             })?;
         let mut stdin = child.stdin.take();
         if let Some(stdin) = stdin.as_mut().filter(|_| !self.secrets.is_empty()) {
-            // What has ended already says so by its exit code.
+            // A process that has already ended reports it by its exit code.
             let _ = stdin.write_all(&self.secrets.line());
         }
         let pid = child.id();
@@ -84,7 +84,7 @@ impl Step<'_> {
             let code = child.wait().map_or(1, |status| {
                 status.code().unwrap_or(128 + status.signal().unwrap_or(0))
             });
-            // Logs are whole before the command counts as ended.
+            // The logs are complete before the command counts as ended.
             for copy in copies {
                 let _ = copy.join();
             }
@@ -94,7 +94,7 @@ impl Step<'_> {
     }
 }
 
-/// Writes what a command prints to its log, without secrets.
+/// Writes the output of a command to its log, without secrets.
 fn scrub(secrets: &Secrets, from: impl Read + Send + 'static, log: File) -> JoinHandle<()> {
     let secrets = secrets.clone();
     std::thread::spawn(move || {
@@ -102,7 +102,7 @@ fn scrub(secrets: &Secrets, from: impl Read + Send + 'static, log: File) -> Join
     })
 }
 
-/// Process of this machine that ends when the command does, here or far.
+/// Local process that ends when the command does, whether local or remote.
 struct Process {
     pid: u32,
     stdin: Option<ChildStdin>,

@@ -1,6 +1,6 @@
-//! Published archives: packed so that the same results give the same bytes, and unpacked without trust.
+//! Published archives: packed so that the same results yield the same bytes, and unpacked as untrusted input.
 
-use crate::copied::{Failed, copy};
+use crate::copying::{Failed, copy};
 use crate::error::ExperimentError;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use std::fs::{self, File};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use tar::EntryType;
 use taut_results::{InsidePath, NotInside, files_below, write_whole_with};
 
-/// An archive of more is not unpacked, bytes.
+/// Maximum size of the unpacked archive, bytes.
 const MOST_BYTES: u64 = 64 << 30;
-/// An archive of more is not unpacked.
+/// Maximum number of entries in an archive.
 const MOST_ENTRIES: u64 = 2_000_000;
-/// An archive that unpacks to more than this many times its size, and 64 MiB, is none of results.
+/// Maximum ratio of unpacked to packed size, beyond 64 MiB: archives of results stay below it.
 const MOST_GROWTH: u64 = 250;
-/// Names and what else is said of an entry take no more, bytes.
+/// Maximum size of an entry's names and other metadata, bytes.
 const MOST_EXTENSION_BYTES: u64 = 64 << 10;
 
 /// Packs a folder under its own name. `modified_s` is the time of all files, s since 1970.
@@ -37,7 +37,7 @@ pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(),
     Ok(write_whole_with(archive, write)?)
 }
 
-/// Whether a file is compressed as archives are.
+/// Returns whether a file is compressed like an archive.
 pub(crate) fn is_archive(path: &Path) -> bool {
     let mut magic = [0; 2];
     File::open(path)
@@ -45,8 +45,8 @@ pub(crate) fn is_archive(path: &Path) -> bool {
         .is_ok_and(|()| magic == [0x1f, 0x8b])
 }
 
-/// Unpacks an archive and returns the one folder that it holds. Only plain files and folders below that one are
-/// taken.
+/// Unpacks an archive and returns the one folder that it contains. Only plain files and folders below that one are
+/// unpacked.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentError> {
     let wrong = |reason: String| ExperimentError::results(archive, reason);
     let damaged = |e: io::Error| wrong(format!("the archive is damaged: {e}"));
@@ -60,7 +60,7 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
     let mut tar = tar::Archive::new(stream);
     let mut top: Option<String> = None;
     let mut told = None;
-    // Raw: what says the name of the next entry is read here, so that it cannot be of any length.
+    // Entries are read raw, to limit the length of a name in the entry before.
     for (number, entry) in (1_u64..).zip(tar.entries().map_err(damaged)?.raw(true)) {
         let mut entry = entry.map_err(damaged)?;
         let (kind, size) = (entry.header().entry_type(), entry.size());
@@ -135,21 +135,21 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
         .ok_or_else(|| wrong("the archive is empty".to_owned()))
 }
 
-/// A name without what programs add that changes nothing: `./` in front, `/` behind a folder's.
+/// Returns a name without a leading `./` and a trailing `/`, which some programs add.
 fn plain(name: &str) -> String {
     let name = name.strip_suffix('/').unwrap_or(name);
     let parts: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
     parts.join("/")
 }
 
-/// The name that a header of the POSIX format gives to the entry after it.
+/// Returns the name that a header of the POSIX format gives to the following entry.
 fn name_in(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut name = None;
     for record in tar::PaxExtensions::new(header) {
         let record = record?;
         match record.key_bytes() {
             b"path" => name = Some(record.value_bytes().to_vec()),
-            // It would be another one than that of the entry's own header.
+            // This size would differ from that in the entry's own header.
             b"size" => return Err(io::Error::other("a file of 8 GiB or more")),
             _ => {}
         }
@@ -171,7 +171,7 @@ mod tests {
         ));
         for (name, kind, data) in entries {
             let mut header = tar::Header::new_gnu();
-            // Written by hand: the builder refuses such names itself.
+            // The name is written by hand, as the builder refuses it.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_entry_type(*kind);
             header.set_size(data.len() as u64);
@@ -207,7 +207,7 @@ mod tests {
         assert!(refused(&[]).contains("empty"));
     }
 
-    /// An archive of these headers and contents, written as they are.
+    /// Makes an archive of exactly these headers and contents.
     fn raw(entries: &[(&str, EntryType, u64, &[u8])]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.tar.gz");
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn names_and_sizes_that_an_archive_claims_are_limited() {
         use EntryType::{GNULongName, Regular, XGlobalHeader, XHeader};
-        // As other programs pack: the name in an entry before it, of the POSIX or of the GNU format.
+        // Other programs put the name in a preceding entry, of the POSIX or of the GNU format.
         let pax = b"15 path=a/deep\n";
         let global = b"14 comment=xy\n";
         for before in [
@@ -275,7 +275,7 @@ mod tests {
                 "{message}"
             );
         }
-        // Sizes that the archive does not have, and that no archive so small has.
+        // These sizes exceed the archive, or are implausible for its size.
         for size in [5000, 1 << 32, u64::MAX >> 12, u64::MAX] {
             let message = unpacked(&[("a/x", Regular, size, b"x")]).unwrap_err();
             assert!(
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_and_the_same_gives_the_same_bytes() {
+    fn packed_results_unpack_and_identical_input_gives_identical_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("results");
         fs::create_dir_all(folder.join("runs/v1-r1")).unwrap();
@@ -302,7 +302,7 @@ mod tests {
         fs::create_dir(&into).unwrap();
         let top = unpack(&one, &into).unwrap();
         assert_eq!(fs::read_to_string(top.join(long)).unwrap(), "deep");
-        // Cut off anywhere, it is damaged.
+        // A truncated archive is damaged, wherever it ends.
         let whole = fs::read(&one).unwrap();
         fs::write(&one, &whole[..whole.len() / 2]).unwrap();
         let again = dir.path().join("again");

@@ -1,4 +1,4 @@
-//! Metadata that machines and people read first: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
+//! Metadata for machines and people: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
 
 use crate::agent::checksum;
 use crate::error::ExperimentError;
@@ -135,7 +135,7 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
     Ok(entity)
 }
 
-/// Returns what a person needs to run the experiment again.
+/// Returns the instructions for running the experiment again.
 fn replicate(state: &State, name: &str, experiment: &Experiment) -> String {
     let roles: Vec<String> = experiment
         .nodes

@@ -1,5 +1,5 @@
-//! Publication: a folder and an archive of it with all results, a website that needs no network, and what others need
-//! to run it again. Whoever unpacks it has a results folder like any other.
+//! Publication: a folder and an archive of it with all results, a website that needs no network, and everything needed
+//! to run it again. The unpacked archive is a results folder like any other.
 
 pub(crate) mod archive;
 mod metadata;
@@ -8,7 +8,7 @@ mod site;
 pub(crate) mod sums;
 
 use crate::agent::checksum;
-use crate::copied::copy;
+use crate::copying::copy;
 use crate::error::ExperimentError;
 use crate::evaluate::evaluation::Evaluation;
 use crate::experiment::Experiment;
@@ -25,24 +25,24 @@ use std::path::{Path, PathBuf};
 use sums::write_sums;
 use taut_results::{Completion, InsidePath, files_below, is_only_numbers, write_json, write_whole};
 
-/// Text of the template in the place of what an experiment is for.
+/// The template's text in place of the purpose of an experiment.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
 
-/// Length of a line, bytes; in a longer one nothing is replaced, and its file counts as no text.
+/// Maximum length of a line, bytes; in a longer one nothing is replaced, and its file does not count as text.
 const LONGEST_LINE: u64 = 64 << 20;
 
 /// Options of a publication.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The folder to write; its archive lies beside it.
+    /// The folder to write; its archive is next to it.
     pub folder: PathBuf,
-    /// Publish though runs are missing.
+    /// True to publish although runs are missing.
     pub partial: bool,
-    /// Replace names of machines and people, and addresses.
+    /// True to replace names of machines and people, and addresses.
     pub pseudonyms: bool,
-    /// Whether to keep, with pseudonyms, files that are no text, in which nothing is replaced.
+    /// True to keep files that are not text, in which nothing is replaced, with pseudonyms.
     pub keep_captures: bool,
-    /// Licence under which others may use it: a name or an address.
+    /// Licence for others: a name or an address.
     pub license: Option<String>,
 }
 
@@ -57,16 +57,16 @@ pub struct Published {
     pub runs: usize,
     /// Descriptions of what was replaced.
     pub replaced: Vec<String>,
-    /// Files that were left out.
+    /// Skipped files.
     pub left_out: Vec<String>,
-    /// Notes that a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 /// Publishes the results in `dir`.
 ///
 /// # Errors
-/// Results that are damaged, not finished, or hold a secret; or nothing can be written.
+/// The results are damaged, unfinished, or contain a secret; or the publication cannot be written.
 pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentError> {
     let folder = Folder::open(dir)?;
     let state = folder.state()?;
@@ -117,8 +117,8 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
     })
 }
 
-/// Refuses results without a whole run, and those of an experiment that has not come to its end, unless a part is
-/// asked for.
+/// Refuses results without a complete run, and those of an unfinished experiment unless a partial publication is
+/// requested.
 fn check_extent(
     dir: &Path,
     state: &State,
@@ -143,14 +143,14 @@ fn check_extent(
     Ok(())
 }
 
-/// Evaluates what is published, and writes its report, its website, and what describes it; returns its state.
+/// Evaluates the published results, and writes their report, website, and metadata; returns the state.
 fn evaluate(
     published: &Folder,
     experiment: &Experiment,
     options: &Options,
 ) -> Result<State, ExperimentError> {
     let mut state = published.state()?;
-    // Names in the file may have been replaced, and so its plan.
+    // Names in the file may have been replaced, which changes the fingerprint.
     state.fingerprint = experiment.fingerprint();
     published.write_state(&state)?;
     let evaluation = Evaluation::of(experiment, published)?;
@@ -172,7 +172,7 @@ fn evaluate(
     Ok(state)
 }
 
-/// Refuses to publish a file in which the value of a secret stands; `dir` has the results that it was made from.
+/// Refuses to publish a file that contains the value of a secret; `dir` contains the original results.
 fn check_secrets(dir: &Path, staging: &Path, secrets: &Secrets) -> Result<(), ExperimentError> {
     for file in files_below(staging).map_err(ExperimentError::io(staging))? {
         if secrets.are_in(&staging.join(&file))? {
@@ -185,7 +185,7 @@ fn check_secrets(dir: &Path, staging: &Path, secrets: &Secrets) -> Result<(), Ex
     Ok(())
 }
 
-/// Returns when an experiment ended, in seconds since 1970; 0 if it does not say.
+/// Returns when an experiment ended, in seconds since 1970; 0 if unknown.
 fn ended_s(state: &State) -> u64 {
     state
         .ended
@@ -195,7 +195,7 @@ fn ended_s(state: &State) -> u64 {
         .map_or(0, |time| time.as_secs())
 }
 
-/// Returns what whoever publishes should know.
+/// Returns notes for the publisher.
 fn notes(
     secrets: &Secrets,
     experiment: &Experiment,
@@ -216,14 +216,14 @@ fn notes(
     notes
 }
 
-/// The archive of a folder.
+/// Returns the path of a folder's archive.
 fn archive_of(folder: &Path) -> PathBuf {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(".tar.gz");
     folder.with_file_name(name)
 }
 
-/// The runs, each checked against its checksums.
+/// Returns the runs, each checked against its checksums.
 fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
     let runs = folder.index()?;
     let mut damaged = Vec::new();
@@ -242,7 +242,7 @@ fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
     }
 }
 
-/// The folder in which a publication is made; gone if it does not come to its end.
+/// The folder in which a publication is made; it is removed if the publication fails.
 struct Staging(PathBuf);
 
 impl Staging {
@@ -327,7 +327,7 @@ impl Work<'_> {
         Ok(Folder::entry(&published, sum))
     }
 
-    /// A record with pseudonyms.
+    /// Returns a record with pseudonyms.
     fn rewritten<T: Serialize + serde::de::DeserializeOwned + Clone>(
         &mut self,
         record: &T,
@@ -341,7 +341,7 @@ impl Work<'_> {
         serde_json::from_str(&pseudonyms.text(&text)).map_err(wrong)
     }
 
-    /// Copies a file of the results; says whether it is part of the publication.
+    /// Copies a file of the results; returns whether it is part of the publication.
     fn copy_file(&mut self, file: &InsidePath) -> Result<bool, ExperimentError> {
         let (dir, to) = (self.from.path(), &self.to);
         let (from, target) = (file.in_folder(dir), file.in_folder(to));
@@ -381,7 +381,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether a file is text from its beginning to its end, in lines that can be taken one by one.
+/// Returns whether a file is text throughout, with lines within the limit.
 fn is_text(file: File) -> io::Result<bool> {
     let mut lines = BufReader::new(file);
     let mut line = Vec::new();
@@ -399,7 +399,7 @@ fn is_text(file: File) -> io::Result<bool> {
     }
 }
 
-/// Names of the machines and people that took part.
+/// Returns pseudonyms for the machines and people that took part.
 fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms, ExperimentError> {
     let mut machines = BTreeSet::new();
     let mut people = BTreeSet::new();
@@ -418,13 +418,13 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
             let destination = &address.destination;
             let (person, host) = destination.split_once('@').unwrap_or(("", destination));
             people.insert(person.to_owned());
-            // Addresses are replaced as such.
+            // Addresses are replaced separately.
             if host.parse::<std::net::IpAddr>().is_err() {
                 machines.insert(host.to_owned());
             }
         }
     }
-    // A name and its domain may stand alone too.
+    // Host name and domain may also occur separately.
     let short: Vec<String> = machines
         .iter()
         .filter_map(|name| Some(name.split_once('.')?.0.to_owned()))
@@ -434,7 +434,7 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
         .map_err(|reason| ExperimentError::results(folder.path(), reason))
 }
 
-/// Names that hold the experiment together.
+/// Returns the names that connect the parts of the experiment.
 fn words_of(experiment: &Experiment) -> BTreeSet<String> {
     let definition = &experiment.definition;
     let variables = experiment.variants[0].variables.keys().cloned();

@@ -1,13 +1,13 @@
-//! Names of machines and people, and addresses, replaced in texts: the same by the same everywhere, so that commands
-//! still fit together. Networks stay networks: the first 24 bits of an IPv4 address become those of a documentation
-//! or benchmark network, the first 64 of an IPv6 address those of one under 2001:db8::/32.
-//! (RFC 5737, RFC 2544 appendix C, RFC 3849, RFC 7042 section 2.1.1.)
+//! Replacement of names of machines and people, and of addresses, in texts. Each is replaced by the same pseudonym
+//! everywhere, so that commands still match. Networks stay networks. The first 24 bits of an IPv4 address become those
+//! of a documentation or benchmark network. The first 64 bits of an IPv6 address become those of a network under
+//! 2001:db8::/32. (RFC 5737, RFC 2544 appendix C, RFC 3849, RFC 7042 section 2.1.1.)
 
 use regex_lite::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Pseudonyms: what replaces what.
+/// Pseudonyms for names and addresses.
 #[derive(Debug)]
 pub(super) struct Pseudonyms {
     /// Names and their pseudonyms.
@@ -20,12 +20,12 @@ pub(super) struct Pseudonyms {
     prefixes: BTreeMap<[u16; 4], [u16; 4]>,
     hosts: BTreeMap<[u16; 4], u16>,
     macs: BTreeMap<String, String>,
-    /// Names that are words of the experiment too, and stay.
+    /// Names that are also words of the experiment, and therefore stay.
     pub(super) kept: Vec<String>,
 }
 
 impl Pseudonyms {
-    /// Makes pseudonyms for these names; those in `words` stay what they are.
+    /// Makes pseudonyms for these names; those in `words` stay unchanged.
     pub(super) fn new(
         machines: &BTreeSet<String>,
         people: &BTreeSet<String>,
@@ -73,7 +73,7 @@ impl Pseudonyms {
         })
     }
 
-    /// A text with pseudonyms.
+    /// Returns a text with pseudonyms.
     pub(super) fn text(&mut self, text: &str) -> String {
         let colons = self.colons.clone();
         let text = colons.replace_all(text, |found: &Captures<'_>| self.with_colons(&found[0]));
@@ -107,7 +107,7 @@ impl Pseudonyms {
             .clone()
     }
 
-    /// MAC and IPv6 addresses; anything else with colons stays.
+    /// Replaces MAC and IPv6 addresses; other words with colons stay.
     fn with_colons(&mut self, word: &str) -> String {
         let inner = if word.contains("::") {
             word
@@ -136,7 +136,7 @@ impl Pseudonyms {
             .entry(mac.to_owned())
             .or_insert_with(|| match u8::try_from(number) {
                 Ok(number) => format!("00:00:5e:00:53:{number:02x}"),
-                // More than the documentation range holds: locally administered ones.
+                // The documentation range is exhausted: locally administered addresses follow.
                 Err(_) => format!(
                     "02:00:00:00:{:02x}:{:02x}",
                     (number >> 8) & 0xff,
@@ -173,7 +173,7 @@ impl Pseudonyms {
         Ipv6Addr::new(p[0], p[1], p[2], p[3], 0, 0, 0, host).to_string()
     }
 
-    /// IPv4 addresses; longer words with dots, such as versions, stay.
+    /// Replaces IPv4 addresses; longer words with dots, such as versions, stay.
     fn with_dots(&mut self, word: &str) -> String {
         let Ok(address) = word.parse::<Ipv4Addr>() else {
             return word.to_owned();
@@ -199,7 +199,7 @@ impl Pseudonyms {
         Ipv4Addr::new(a, b, c, d).to_string()
     }
 
-    /// Returns what was replaced, in words.
+    /// Returns descriptions of the replacements.
     pub(super) fn replaced(&self) -> Vec<String> {
         let named = |kind: &str| self.names.values().filter(|p| p.starts_with(kind)).count();
         [

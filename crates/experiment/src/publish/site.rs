@@ -1,4 +1,4 @@
-//! The website of a publication: the report as its first page, and a page for whatever the report names.
+//! The website of a publication: the report as its first page, and a page for each item that the report names.
 
 use crate::check::{Check, PlannedCommand};
 use crate::error::ExperimentError;
@@ -14,12 +14,12 @@ use std::path::Path;
 use taut_lab::report::flatten;
 use taut_results::{InsidePath, write_whole};
 
-/// Lines of data that a page shows.
+/// Maximum number of data lines on a page.
 const MOST_LINES: usize = 200;
-/// Bytes of a log that a page shows.
+/// Maximum number of bytes of a log on a page.
 const MOST_LOG: u64 = 16 << 10;
 
-/// Frame that all pages have.
+/// Frame of all pages.
 struct Frame<'a> {
     title: &'a str,
     alert: Option<String>,
@@ -103,7 +103,7 @@ pub(super) fn write(
     site.write_runs()
 }
 
-/// What pages are made from.
+/// The data of all pages.
 struct Site<'a> {
     experiment: &'a Experiment,
     folder: &'a Folder,
@@ -141,7 +141,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Writes the page of the set-up.
+    /// Writes the page of the setup.
     fn write_setup(&self) -> Result<(), ExperimentError> {
         let check = self.experiment.check()?;
         let from = self
@@ -162,7 +162,7 @@ impl<'a> Site<'a> {
         save(&self.folder.path().join("setup.html"), &setup)
     }
 
-    /// Returns how many runs there are, and what was asked for other than the file says.
+    /// Returns the number of runs, and the requested changes to the file.
     fn extent(&self, check: &Check) -> String {
         let changes = &self.evaluation.state.changes;
         let asked: Vec<String> = changes
@@ -304,7 +304,7 @@ fn run_page<'a>(
     }
 }
 
-/// The beginning of a log.
+/// Returns the beginning of a log.
 fn beginning(folder: &Path, log: &InsidePath) -> Option<String> {
     let mut text = Vec::new();
     let file = log.open(folder).ok()?;
@@ -317,7 +317,7 @@ fn beginning(folder: &Path, log: &InsidePath) -> Option<String> {
     Some(text)
 }
 
-/// The head, the first lines, and how many there are more of our own CSV.
+/// Returns the head and the first lines of our own CSV, and the number of further lines.
 fn lines(csv: &str) -> (Vec<String>, Vec<Vec<String>>, usize) {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)

@@ -1,4 +1,4 @@
-//! An attempt at a run: its folder, its record, and its commands that are under way.
+//! An attempt at a run: its folder, its record, and its running commands.
 
 use super::END_PATIENCE;
 use super::time::Time;
@@ -14,24 +14,24 @@ use taut_host::Wiring;
 pub(super) struct Making {
     pub(super) folder: PathBuf,
     pub(super) began: Instant,
-    /// Time at which `plan.limit` is over, which counts from when the nodes are in their known state.
+    /// Time at which `plan.limit` expires, counted from the nodes' known state.
     pub(super) deadline: Instant,
     pub(super) wiring: Option<Wiring>,
     pub(super) background: Vec<Running>,
-    /// Tasks that have printed what metrics are made of, with their patterns.
+    /// Tasks with output for metrics, with their patterns.
     pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
-    /// Whether no core is to halt.
+    /// True if no core may halt.
     pub(super) awake: bool,
     pub(super) record: RunRecord,
 }
 
-/// A command on a node, under way.
+/// A running command on a node.
 pub(super) struct Running {
     pub(super) name: String,
     pub(super) step: Box<dyn StepUnderWay>,
     pub(super) time: Time,
     pub(super) began: Instant,
-    /// Place of the command in the run's record.
+    /// Index of the command in the run's record.
     pub(super) command: usize,
 }
 
@@ -41,7 +41,7 @@ impl Running {
         self.step.wait(Duration::ZERO)
     }
 
-    /// Ends it: by closing its input, and by force if that does not help.
+    /// Ends it by closing its input, or by force if that does not suffice.
     pub(super) fn stop(mut self, making: &mut Making) {
         self.step.close();
         let code = self.step.wait(END_PATIENCE).unwrap_or_else(|| {

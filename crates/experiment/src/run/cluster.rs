@@ -1,5 +1,5 @@
-//! Runs that Slurm makes: one array of exclusive allocations, one element per run, in the order of the plan. Only
-//! the process that submits it writes the index.
+//! Runs in Slurm: one array of exclusive allocations, one element per run, in the order of the plan. Only the process
+//! that submits it writes the index.
 
 use super::one_run::record_of;
 use super::{Driver, END_PATIENCE, Request};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use taut_lab::benchmark::Observer;
 use taut_results::{LeftOut, write_whole};
 
-/// States of jobs that will not change any more.
+/// Final states of jobs.
 const OVER: [&str; 9] = [
     "BOOT_FAIL",
     "CANCELLED",
@@ -29,19 +29,19 @@ const OVER: [&str; 9] = [
     "PREEMPTED",
     "TIMEOUT",
 ];
-/// The state of a job that Slurm does not know any more.
+/// The state of a job that Slurm has forgotten.
 const FORGOTTEN: &str = "forgotten";
-/// Slurm is asked often at first, then less.
+/// Initial and maximum interval between queries to Slurm.
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
-/// Time that a run may take besides its steps: set-up, files, ends.
+/// Time that a run may take in addition to its steps: setup, files, ends.
 const AROUND: Duration = Duration::from_secs(60);
-/// Time after which what has not changed is told again.
+/// Time after which an unchanged status is reported again.
 const TELL: Duration = Duration::from_secs(30);
-/// Time that cancelled jobs may take to end.
+/// Timeout for cancelled jobs to end.
 const CANCEL: Duration = Duration::from_secs(90);
 
 impl Experiment {
-    /// Whether its nodes are allocated by Slurm, all of them.
+    /// Returns whether all its nodes are allocated by Slurm.
     pub(crate) fn is_on_slurm(&self) -> bool {
         self.nodes
             .values()
@@ -49,10 +49,10 @@ impl Experiment {
     }
 }
 
-/// Makes one run inside an allocation; why it failed, if it did.
+/// Makes one run inside an allocation; returns the reason if it failed.
 ///
 /// # Errors
-/// Results cannot be written, or this is no allocation for the experiment.
+/// Results cannot be written, or the allocation does not fit the experiment.
 pub fn run_allocated(
     request: &Request,
     id: &str,
@@ -74,7 +74,7 @@ pub fn run_allocated(
     made
 }
 
-/// Nobody looks on.
+/// An observer that ignores all reports.
 struct Quiet;
 
 impl Observer for Quiet {
@@ -83,13 +83,13 @@ impl Observer for Quiet {
     fn note(&mut self, _: &str) {}
 }
 
-/// `DIR/slurm`: what is submitted, as long as it is.
+/// `DIR/slurm`: the files of a submission during its lifetime.
 struct Slurm {
     dir: PathBuf,
     folder: PathBuf,
 }
 
-/// An array under way.
+/// A submitted array.
 struct Submitted {
     job: String,
     runs: Vec<String>,
@@ -97,7 +97,7 @@ struct Submitted {
 
 impl Slurm {
     fn of(folder: &Folder) -> Result<Self, ExperimentError> {
-        // Jobs begin elsewhere.
+        // Jobs begin in another directory.
         let dir = fs::canonicalize(folder.path()).map_err(ExperimentError::io(folder.path()))?;
         Ok(Self {
             folder: dir.join("slurm"),
@@ -110,7 +110,7 @@ impl Slurm {
         self.folder.join(format!("{id}.failed"))
     }
 
-    /// The array that an earlier call has submitted and not seen the end of.
+    /// Returns the array that an earlier call has submitted and did not see end.
     fn left(&self) -> Option<Submitted> {
         let job = fs::read_to_string(self.folder.join("job")).ok()?;
         let runs = fs::read_to_string(self.folder.join("runs")).ok()?;
@@ -127,7 +127,7 @@ impl Slurm {
         runs: &[String],
     ) -> Result<Submitted, ExperimentError> {
         fs::create_dir_all(&self.folder).map_err(ExperimentError::io(&self.folder))?;
-        // This version, on the file system that all share.
+        // The jobs run this version, from the shared file system.
         let own = self.folder.join("taut");
         let partial = self.folder.join("taut.partial");
         fs::copy(program, &partial)
@@ -153,7 +153,7 @@ impl Slurm {
             path.display().to_string(),
         ];
         let printed = ask_for(experiment, own)?;
-        // The number, and the cluster behind a semicolon.
+        // Slurm prints the job number, followed by a semicolon and the cluster.
         let job = printed.trim().split(';').next().unwrap_or("").to_owned();
         write_whole(&self.folder.join("job"), job.as_bytes())?;
         Ok(Submitted {
@@ -162,7 +162,7 @@ impl Slurm {
         })
     }
 
-    /// The state of each element and the reason for it, by its number; `None` where Slurm does not answer.
+    /// Returns state and reason of each element, by its number; `None` if Slurm does not answer.
     fn states(&self, submitted: &Submitted) -> Option<BTreeMap<usize, (String, String)>> {
         let format = "--format=%K|%T|%r";
         let asked = asked(
@@ -200,7 +200,7 @@ impl Slurm {
         }
     }
 
-    /// Ends the array, and waits until nothing of it runs.
+    /// Cancels the array, and waits until none of its elements runs.
     fn cancel(&self, submitted: &Submitted) {
         let _ = asked("scancel", &[&submitted.job]);
         let deadline = Instant::now() + CANCEL;
@@ -216,7 +216,7 @@ impl Slurm {
         }
     }
 
-    /// Explains why an element of the array ended without a word.
+    /// Explains why an element of the array ended without a report.
     fn why(&self, submitted: &Submitted, index: usize, state: &str, reason: &str) -> String {
         let log = self.folder.join(format!("{}_{index}.log", submitted.job));
         let said = fs::read_to_string(&log);
@@ -243,13 +243,13 @@ impl Slurm {
         }
     }
 
-    /// Removes the files of the submission, as nothing is submitted any more. Logs stay.
+    /// Removes the files of the submission after it has ended. Logs stay.
     fn forget(&self) {
         for name in ["job", "runs", "job.sh", "taut"] {
             let _ = fs::remove_file(self.folder.join(name));
         }
         for log in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            // A run that said nothing leaves an empty one.
+            // A run without output leaves an empty log.
             if log.metadata().is_ok_and(|about| about.len() == 0) {
                 let _ = fs::remove_file(log.path());
             }
@@ -258,7 +258,7 @@ impl Slurm {
     }
 }
 
-/// Asks Slurm for machines as the experiment needs them for a run, with options and a script of the caller's own.
+/// Submits a request for the machines of a run, with the caller's options and script.
 fn ask_for(
     experiment: &Experiment,
     own: impl IntoIterator<Item = String>,
@@ -292,7 +292,7 @@ fn ask_for(
     })
 }
 
-/// Returns what `sbatch --constraint` takes for the nodes.
+/// Returns the argument of `sbatch --constraint` for the nodes.
 fn wanted(experiment: &Experiment) -> Option<String> {
     let roles = experiment.nodes.values();
     let wanted: Vec<Option<&str>> = roles
@@ -301,7 +301,7 @@ fn wanted(experiment: &Experiment) -> Option<String> {
     constraint(&wanted)
 }
 
-/// Asks whether Slurm would take a run of the experiment; nothing is submitted.
+/// Asks whether Slurm would accept a run of the experiment, without submitting one.
 pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentError> {
     ask_for(
         experiment,
@@ -314,7 +314,7 @@ pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentEr
     ))
 }
 
-/// Returns how many elements an array may have.
+/// Returns the maximum number of elements in an array.
 fn largest_array() -> usize {
     asked("scontrol", &["show", "config"])
         .ok()
@@ -334,7 +334,7 @@ fn quote(path: &Path) -> String {
     taut_host::ssh::quote(&path.display().to_string())
 }
 
-/// Describes what an array does, in a few words.
+/// Describes the state of an array in a few words.
 fn describe(states: Option<&BTreeMap<usize, (String, String)>>) -> String {
     let Some(states) = states else {
         return "Slurm does not answer".to_owned();
@@ -383,7 +383,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Waits for the end of an array and enters its runs. Those whose jobs died are returned.
+    /// Waits for the end of an array and adds its runs to the index. Returns the runs whose jobs died.
     fn watch(
         &mut self,
         slurm: &Slurm,
@@ -416,7 +416,7 @@ impl Driver<'_> {
                 if state != FORGOTTEN && !OVER.contains(&state.as_str()) {
                     continue;
                 }
-                // What its machine wrote last may take a moment to be seen here.
+                // The last writes of its machine may take a moment to become visible here.
                 if over.contains(&index) && !stopped {
                     let reason = slurm.why(submitted, index, state, reason);
                     self.died(id, reason)?;
@@ -468,7 +468,7 @@ impl Driver<'_> {
         self.observer.progress(elapsed, total, what);
     }
 
-    /// Returns whether a run is whole, which then is entered, or has failed and said why.
+    /// Returns whether a run is complete, and adds it to the index, or has failed with a report.
     fn settled(&mut self, slurm: &Slurm, id: &str) -> Result<bool, ExperimentError> {
         let folder = &self.request.folder;
         if folder.run_folder(id).join("run.json").is_file() {
@@ -488,7 +488,7 @@ impl Driver<'_> {
         Ok(true)
     }
 
-    /// Puts a run aside whose job died.
+    /// Moves a run whose job died to `failed/`.
     fn died(&mut self, id: &str, reason: String) -> Result<(), ExperimentError> {
         self.observer.note(&format!("{id}: {reason}"));
         self.failed.insert(id.to_owned());

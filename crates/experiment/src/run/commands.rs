@@ -1,4 +1,4 @@
-//! Commands of a run: one that is waited for, one in the background, and how either ends.
+//! Commands of a run: in the foreground and in the background, and how either ends.
 
 use super::attempt::{Making, Running};
 use super::{Driver, END_PATIENCE, Failed};
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Time that a background command may take until it is ready.
+/// Timeout until a background command is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two looks whether a background command is ready.
+/// Interval between two checks whether a background command is ready.
 const READY_POLL: Duration = Duration::from_millis(5);
-/// Time between two looks around while a command is waited for.
+/// Interval between two checks of the other commands while a foreground command runs.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 /// Exit code of `ssh` when the connection breaks.
 const CONNECTION_BROKE: i32 = 255;
-/// Time until a connection that broke is known to have.
+/// Time until a broken connection is detected.
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
-/// Time between two looks whether a connection has broken.
+/// Interval between two checks whether a connection has broken.
 const LOSS_POLL: Duration = Duration::from_millis(20);
 
 impl Driver<'_> {
@@ -37,7 +37,7 @@ impl Driver<'_> {
         let mut running = self.start(making, name, role, script)?;
         let deadline = making.deadline + END_PATIENCE;
         let code = loop {
-            // Woken rarely: this process may sit on a core that is being measured.
+            // The interval is long, as this process may be on a core that is being measured.
             match running.step.wait(LOOK_AROUND) {
                 Some(code) => break code,
                 None if self.stop.load(Ordering::Relaxed) => {
@@ -158,9 +158,10 @@ impl Driver<'_> {
         })
     }
 
-    /// Returns why a node is not there any more, if it is not; that shows a moment after its commands have ended.
+    /// Returns the reason why a node is no longer available, if it is not; that is known shortly after its commands
+    /// have ended.
     fn lost(&self, role: &str, code: i32, last: &str) -> Option<String> {
-        // Slurm ends commands by a signal, and begins none any more when their job is over.
+        // Slurm ends commands by a signal, and starts no more of them after their job has ended.
         let is_taken = code == STOPPED || last.starts_with("srun: error:");
         let taken = code == CONNECTION_BROKE || (self.allocated && is_taken);
         let node = self.node(role).ok().filter(|_| taken)?;
@@ -181,7 +182,7 @@ impl Driver<'_> {
     }
 }
 
-/// Returns what a command said last, for a message.
+/// Returns the last line that a command printed, for a message.
 pub(super) fn last_line(making: &Making, name: &str) -> String {
     let read = |kind: &str| {
         let text =
@@ -196,8 +197,8 @@ pub(super) fn last_line(making: &Making, name: &str) -> String {
     }
 }
 
-/// The line of an output that says why a command failed: the first that says that it does, such as `error: ...`, behind which
-/// many programs print how they are used; else the last.
+/// Returns the line of an output that explains a failure: the first that reports one, such as `error: ...`, or else the
+/// last. Many programs print their usage after an error.
 fn reason_of(output: &str) -> String {
     let mut lines = output.trim().lines().map(str::trim);
     let says_so = |line: &&str| line.starts_with("error:") || line.starts_with("Error:");
@@ -228,7 +229,7 @@ name = "measure"
 run = "measure"
 "#;
 
-    /// Makes the one run, of which both commands take this course.
+    /// Makes the one run, with this course of each command.
     fn run(device: Course, measure: Course) -> (Trial, Came) {
         let trial = Trial::new(DEVICE);
         let came = trial.run(World::new(move |asked| match asked.script {
@@ -266,7 +267,7 @@ run = "measure"
         };
         assert_eq!((device.begun_s, device.exit_code), (0.0, Some(STOPPED)));
         assert_eq!((measure.seconds, measure.exit_code), (10.0, Some(0)));
-        // It was looked for every 5 ms.
+        // Readiness was checked every 5 ms.
         assert_eq!(measure.begun_s, 2.005);
     }
 
@@ -303,15 +304,15 @@ run = "measure"
     #[test]
     fn a_run_takes_no_longer_than_its_limit() {
         let expected = "took longer than plan.limit allows (60s)";
-        // The node says so.
+        // The node reports the time limit.
         assert_eq!(failure(ready(), Course::ends(58, TIMED_OUT)), expected);
-        // The node says nothing.
+        // The node reports nothing.
         let (trial, came) = run(ready(), Course::goes_on());
         let failures = trial.folder().failures().unwrap();
         assert_eq!(failures[0].failure.as_deref(), Some(expected));
         let most = Duration::from_secs(60) + END_PATIENCE + LOOK_AROUND;
         assert!(came.took <= most, "{:?}", came.took);
-        // Nothing is left of it for the command that comes next.
+        // No time is left for the next command.
         let text = format!("{DEVICE}\n[[step]]\nname = \"next\"\nrun = \"next\"\n");
         let trial = Trial::new(&text);
         let came = trial.run(World::new(|asked| match asked.script {
@@ -326,7 +327,7 @@ run = "measure"
     }
 
     #[test]
-    fn a_node_whose_connection_broke_is_told_from_a_command_that_failed() {
+    fn a_broken_connection_is_distinguished_from_a_failed_command() {
         let lost_after = |time| {
             let trial = Trial::new(DEVICE);
             let mut world = World::new(|asked| match asked.script {
@@ -340,7 +341,7 @@ run = "measure"
                 .clone()
                 .unwrap()
         };
-        // It shows a moment after the end of the command.
+        // The loss is known shortly after the end of the command.
         let why = lost_after(Duration::from_millis(3300));
         assert_eq!(
             why,
@@ -351,7 +352,7 @@ run = "measure"
     }
 
     #[test]
-    fn the_reason_of_a_failure_is_the_line_that_says_so() {
+    fn the_error_line_is_reported_as_the_failure_reason() {
         let usage = "error: unexpected argument '--sied' found\n\nUsage: taut generate\n\nFor more information, try '--help'.\n";
         assert_eq!(
             reason_of(usage),

@@ -1,4 +1,4 @@
-//! Fake node: it carries out steps in made-up time, as the test that made it says. No process is started, nothing waits.
+//! Fake node that runs steps in virtual time, as its test defines. No process is started, and nothing waits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use taut_lab::benchmark::Observer;
 use taut_results::LeftOut;
 
-/// Step that a fake node is asked for.
+/// Step requested from a fake node.
 pub(super) struct Asked<'a> {
     pub(super) run: &'a str,
     /// Attempt at the run, from 1.
@@ -32,17 +32,17 @@ pub(super) struct Asked<'a> {
 /// Course of a step.
 #[derive(Clone)]
 pub(super) struct Course {
-    /// Time that it takes; until it is told to end, if none.
+    /// Duration; `None` to run until it is asked to end.
     pub(super) takes: Option<Duration>,
     pub(super) code: i32,
-    /// Text that it prints, and when.
+    /// Output, and its time.
     pub(super) prints: (Duration, String),
-    /// Whether it goes on when it is told to end.
+    /// True if it ignores the request to end.
     pub(super) deaf: bool,
 }
 
 impl Course {
-    /// Makes one that ends with this code after so many seconds.
+    /// Makes one that ends with this code after `seconds`.
     pub(super) fn ends(seconds: u64, code: i32) -> Self {
         Self {
             takes: Some(Duration::from_secs(seconds)),
@@ -52,7 +52,7 @@ impl Course {
         }
     }
 
-    /// Makes one that goes on until it is told to end.
+    /// Makes one that runs until it is asked to end.
     pub(super) fn goes_on() -> Self {
         Self {
             takes: None,
@@ -70,17 +70,17 @@ impl Course {
 
 type Answer = Box<dyn Fn(&Asked<'_>) -> Course + Send + Sync>;
 
-/// World of the fake nodes of an experiment.
+/// Environment of the fake nodes of an experiment.
 pub(super) struct World {
     pub(super) stop: AtomicBool,
     /// Time at which the user stops the experiment.
     pub(super) ctrl_c_at: Option<Duration>,
-    /// Time until which somebody else measures.
+    /// Time until which another process measures.
     pub(super) measuring_until: Duration,
     pub(super) free_bytes: u64,
     /// Difference between the clock of the nodes and that of this machine, ns.
     pub(super) clock_ahead_ns: u64,
-    /// Reason why the nodes are not there any more, and from when on that shows.
+    /// Time from which the nodes are unavailable, and the reason.
     pub(super) lost: Option<(Duration, String)>,
     pub(super) answer: Answer,
     happened: Mutex<Vec<String>>,
@@ -213,7 +213,7 @@ impl StepUnderWay for FakeStep {
             writeln!(self.log, "{}", self.course.prints.1).unwrap();
         }
         self.world.press_what_is_due();
-        // It ends once.
+        // It reports its end once.
         self.ends_at = self.ends_at.filter(|_| ends.is_none());
         ends.map(|_| self.course.code)
     }
@@ -231,7 +231,7 @@ impl StepUnderWay for FakeStep {
     }
 }
 
-/// What people were told.
+/// Messages to the user.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) progress: Vec<(Duration, Duration, String)>,
@@ -256,18 +256,18 @@ pub(super) struct Trial {
     _place: tempfile::TempDir,
 }
 
-/// What came of it.
+/// The result of running a trial.
 pub(super) struct Came {
     pub(super) state: State,
-    /// Steps, and what nodes did around them, in order.
+    /// Steps, and other actions of nodes, in order.
     pub(super) happened: Vec<String>,
     pub(super) told: Told,
-    /// Time that passed.
+    /// Elapsed virtual time.
     pub(super) took: Duration,
 }
 
 impl Trial {
-    /// Makes one of the text of an experiment file.
+    /// Makes a trial from the text of an experiment file.
     pub(super) fn new(text: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let changes = Changes::default();
@@ -295,7 +295,7 @@ impl Trial {
         plan.into_iter().map(|run| run.id).collect()
     }
 
-    /// Makes the runs that are missing.
+    /// Makes the missing runs.
     pub(super) fn run(&self, world: World) -> Came {
         let began = passed();
         let world = Arc::new(world);

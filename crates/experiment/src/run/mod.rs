@@ -1,14 +1,14 @@
-//! Makes the runs of an experiment, each from a known state, and records all of it.
+//! Runs of an experiment, each from a known state, with a complete record.
 
 mod attempt;
 pub(crate) mod cluster;
 mod commands;
 #[cfg(test)]
 mod fake;
-mod filled;
 mod one_run;
 mod order;
 mod ready;
+mod template;
 mod time;
 
 pub use cluster::run_allocated;
@@ -30,24 +30,24 @@ use taut_lab::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
 
-/// Time that the agent may take to end a step before it is given up.
+/// Time that the agent may take to end a step before it is killed.
 const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 
-/// Request of what to run.
+/// Request to run an experiment.
 #[derive(Debug)]
 pub struct Request {
     /// The experiment.
     pub experiment: Experiment,
-    /// Folder in which the results are, or are to be.
+    /// Results folder, new or partly filled.
     pub folder: Folder,
-    /// Path of this program, which is run on nodes.
+    /// Path of this program, which also runs on nodes.
     pub program: PathBuf,
-    /// Whether the caller holds this machine's claim for experiments already.
+    /// True if the caller has already reserved this machine for experiments.
     pub holds_machine: bool,
 }
 
-/// Makes all runs that are missing. Ends early, with whole runs kept, when `stop` is set. Failed runs do not end
-/// the experiment: they are counted, put aside, and tried again by the next call.
+/// Makes all runs that are missing. Ends early when `stop` is set, and keeps complete runs. Failed runs do not end the
+/// experiment: they are counted, moved to `failed/`, and retried by the next call.
 ///
 /// # Errors
 /// A node cannot be used at all, or results cannot be written.
@@ -61,18 +61,18 @@ pub fn run(
     Driver::new(request, observer, stop)?.run(state)
 }
 
-/// The moment, RFC 3339.
+/// Returns the current time, RFC 3339.
 pub(crate) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Way in which a run ended that did not become a result.
+/// Reason why a run did not become a result.
 enum Failed {
-    /// The run was told to stop.
+    /// The run was stopped by the user.
     Stopped,
-    /// The run failed; the next one may do better.
+    /// The run failed; a further attempt may succeed.
     Run(String),
-    /// Nothing can go on: results cannot be written.
+    /// The experiment cannot continue: results cannot be written.
     Fatal(ExperimentError),
 }
 
@@ -85,16 +85,16 @@ impl From<ExperimentError> for Failed {
     }
 }
 
-/// Driver of an experiment: what its runs share.
+/// Driver of an experiment: the state that its runs share.
 struct Driver<'a> {
     request: &'a Request,
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
     time: Time,
     nodes: Vec<Box<dyn Node>>,
-    /// Hold of this machine, which is ours as long as this lives.
+    /// Reservation of this machine, until the driver is dropped.
     _held: Option<Held>,
-    /// Makes one run of an array; who submitted the array keeps the index.
+    /// True if it makes one run of an array; the submitting process maintains the index.
     allocated: bool,
     done: Vec<IndexedRun>,
     failed: BTreeSet<String>,
@@ -103,7 +103,7 @@ struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Takes the nodes of the experiment.
+    /// Connects to the nodes of the experiment and reserves them.
     fn new(
         request: &'a Request,
         observer: &'a mut dyn Observer,
@@ -136,7 +136,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver of one run, on the machines that this process was given by Slurm.
+    /// Makes a driver of one run, on the machines that Slurm allocated to this process.
     fn of_allocation(
         request: &'a Request,
         observer: &'a mut dyn Observer,
@@ -149,7 +149,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver that has made nothing yet, on these nodes.
+    /// Makes a driver without runs yet, on these nodes.
     fn on(
         nodes: Vec<Box<dyn Node>>,
         request: &'a Request,
@@ -171,7 +171,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes all runs that are missing, and writes how far it came.
+    /// Makes all missing runs, and writes the state.
     fn run(mut self, mut state: State) -> Result<State, ExperimentError> {
         let folder = &self.request.folder;
         state.completion = Completion::Running;

@@ -1,5 +1,5 @@
-//! One run: nodes are made ready, commands run in their order, what is in the background ends, and metrics are read out of
-//! what was printed.
+//! One run: nodes are prepared, commands run in order, background commands end, and metrics are extracted from the
+//! output.
 
 use super::attempt::Making;
 use super::commands::last_line;
@@ -73,7 +73,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Ends what is in the background, last started first, and brings files back.
+    /// Ends background commands, the last started first, and fetches the files.
     pub(super) fn end(
         &mut self,
         making: &mut Making,
@@ -97,7 +97,7 @@ impl Driver<'_> {
         }
         let mut collected = Ok(());
         for node in &mut self.nodes {
-            // Of a run that was stopped nothing is kept.
+            // Nothing of a stopped run is kept.
             if !matches!(outcome, Err(Failed::Stopped)) {
                 collected = collected.and(node.collect(&making.folder.join(node.role())));
             }
@@ -109,7 +109,7 @@ impl Driver<'_> {
         died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
     }
 
-    /// Reads the metrics out of what the commands have printed.
+    /// Extracts the metrics from the output of the commands.
     pub(super) fn gather(&self, making: &mut Making) -> Result<(), String> {
         for (task, patterns) in std::mem::take(&mut making.outputs) {
             let read = |kind: &str| {
@@ -139,7 +139,7 @@ impl Driver<'_> {
     }
 }
 
-/// The record of a run that begins.
+/// Returns the record of a run that begins.
 pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: u32) -> RunRecord {
     let variant = &experiment.variants[planned.variant];
     RunRecord {
@@ -168,7 +168,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn commands_run_in_their_order_and_end_in_the_opposite_one() {
+    fn commands_start_in_order_and_end_in_reverse_order() {
         let trial = Trial::new(
             r#"
 title = "t"
@@ -231,7 +231,7 @@ extract = { rate = 'rate (\d+)' }
         }));
         let index = trial.folder().index().unwrap();
         assert_eq!(index[0].metrics["rate"], 17.0);
-        // A run without them is no result.
+        // A run without metrics is not a result.
         let trial = Trial::new(text);
         trial.run(World::new(|_| Course::ends(1, 0)));
         let failures = trial.folder().failures().unwrap();

@@ -1,4 +1,4 @@
-//! Order of the runs: which one is next, how often each is tried, and when enough of them are there.
+//! Order of the runs: the next run, the number of attempts at each, and the end of repetitions.
 
 use super::{Driver, Failed};
 use crate::compare::words;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut_measure::{Progress, StopRule};
 
 impl Driver<'_> {
-    /// Goes through the plan until nothing of it is missing that could be made.
+    /// Repeats the plan until no run is missing that could be made.
     pub(super) fn all_runs(&mut self, state: &mut State) -> Result<(), ExperimentError> {
         let experiment = &self.request.experiment;
         let mut planned = experiment.plan();
@@ -56,7 +56,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Runs of the next repetition for combinations whose metric is not known well enough yet.
+    /// Returns runs of the next repetition for combinations whose metric is not known well enough yet.
     fn until(&self, repetition: u32) -> Vec<PlannedRun> {
         let experiment = &self.request.experiment;
         let Some(until) = &experiment.definition.plan.until else {
@@ -87,7 +87,7 @@ impl Driver<'_> {
             .collect()
     }
 
-    /// Tells how far it is, by what runs have taken so far.
+    /// Reports the progress, with a forecast from the time of earlier runs.
     fn tell(&mut self, next: &PlannedRun, left: usize) {
         let took: f64 = self.done.iter().map(|run| run.seconds).sum();
         let each = if self.done.is_empty() {
@@ -109,8 +109,7 @@ impl Driver<'_> {
         );
     }
 
-    /// Makes a run, more than once if need be; why it failed, if it did.
-    /// Makes a run, more than once if need be; why it failed, if it did.
+    /// Makes a run, with further attempts if it fails; returns the reason if it failed.
     pub(super) fn attempts(
         &mut self,
         planned: &PlannedRun,
@@ -123,7 +122,7 @@ impl Driver<'_> {
             if outcome.is_err() && self.stop.load(Ordering::Relaxed) {
                 outcome = Err(Failed::Stopped);
             }
-            // Whatever happened: nothing of the run goes on.
+            // In any case, no part of the run continues.
             let ended = self.end(&mut making, &outcome);
             for file in self.secrets.scrub(&making.folder)? {
                 making
@@ -186,7 +185,7 @@ run = "measure {{ load }}"
 "#;
 
     #[test]
-    fn runs_are_made_one_after_the_other_in_the_order_of_the_plan() {
+    fn runs_execute_sequentially_in_the_order_of_the_plan() {
         let trial = Trial::new(TWO_LOADS);
         let came = trial.run(World::new(|_| Course::ends(30, 0)));
         let mut expected = Vec::new();
@@ -201,7 +200,7 @@ run = "measure {{ load }}"
         assert_eq!(came.took, Duration::from_secs(4 * 30));
         let index = trial.folder().index().unwrap();
         assert!(index.iter().all(|run| run.seconds == 30.0), "{index:?}");
-        // Before the first run nobody knows how long one takes; then what they took so far says it.
+        // Before the first run the time per run is unknown; then it is estimated from the runs so far.
         let told: Vec<(u64, u64)> = came
             .told
             .progress
@@ -242,14 +241,14 @@ run = "measure {{ load }}"
         assert_eq!(came.state.completion, Completion::Incomplete);
         assert_eq!((came.state.done, came.state.failed), (3, 1));
         assert_eq!(trial.folder().failures().unwrap().len(), 2);
-        // The next call tries what is missing, and nothing else.
+        // The next call retries only the missing runs.
         let came = trial.run(World::new(|_| Course::ends(1, 0)));
         assert_eq!(begun(&came.happened), ["v2-r1"]);
         assert_eq!(came.state.completion, Completion::Finished);
     }
 
     #[test]
-    fn a_stopped_experiment_keeps_whole_runs_and_goes_on_where_it_was() {
+    fn a_stopped_experiment_stores_complete_runs_and_resumes_later() {
         let trial = Trial::new(TWO_LOADS);
         let planned = trial.planned();
         let mut world = World::new(|_| Course::ends(30, 0));
@@ -258,7 +257,7 @@ run = "measure {{ load }}"
         assert_eq!(came.state.completion, Completion::Interrupted);
         assert_eq!((came.state.done, came.state.failed), (1, 0));
         assert_eq!(begun(&came.happened), planned[..2]);
-        // Whoever waits sees it soon, and of the run that was under way nothing is left.
+        // The user sees the end soon, and nothing of the current run is left.
         assert!(came.took < Duration::from_secs(46), "{:?}", came.took);
         let second = &trial.folder().run_folder(&planned[1]);
         assert!(!second.exists() && !second.with_extension("partial").exists());
@@ -278,7 +277,7 @@ run = "measure {{ load }}"
         let text = format!("{text}[step.extract]\nrate = 'rate (\\d+)'\n");
         let trial = Trial::new(&text);
         let came = trial.run(World::new(|asked| {
-            // The second load's rate jumps, so that it is never known well enough.
+            // The second load's rate jumps, so it is never known well enough.
             let jumps =
                 asked.run.starts_with("v2") && asked.run.ends_with(['0', '2', '4', '6', '8']);
             let rate = if jumps { 900 } else { 100 };

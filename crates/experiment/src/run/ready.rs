@@ -1,5 +1,5 @@
-//! Nodes made ready for a run: cables between those on this machine, their known state, nobody else who measures there, room for
-//! what a run writes, and what the record says of them.
+//! Preparation of the nodes for a run: links between local nodes, the known state, no other measurement, enough free
+//! space, and facts for the record.
 
 use super::attempt::Making;
 use super::time::Time;
@@ -19,11 +19,11 @@ use taut_host::Wiring;
 use taut_host::private::MEASURING_PATIENCE;
 use taut_lab::benchmark::Observer;
 
-/// Space that a node must have free before a run.
+/// Minimum free space of a node before a run.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
-/// Clocks of two nodes that differ by more are worth a note, ns.
+/// Difference between the clocks of two nodes above which a note is made, ns.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
-/// Time between two questions to a node whether another measurement has ended.
+/// Interval between two queries to a node about the end of another measurement.
 const MEASUREMENT_POLL: Duration = Duration::from_millis(300);
 
 impl Driver<'_> {
@@ -59,7 +59,7 @@ impl Driver<'_> {
             stop: self.stop,
         });
         let sites: Vec<Site<'_>> = sites.collect();
-        // All at once: they may have to boot.
+        // Nodes are prepared concurrently, as they may have to boot.
         let begun: Vec<_> = std::thread::scope(|scope| {
             let files = &files;
             let mut threads = Vec::new();
@@ -83,7 +83,7 @@ impl Driver<'_> {
             let answered = crate::agent::moment(&making.folder);
             enough_room(&role, &moment)?;
             let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
-            // When in between it looked at its clock is not known.
+            // The exact moment at which the node read its clock is unknown.
             let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
             let ahead_ns = i128::from(moment.time_ns) - middle;
             moments.push((role.clone(), ahead_ns, unsure_ns));
@@ -116,7 +116,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Notes something about a run, and once about the experiment.
+    /// Adds a note to the run, and once to the experiment.
     fn note(&mut self, making: &mut Making, note: String) {
         if !self.notes.contains(&note) && self.notes.len() < 20 {
             self.notes.push(note.clone());
@@ -125,7 +125,8 @@ impl Driver<'_> {
     }
 }
 
-/// Waits until nobody else measures on a node: what is measured beside another measurement is neither's. How long that was.
+/// Waits until no other process measures on a node, as concurrent measurements invalidate both. Returns the waiting
+/// time.
 fn wait_for_measurement(
     node: &mut dyn Node,
     observer: &mut dyn Observer,
@@ -156,7 +157,7 @@ fn wait_for_measurement(
     Ok(time.since(began))
 }
 
-/// Checks that a node has room for a run.
+/// Checks that a node has enough free space for a run.
 pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentError> {
     if moment.free_bytes >= LEAST_FREE_BYTES {
         return Ok(());
@@ -172,7 +173,7 @@ pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentE
 }
 
 impl Experiment {
-    /// The roles that are on this machine.
+    /// Returns the roles that are on this machine.
     fn local_roles(&self) -> Vec<&str> {
         let local = self
             .nodes
@@ -198,7 +199,7 @@ repetitions = 1
 run = "measure"
 "#;
 
-    /// Makes the one run in a world that is otherwise than usual.
+    /// Makes the one run in a changed environment.
     fn run(change: impl FnOnce(&mut World)) -> (Trial, Came) {
         let mut world = World::new(|_| Course::ends(10, 0));
         change(&mut world);
@@ -208,13 +209,13 @@ run = "measure"
     }
 
     #[test]
-    fn a_run_waits_for_another_measurement_and_does_not_count_that_time() {
+    fn the_run_time_excludes_waiting_for_another_measurement() {
         let minutes = Duration::from_secs(300);
         let (trial, came) = run(|world| world.measuring_until = passed() + minutes);
         assert_eq!(came.state.completion, Completion::Finished);
         assert!(came.took >= minutes && came.took < minutes + Duration::from_secs(11));
         assert_eq!(trial.folder().index().unwrap()[0].seconds, 10.0);
-        // It is told once.
+        // The message is printed once.
         let told = "another taut measures on node local (process 7): waiting for it to end, 10 minutes at most";
         assert_eq!(came.told.notes, [told]);
     }

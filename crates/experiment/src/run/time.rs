@@ -1,4 +1,4 @@
-//! Time as an experiment sees it: the machine's, or one that a test makes up.
+//! Time source of an experiment: the machine's clock, or the virtual time of a test.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl Time {
         (self.now)()
     }
 
-    /// Returns how long ago a moment was.
+    /// Returns the time since a moment.
     pub(crate) fn since(self, moment: Instant) -> Duration {
         self.now().saturating_duration_since(moment)
     }
@@ -34,7 +34,7 @@ impl Time {
     }
 }
 
-/// Time that passes only where somebody sleeps or a test says so, for each thread its own.
+/// Virtual time, which advances only by sleeping or at a test's request, separately for each thread.
 #[cfg(test)]
 pub(crate) mod made_up {
     use super::Time;
@@ -48,7 +48,7 @@ pub(crate) mod made_up {
         static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// Returns the time.
+    /// Returns the virtual time source.
     pub(crate) fn time() -> Time {
         Time {
             now: || *BEGAN + PASSED.get(),
@@ -56,12 +56,12 @@ pub(crate) mod made_up {
         }
     }
 
-    /// Returns how much of it has passed on this thread.
+    /// Returns the virtual time elapsed on this thread.
     pub(crate) fn passed() -> Duration {
         PASSED.get()
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(crate) fn pass(by: Duration) {
         PASSED.set(PASSED.get() + by);
     }

@@ -1,10 +1,11 @@
-//! AES byte by byte with a table of the S-box, its key expanded for every packet, as the archived code of Xiang et al. has
-//! it (JSAC 2019, section V.B: tiny-AES-c). For study only: its time depends on key and data. (FIPS 197.)
+//! AES byte by byte with a table of the S-box, and a key expansion for every packet. The archived code of Xiang et al.
+//! works like this (JSAC 2019, section V.B: tiny-AES-c). It is for study only: its time depends on key and data. (FIPS
+//! 197.)
 
 /// The S-box. (FIPS 197 section 5.1.1.)
 const SUBSTITUTE: [u8; 256] = substitutes();
 
-/// The most words that a key is expanded to: those of 256 bits.
+/// The number of words of the longest expanded key, which is that of 256 bits.
 const WORDS: usize = 60;
 
 /// A key of 16 or 32 bytes, not expanded.
@@ -20,7 +21,7 @@ struct Schedule {
 }
 
 impl ByteWise {
-    /// Keeps a key of 16 or 32 bytes.
+    /// Stores a key of 16 or 32 bytes.
     pub(super) fn new(key: &[u8]) -> Self {
         let mut kept = [0; 32];
         kept[..key.len()].copy_from_slice(key);
@@ -30,7 +31,7 @@ impl ByteWise {
         }
     }
 
-    /// Adds the stream of block `first` and those behind it. (NIST SP 800-38A section 6.5.)
+    /// Adds the key stream of block `first` and later ones. (NIST SP 800-38A section 6.5.)
     pub(super) fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         let schedule = Schedule::expand(&self.key[..self.length]);
         let mut counter = first;
@@ -93,12 +94,12 @@ fn substitute(byte: u8) -> u8 {
     SUBSTITUTE[usize::from(byte)]
 }
 
-/// Row r of the state turns left by r columns; bytes go down the columns. (FIPS 197 section 5.1.2.)
+/// Rotates row r of the state left by r columns; bytes go down the columns. (FIPS 197 section 5.1.2.)
 fn shift_rows(block: [u8; 16]) -> [u8; 16] {
     std::array::from_fn(|place| block[(place + 4 * (place % 4)) % 16])
 }
 
-/// 2 a + 3 b + c + d for a byte and those below it, over GF(2^8). (FIPS 197 section 5.1.3.)
+/// Computes 2 a + 3 b + c + d for a byte and those below it, over GF(2^8). (FIPS 197 section 5.1.3.)
 fn mix_columns(block: &mut [u8; 16]) {
     for column in block.as_chunks_mut::<4>().0 {
         let [a, b, c, d] = *column;
@@ -117,13 +118,13 @@ const fn doubled(a: u8) -> u8 {
     (a << 1) ^ ((a >> 7) * 0x1B)
 }
 
-/// Computes the S-box: 3 generates all bytes but 0, and what undoes a multiplication by 3 generates their inverses.
+/// Computes the S-box: 3 generates all bytes but 0, and the inverse of a multiplication by 3 generates their inverses.
 const fn substitutes() -> [u8; 256] {
     let mut table = [0x63; 256];
     let (mut power, mut inverse) = (1_u8, 1_u8);
     loop {
         power ^= doubled(power);
-        // A division by 3: by 1/3 = 0xF6.
+        // This is a division by 3: by 1/3 = 0xF6.
         inverse ^= inverse << 1;
         inverse ^= inverse << 2;
         inverse ^= inverse << 4;

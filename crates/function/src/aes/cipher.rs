@@ -1,4 +1,4 @@
-//! Cipher of one session's key: authenticated encryption, or a key stream.
+//! The cipher of one session's key: authenticated encryption, or a key stream.
 
 use super::byte_wise::ByteWise;
 use super::header::Mode;
@@ -15,15 +15,15 @@ pub(super) enum Cipher {
     ByteWise(ByteWise),
 }
 
-/// The packet was changed, or is encrypted by another key.
+/// The error that the packet was changed, or is encrypted by another key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Forged;
 
 impl Cipher {
-    /// Bytes of a tag in GCM.
+    /// The length of a GCM tag in bytes.
     pub(super) const TAG_LEN_BYTES: usize = 16;
 
-    /// Makes a cipher from a key of 16 or 32 bytes; none if the key has another length.
+    /// Creates a cipher from a key of 16 or 32 bytes; none if the key has another length.
     pub(super) fn new(mode: Mode, byte_wise: bool, key: &[u8]) -> Option<Self> {
         Some(match (mode, key.len()) {
             (Mode::Gcm, length) => {
@@ -38,7 +38,7 @@ impl Cipher {
         })
     }
 
-    /// Encrypts in place. In GCM, gives the tag of the cipher text and of `associated`.
+    /// Encrypts in place. In GCM, returns the tag of the cipher text and of `associated`.
     #[inline]
     pub(super) fn encrypt(
         &self,
@@ -62,7 +62,7 @@ impl Cipher {
         bytes
     }
 
-    /// Decrypts in place; what was forged is of no use afterwards.
+    /// Decrypts in place; the contents of a forged packet are then invalid.
     #[inline]
     pub(super) fn decrypt(
         &self,
@@ -95,13 +95,13 @@ impl Cipher {
         match self {
             Self::Ctr(key) => key.add_key_stream(first, text),
             Self::ByteWise(key) => key.add_key_stream(first, text),
-            // Has a tag as well: never comes here.
+            // A GCM packet has a tag and never gets here.
             Self::Gcm(_) => {}
         }
     }
 }
 
-/// The nonce, then the number of the block in 32 bits, from 0.
+/// Returns the nonce, then the number of the block in 32 bits, from 0.
 fn first_counter(nonce: [u8; NONCE_LEN]) -> u128 {
     let mut block = [0; 16];
     block[..NONCE_LEN].copy_from_slice(&nonce);

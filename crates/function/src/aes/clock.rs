@@ -1,12 +1,12 @@
-//! The time that packets are stamped with and compared to.
+//! The clock for packets' timestamps and for comparisons with them.
 
 use std::time::{Duration, SystemTime};
 
-/// Units of a second, as in [`super::Header::sent`].
+/// The units of a second, as in [`super::Header::sent`].
 pub(super) const UNITS_PER_S: u64 = 1 << 16;
 
-/// A reading is used again for so many ticks of the worker's counter, tens of microseconds: one reading costs about as
-/// much as a tenth of a short packet's encryption.
+/// The ticks of the worker's counter for which a reading is reused, tens of microseconds. One reading costs about a
+/// tenth of a short packet's encryption.
 const STALE_TICKS: u64 = 1 << 17;
 
 /// Returns a time in units of the header, rounded up.
@@ -14,17 +14,17 @@ pub(super) fn units(time: Duration) -> u64 {
     time.as_secs() * UNITS_PER_S + (u64::from(time.subsec_nanos()) << 16).div_ceil(1_000_000_000)
 }
 
-/// The time since 1970 by the machine's clock.
+/// Returns the time since 1970 by the machine's clock.
 pub(super) fn of_the_machine() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
 }
 
-/// A clock that is read no more often than it has to be.
+/// A clock that is read no more often than necessary.
 pub(super) struct Clock {
     read: fn() -> Duration,
-    /// Time of the last reading, by the worker's counter.
+    /// The time of the last reading, by the worker's counter.
     read_ticks: Option<u64>,
     now: u64,
 }
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// A batch comes at `now_ticks`.
+    /// Records that a batch arrives at `now_ticks`.
     #[inline]
     pub(super) fn advance(&mut self, now_ticks: u64) {
         let is_fresh = |read: u64| now_ticks.wrapping_sub(read) < STALE_TICKS;
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time that the clock showed when it was read last.
+    /// Returns the time of the last reading.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.now

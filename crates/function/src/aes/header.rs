@@ -1,35 +1,35 @@
-//! Header between the UDP header and the cipher text: which session's key, which nonce, and when the packet was sent.
+//! The header between the UDP header and the cipher text: the session of the key, the nonce, and the send time.
 
-/// Mode in which payloads are encrypted.
+/// The mode in which payloads are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Galois/counter mode: nobody can read or change them. (NIST SP 800-38D.)
+    /// Galois/counter mode: payloads are encrypted and authenticated. (NIST SP 800-38D.)
     Gcm,
-    /// Counter mode: nobody can read them; whoever wants to change them, can. (NIST SP 800-38A.)
+    /// Counter mode: payloads are encrypted only, so an attacker can change them. (NIST SP 800-38A.)
     Ctr,
 }
 
-/// Number of the first byte's upper half. Version 1 had no time in it and one key for both directions.
+/// The version in the first byte's upper half. Version 1 had no time in it and one key for both directions.
 const VERSION: u8 = 2;
 
 /// The first bytes of an encrypted payload. In GCM the tag of 16 bytes follows, then the cipher text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Mode in which the rest is encrypted.
+    /// The mode in which the rest is encrypted.
     pub mode: Mode,
-    /// Drawn by the sender when it started.
+    /// The session identifier, which the sender draws when it starts.
     pub session: [u8; 9],
-    /// Time of sending by the sender's clock: since 1970, in units of 2^-16 s, below 2^48.
+    /// The send time by the sender's clock: since 1970, in units of 2^-16 s, below 2^48.
     pub sent: u64,
-    /// Number of the packet in its session, from 0.
+    /// The number of the packet in its session, from 0.
     pub number: u64,
 }
 
 impl Header {
-    /// Length of the header on the wire.
+    /// The length of the header on the wire.
     pub const LEN_BYTES: usize = 24;
 
-    /// Reads the first bytes of a payload. None where they are no such header.
+    /// Parses the first bytes of a payload. Returns none if they are no such header.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN_BYTES] = payload.first_chunk()?;
         let (first, rest) = bytes.split_first()?;
@@ -48,7 +48,7 @@ impl Header {
         })
     }
 
-    /// The bytes of the wire.
+    /// Returns the bytes of the header.
     pub fn emit(&self) -> [u8; Self::LEN_BYTES] {
         let mut bytes = [0; Self::LEN_BYTES];
         bytes[0] = VERSION << 4
@@ -62,12 +62,12 @@ impl Header {
         bytes
     }
 
-    /// Returns which of its session's keys the packet is encrypted with.
+    /// Returns the epoch of the session's key with which the packet is encrypted.
     pub(super) fn epoch(&self) -> u32 {
         (self.number >> 32) as u32
     }
 
-    /// Returns the nonce, which never comes twice with one key, as the upper half of `number` chooses the key. (NIST SP
+    /// Returns the nonce. It never repeats with one key, because the upper half of `number` chooses the key. (NIST SP
     /// 800-38D section 8.2.1.)
     pub(super) fn nonce(&self) -> [u8; 12] {
         let mut nonce = [0; 12];

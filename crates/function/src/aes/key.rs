@@ -1,5 +1,5 @@
-//! The key that both ends share: from a file or the environment, so that it stands in no chain file and no list of
-//! processes; and the keys derived from it, one per session.
+//! The key that both ends share, and the keys derived from it, one per session. The shared key comes from a file or the
+//! environment, so that it is in no chain file and no process list.
 
 use crate::SettingsError;
 use ring::hkdf;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use taut_settings::{key_of_hex, shared_key};
 
-/// A key of 16 or 32 bytes that no packet is encrypted with.
+/// A key of 16 or 32 bytes that encrypts no packet itself.
 pub(super) struct Master {
     extract: Vec<u8>,
     info: Vec<u8>,
@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// Number of bytes wanted of a derivation.
+/// The number of bytes to derive.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -40,7 +40,7 @@ impl hkdf::KeyType for Length {
 }
 
 impl Master {
-    /// Reads the key from one of the two places.
+    /// Reads the key from one of the two sources.
     pub(super) fn read(
         file: Option<PathBuf>,
         environment: Option<String>,
@@ -66,8 +66,8 @@ impl Master {
         }
     }
 
-    /// Makes the master key of the packets that one end sends; `mode` and `from` keep apart what is derived for
-    /// different uses.
+    /// Creates the master key for the packets that one end sends; `mode` and `from` separate the keys of different
+    /// uses.
     pub(super) fn new(key: Vec<u8>, mode: &str, from: Option<End>) -> Self {
         let from = match from {
             None => "",
@@ -80,7 +80,8 @@ impl Master {
         }
     }
 
-    /// The key of a session's packets from `epoch` * 2^32 on, of the master's length. (HKDF of RFC 5869 with SHA-256.)
+    /// Returns the key of a session's packets from `epoch` * 2^32 on, of the master's length. (HKDF of RFC 5869 with
+    /// SHA-256.)
     pub(super) fn derive(&self, session: &[u8; 9], epoch: u32) -> ([u8; 32], usize) {
         let mut salt = [0; 13];
         salt[..9].copy_from_slice(session);
@@ -105,7 +106,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn keys_come_from_files_as_digits_or_bytes_and_only_from_files_of_ones_own() {
+    fn only_private_files_provide_keys_in_hex_or_binary() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let read = |content: &[u8], mode| {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_session_epoch_mode_end_and_master_has_a_key_of_its_own() {
+    fn sessions_epochs_modes_ends_and_masters_each_have_distinct_keys() {
         let derive = |byte, length, mode, from, session, epoch| {
             let master = Master::new(vec![byte; length], mode, from);
             let (key, length) = master.derive(&[session; 9], epoch);

@@ -1,9 +1,10 @@
 //! Encrypts UDP payloads on their way through some ports and decrypts them on their way through the others.
 //!
-//! No nonce is ever used twice with one key, whatever restarts: a sender draws a session identifier of 72 random bits
-//! when it starts, derives a key for it from the shared one, and numbers its packets; after 2^32 packets it derives the
-//! next. A receiver derives the same from the header that the packet carries. (NIST SP 800-38D section 8; RFC 5869.)
-//! Among a million starts of senders with one shared key, two of a kind have a probability below 2^-32.
+//! No nonce is ever used twice with one key, even across restarts. A sender draws a session identifier of 72 random
+//! bits when it starts, derives a key for it from the shared one, and numbers its packets. After 2^32 packets it
+//! derives the next key. A receiver derives the same from the header that the packet carries. (NIST SP 800-38D section
+//! 8; RFC 5869.) Among a million starts of senders with one shared key, the probability of two equal identifiers is
+//! below 2^-32.
 
 mod byte_wise;
 mod cipher;
@@ -39,11 +40,11 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("XDP programs have no cipher whose keys they may use"),
 };
 
-/// The function by another clock and with other memory, for simulations: `clock` gives the time since 1970, `slots` are
-/// the packets that it has memory for.
+/// Builds the function with another clock and pool, for simulations: `clock` returns the time since 1970, `slots` is
+/// the number of buffers.
 ///
 /// # Errors
-/// As [`crate::build`].
+/// Fails as [`crate::build`] does.
 pub fn simulated(
     table: toml::Table,
     clock: fn() -> Duration,
@@ -52,9 +53,9 @@ pub fn simulated(
     Ok(Box::new(Aes::new(settings(table)?, clock, slots)?))
 }
 
-/// Copies of packets that came without room in front, as many as wait to be sent at most.
+/// The number of buffers for copies of packets without headroom, as many as may wait to be sent.
 const POOL_SLOTS: u32 = 2048;
-/// Error that clocks which are set over the network stay within, on the whole.
+/// The error that clocks synchronised over the network rarely exceed.
 const CLOCK_ERROR: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
@@ -84,7 +85,7 @@ fn gcm() -> ModeName {
     ModeName::Gcm
 }
 
-/// Outcome of a packet.
+/// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Encrypted,
@@ -102,7 +103,7 @@ enum Outcome {
     Malformed,
 }
 
-/// Names of the outcomes, in the order of the enumeration.
+/// The names of the outcomes, in the order of the enumeration.
 const OUTCOMES: [&str; 13] = [
     "encrypted",
     "decrypted",
@@ -132,7 +133,7 @@ struct Aes {
     mtu: Mtu,
     master: Master,
     own: Session,
-    /// Number of the next packet to encrypt.
+    /// The number of the next packet to encrypt.
     number: u64,
     senders: Senders,
     clock: Clock,
@@ -188,7 +189,7 @@ impl Aes {
         })
     }
 
-    /// Bytes that a payload grows by.
+    /// Returns the number of bytes by which a payload grows.
     fn overhead(&self) -> usize {
         match self.mode {
             Mode::Gcm => Header::LEN_BYTES + Cipher::TAG_LEN_BYTES,
@@ -243,11 +244,11 @@ impl Aes {
         if header.mode != self.mode || bytes.len() < added {
             return Outcome::NotEncrypted;
         }
-        // Sent back to where it came from.
+        // The packet was sent back to its sender.
         if header.session == self.own.id {
             return Outcome::Replayed;
         }
-        // Whoever can change packets can write any time and any number into them.
+        // Without authentication, an attacker can write any time and any number into packets.
         let is_protected = self.mode == Mode::Gcm;
         if is_protected {
             let (now, clock) = (self.clock.now(), &mut self.clock);
@@ -292,8 +293,8 @@ impl Aes {
     }
 }
 
-/// Addresses, ports and the header: where a payload goes is protected with it, or whoever sends it elsewhere would have
-/// it decrypted for them. In what order: header, addresses, ports.
+/// Returns the authenticated data, in this order: header, addresses, ports. The destination is protected with the
+/// payload. Otherwise an attacker could redirect packets to get them decrypted.
 fn associated(frame: &[u8], it: &Datagram, header: &Header) -> ([u8; 60], usize) {
     let mut all = [0; 60];
     let addresses = match it.is_v4 {

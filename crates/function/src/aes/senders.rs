@@ -1,10 +1,9 @@
-//! Senders that a receiver listens to: those that it knows, and new ones as far as they can be told from recordings and
-//! do not come too fast.
+//! The senders that a receiver accepts: known ones, and new ones that cannot be replays and do not arrive too fast.
 //!
-//! A one-way link has no handshake, so a receiver that has just started cannot know what the one before it took. It
-//! therefore takes nothing that was sent before it began, by the time in the header. A packet that an earlier receiver took
-//! was stamped with at most `clock_error` more than that receiver's time, and this one begins at `clock_error` more than
-//! its own: whatever the sender's clock shows, none is taken twice.
+//! A one-way link has no handshake, so a receiver that has just started cannot know which packets an earlier one
+//! accepted. It therefore refuses all packets sent before it began, by the time in the header. The timestamp of a
+//! packet that an earlier receiver accepted is at most `clock_error` after that receiver's time. This receiver begins
+//! at `clock_error` after its own time. No packet is thus accepted twice, whatever the sender's clock shows.
 
 use super::cipher::Cipher;
 use super::clock::UNITS_PER_S;
@@ -13,25 +12,25 @@ use super::key::Master;
 use super::window::Window;
 use crate::budget::Budget;
 
-/// Sessions whose keys a receiver keeps.
+/// The number of sessions with keys that a receiver stores.
 pub(super) const MOST_SESSIONS: usize = 64;
 
-/// Keys that are derived for senders not heard of before: so many a second, and at once. Anyone can ask for one.
+/// The limit on keys that are derived for new senders: per second, and as a burst. Anyone can request one.
 const NEW_PER_S: u64 = 1024;
 pub(super) const NEW_AT_ONCE: u64 = 64;
 
-/// State by which one sender's packets with one key are encrypted.
+/// The encryption state of one sender's packets with one key.
 pub(super) struct Session {
     pub(super) id: [u8; 9],
-    /// Upper half of the packets' numbers.
+    /// The upper half of the packets' numbers.
     pub(super) epoch: u32,
     pub(super) cipher: Cipher,
     pub(super) window: Window,
-    /// Time at which the session's latest packet came, by the receiver's clock.
+    /// The time at which the session's latest packet arrived, by the receiver's clock.
     heard: u64,
-    /// The latest time that one of its packets was sent at.
+    /// The latest send time of its packets.
     newest: u64,
-    /// The key of the next epoch is there.
+    /// True if the key of the next epoch exists.
     is_followed: bool,
 }
 
@@ -57,26 +56,25 @@ impl Session {
     }
 }
 
-/// Lookup of a packet's session among those that are known.
+/// The result of the lookup of a packet's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionLookup {
     Known(usize),
-    /// The session is new: its key was derived; it is known once one of its packets was decrypted.
+    /// The session is new: its key was derived; it becomes known with its first decrypted packet.
     New,
 }
 
-/// Error: there are too many senders, or too many new ones at once.
+/// The error that there are too many senders, or too many new ones at once.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// Time at which a packet was sent, as far as that matters.
+/// The send time of a packet, compared with the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     InTime,
-    /// The packet was sent before this receiver began, or no later than the latest packet of a sender that was
-    /// forgotten.
+    /// The packet was sent before this receiver began, or no later than the latest packet of a forgotten sender.
     TooEarly,
-    /// The packet was sent by a clock that is ahead by more than clocks may be.
+    /// The packet was sent by a clock that is ahead by more than the allowed error.
     Ahead,
 }
 
@@ -84,13 +82,13 @@ pub(super) struct Senders {
     master: Master,
     mode: Mode,
     byte_wise: bool,
-    /// How far clocks may be apart, in the header's units of time.
+    /// The allowed difference between clocks, in the header's units of time.
     clock_error: u64,
-    /// Latest time of sending that is not taken.
+    /// The latest send time that is refused.
     barrier: u64,
     known: Vec<Session>,
     new: Option<Session>,
-    /// Keys that may be derived.
+    /// The budget for derived keys.
     budget: Budget,
 }
 
@@ -101,7 +99,7 @@ impl Senders {
             mode,
             byte_wise,
             clock_error,
-            // Nothing before it begins.
+            // No packet is accepted before it begins.
             barrier: u64::MAX,
             known: Vec::with_capacity(MOST_SESSIONS),
             new: None,
@@ -109,12 +107,12 @@ impl Senders {
         }
     }
 
-    /// The first packet may come from `now` on.
+    /// Accepts packets from `now` on.
     pub(super) fn begin(&mut self, now: u64) {
         self.barrier = now + self.clock_error;
     }
 
-    /// Compares with what the clock showed when it was read last; only what seems ahead has it read again.
+    /// Compares the send time with the last clock reading; only a time that seems ahead causes another reading.
     #[inline]
     pub(super) fn sent(&self, header: &Header, now: u64, read: impl FnOnce() -> u64) -> Sent {
         if header.sent <= self.barrier {
@@ -126,7 +124,8 @@ impl Senders {
         }
     }
 
-    /// The session of a packet. One that is not known costs the derivation of a key, which is why they are counted.
+    /// Returns the session of a packet. An unknown session costs the derivation of a key, which is why these are
+    /// limited.
     #[inline]
     pub(super) fn find(&mut self, header: &Header, now: u64) -> Result<SessionLookup, TooMany> {
         let (id, epoch) = (header.session, header.epoch());
@@ -162,7 +161,8 @@ impl Senders {
         }
     }
 
-    /// A packet was decrypted, which in GCM only those can send who have the key. Only now its session takes a place.
+    /// Records that a packet was decrypted. In GCM only a sender with the key can cause this. Only now its session uses
+    /// a slot.
     #[inline]
     pub(super) fn accept(&mut self, place: SessionLookup, header: &Header, now: u64) {
         let Some(session) = self.at(place) else {
@@ -171,7 +171,7 @@ impl Senders {
         session.window.see(header.number);
         session.heard = now;
         session.newest = session.newest.max(header.sent);
-        // The next key is there long before its first packet, which then need not pass for a new sender's.
+        // The next key exists long before its first packet, which then does not count as a new sender's.
         let follows = header.number as u32 >= 1 << 31 && !session.is_followed;
         session.is_followed |= follows;
         if place == SessionLookup::New || follows {
@@ -181,7 +181,7 @@ impl Senders {
 
     #[cold]
     fn remember_new(&mut self, place: SessionLookup, header: &Header, follows: bool, now: u64) {
-        // One that was derived for a forged packet may still be there.
+        // A session derived for a forged packet may still be there.
         if let Some(new) = self.new.take().filter(|_| place == SessionLookup::New) {
             self.remember(new, now);
         }
@@ -194,8 +194,8 @@ impl Senders {
         }
     }
 
-    /// Remembers a session, in the place of one that was not heard of for long enough, if need be. As that is
-    /// forgotten, nothing is taken any more that was sent no later than what it sent.
+    /// Stores a session, if necessary in place of one that was idle for long enough. The receiver then refuses all
+    /// packets sent no later than the last one of the removed session.
     fn remember(&mut self, session: Session, now: u64) {
         if self.known.len() < MOST_SESSIONS {
             self.known.push(session);
@@ -205,8 +205,8 @@ impl Senders {
         }
     }
 
-    /// The one unheard for longest, and for so long that no packets that others send now were sent, by their own clocks,
-    /// earlier than its last.
+    /// Returns the session that was idle for longest. It must have been idle for so long that no packet sent now is
+    /// earlier, by its sender's clock, than its last packet.
     fn unheard(&self, now: u64) -> Option<usize> {
         let silence = |at: usize| now.saturating_sub(self.known[at].heard);
         let least = 2 * self.clock_error + UNITS_PER_S;

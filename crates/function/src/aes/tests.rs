@@ -32,7 +32,7 @@ fn pass_time(seconds: f64) {
     NOW.set(Duration::from_secs_f64(NOW.get().as_secs_f64() + seconds));
 }
 
-/// Makes a function that has begun long enough ago to take what is sent now.
+/// Creates a function that has begun long enough ago to accept packets sent now.
 fn made(settings: &str, key: &str) -> Result<Aes, SettingsError> {
     let aes = just_made(settings, key);
     pass_time(1.5);
@@ -66,7 +66,7 @@ fn gcm_128() -> Aes {
     made("encrypt = [1]", KEY).unwrap()
 }
 
-/// Returns the frame as it leaves; with more headroom than packets of a pool have, less or none.
+/// Returns the frame as it leaves; `headroom` may be more than packets of a pool have, less or none.
 fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, headroom);
     let context = Context {
@@ -82,7 +82,7 @@ fn count(aes: &Aes, outcome: Outcome) -> u64 {
     aes.counts[outcome as usize]
 }
 
-/// Makes a frame of `size` bytes without the frame check sequence.
+/// Returns a frame of `size` bytes without the frame check sequence.
 fn frame(v6: bool, size: usize, seed: u64) -> Vec<u8> {
     let mut flow = UdpFlow::default();
     if v6 {
@@ -100,7 +100,7 @@ fn frame(v6: bool, size: usize, seed: u64) -> Vec<u8> {
     frame
 }
 
-/// Lengths and checksums, as seen by another library. Gives the payload.
+/// Checks lengths and checksums with another library. Returns the payload.
 fn checked(frame: &[u8]) -> Vec<u8> {
     let headers = PacketHeaders::from_ethernet_slice(frame).unwrap();
     let payload = headers.payload.slice();
@@ -126,7 +126,7 @@ fn checked(frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_is_encrypted_comes_back_as_it_was_and_is_sound_on_the_way() {
+fn encrypted_packets_are_valid_and_decrypt_to_the_original() {
     let key_256 = format!("{KEY}{KEY}");
     for (mode, grows) in [
         ("", 40),
@@ -172,10 +172,11 @@ fn wrong_checksums_stay_wrong_and_none_stays_none() {
 }
 
 #[test]
-fn in_gcm_nothing_that_was_changed_or_sent_elsewhere_is_forwarded() {
+fn gcm_refuses_modified_and_misdirected_packets() {
     let (mut sender, mut receiver) = (gcm_128(), gcm_128());
     let sent = through(&mut sender, &OUT, &frame(false, 90, 1), 100).unwrap();
-    // Addresses, ports, header, tag and text, all but the first byte of the header, which is no header then.
+    // The bytes are addresses, ports, header, tag and text. The first byte of the header is excluded, because without
+    // it there is no header.
     let bytes = (26..38).chain(43..sent.len());
     let mut tried = 0;
     for at in bytes {
@@ -188,7 +189,7 @@ fn in_gcm_nothing_that_was_changed_or_sent_elsewhere_is_forwarded() {
     let by_time = count(&receiver, Outcome::TooEarly) + count(&receiver, Outcome::Ahead);
     assert_eq!(count(&receiver, Outcome::Forged) + by_time, tried);
     assert!(by_time <= 6);
-    // Forged ones take nobody's place, and the true one still counts as new.
+    // Forged packets use no slot, and the true one still counts as new.
     assert_eq!(receiver.senders.known(), 0);
     assert!(through(&mut receiver, &IN, &sent, 0).is_some());
     let mut stranger = made("encrypt = [1]", &"7".repeat(32)).unwrap();
@@ -198,7 +199,7 @@ fn in_gcm_nothing_that_was_changed_or_sent_elsewhere_is_forwarded() {
 }
 
 #[test]
-fn in_gcm_a_packet_is_taken_once_in_any_order_and_never_by_its_sender() {
+fn gcm_accepts_packets_once_in_any_order_and_never_reflected() {
     let (mut sender, mut receiver) = (gcm_128(), gcm_128());
     let plain = frame(false, 90, 1);
     let mut sent: Vec<_> = (0..60)
@@ -217,7 +218,7 @@ fn in_gcm_a_packet_is_taken_once_in_any_order_and_never_by_its_sender() {
 }
 
 #[test]
-fn no_key_and_nonce_come_twice_over_restarts_and_over_ends_of_numbers() {
+fn key_nonce_pairs_never_repeat_across_restarts_or_counter_wraps() {
     let mut used = HashSet::new();
     let mut receiver = gcm_128();
     let plain = frame(false, 90, 1);
@@ -239,7 +240,7 @@ fn no_key_and_nonce_come_twice_over_restarts_and_over_ends_of_numbers() {
 }
 
 #[test]
-fn of_too_many_senders_the_one_unheard_for_longest_is_forgotten() {
+fn the_longest_idle_sender_is_evicted_from_a_full_table() {
     let mut receiver = gcm_128();
     let plain = frame(false, 90, 1);
     let mut steady = gcm_128();
@@ -252,15 +253,16 @@ fn of_too_many_senders_the_one_unheard_for_longest_is_forgotten() {
         assert!(through(&mut receiver, &IN, &sent, 0).is_some());
     }
     assert_eq!(receiver.senders.known(), MOST_SESSIONS);
-    // Still known, so that its first packet is known as well.
+    // The session is still known, so its first packet is known as well.
     assert_eq!(through(&mut receiver, &IN, &first, 0), None);
     assert_eq!(count(&receiver, Outcome::TooManySenders), 0);
 }
 
 #[test]
-fn after_a_restart_of_the_receiver_nothing_is_taken_that_was_taken_before() {
+fn a_restarted_receiver_accepts_no_packet_for_the_second_time() {
     let plain = frame(false, 90, 1);
-    // By how much the sender's clock is ahead of the receiver's, s: by a second it may be, and packets take 10 ms.
+    // The numbers are by how much the sender's clock is ahead of the receiver's, s: the limit is a second, and packets
+    // take 10 ms.
     for ahead in [-5.0, -1.0, -0.1, 0.0, 0.1, 0.999, 1.02, 5.0] {
         let mut before = gcm_128();
         let mut sender = gcm_128();
@@ -287,10 +289,10 @@ fn after_a_restart_of_the_receiver_nothing_is_taken_that_was_taken_before() {
                     assert_eq!(through(&mut after, &IN, sent, 0), None, "{ahead}");
                 }
             }
-            // The session that goes on is taken again.
+            // The continuing session is accepted again.
             taken += u32::from(through(&mut after, &IN, &sent, 0).is_some());
         }
-        // What the sender's clock says has to be a second later than what the receiver's said.
+        // The sender's clock has to be a second later than the receiver's was.
         let expected = if ahead > 1.0 {
             0.0
         } else {
@@ -306,7 +308,7 @@ fn after_a_restart_of_the_receiver_nothing_is_taken_that_was_taken_before() {
 }
 
 #[test]
-fn a_packet_sent_back_is_not_taken_by_any_worker_of_its_end_though_they_start_again() {
+fn reflected_packets_are_refused_by_all_workers_of_their_end() {
     let plain = frame(false, 90, 1);
     for mode in ["gcm", "ctr"] {
         let end = |end: &str| made(&format!("encrypt = [1]\nmode = {mode:?}\n{end}"), KEY).unwrap();
@@ -315,15 +317,15 @@ fn a_packet_sent_back_is_not_taken_by_any_worker_of_its_end_though_they_start_ag
         let mut far = end("end = 'b'");
         let sent = through(&mut near, &OUT, &plain, 100).unwrap();
         assert_eq!(through(&mut near, &IN, &sent, 0), None);
-        // In ctr what comes out is no more than noise.
+        // In ctr the result is only noise.
         assert_ne!(through(&mut beside, &IN, &sent, 0), Some(plain.clone()));
         let mut near = end("end = 'a'");
         assert_ne!(through(&mut near, &IN, &sent, 0), Some(plain.clone()));
         assert_eq!(through(&mut far, &IN, &sent, 0), Some(plain.clone()));
-        // And the other way, each with keys of its own.
+        // The other direction has keys of its own.
         let back = through(&mut far, &OUT, &plain, 100).unwrap();
         assert_eq!(through(&mut near, &IN, &back, 0), Some(plain.clone()));
-        // Ends without a name are as before: they know what they sent themselves.
+        // Ends without a name refuse only the packets that they have sent themselves.
         let (mut one, mut other) = (end(""), end(""));
         let sent = through(&mut one, &OUT, &plain, 100).unwrap();
         assert_eq!(through(&mut one, &IN, &sent, 0), None);
@@ -334,7 +336,7 @@ fn a_packet_sent_back_is_not_taken_by_any_worker_of_its_end_though_they_start_ag
     }
 }
 
-/// A packet of a session that does not exist.
+/// Returns a packet of a session that does not exist.
 fn forged(sent: &[u8], number: u64) -> Vec<u8> {
     let mut forged = sent.to_vec();
     forged[43..51].copy_from_slice(&number.to_be_bytes());
@@ -342,7 +344,7 @@ fn forged(sent: &[u8], number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn forged_sessions_cost_a_bounded_number_of_keys_and_no_session_its_place() {
+fn forged_sessions_have_bounded_cost_and_evict_no_session() {
     let plain = frame(false, 90, 1);
     let (mut receiver, mut steady) = (gcm_128(), gcm_128());
     let begun = NOW.get();
@@ -357,7 +359,7 @@ fn forged_sessions_cost_a_bounded_number_of_keys_and_no_session_its_place() {
             assert_eq!(through(&mut receiver, &IN, &forged, 0), None);
         }
         if round % 100 == 99 {
-            // A new sender has to try again and again, but is let in.
+            // A new sender has to retry repeatedly, but is accepted.
             let mut new = gcm_128();
             pass_time(-1.5);
             new_ones += 1;
@@ -384,7 +386,7 @@ fn forged_sessions_cost_a_bounded_number_of_keys_and_no_session_its_place() {
 }
 
 #[test]
-fn what_cannot_be_encrypted_or_was_not_is_dropped_by_cause_and_other_packets_pass() {
+fn packets_that_cannot_be_encrypted_or_decrypted_drop_by_cause() {
     let mut aes = made("encrypt = [1]\nmtu = 600", KEY).unwrap();
     let plain = frame(false, 90, 1);
     assert_eq!(through(&mut aes, &IN, &plain, 0), None);
@@ -392,7 +394,7 @@ fn what_cannot_be_encrypted_or_was_not_is_dropped_by_cause_and_other_packets_pas
     let other_mode = through(&mut ctr, &OUT, &plain, 100).unwrap();
     assert_eq!(through(&mut aes, &IN, &other_mode, 0), None);
     assert_eq!(count(&aes, Outcome::NotEncrypted), 2);
-    // 600 bytes of IP packet are 614 of frame, 40 of which are needed.
+    // An IP packet of 600 bytes is a frame of 614, 40 of which are needed.
     assert!(through(&mut aes, &OUT, &frame(false, 574, 1), 100).is_some());
     assert_eq!(through(&mut aes, &OUT, &frame(false, 575, 1), 100), None);
     assert_eq!(count(&aes, Outcome::TooBig), 1);
@@ -408,7 +410,7 @@ fn what_cannot_be_encrypted_or_was_not_is_dropped_by_cause_and_other_packets_pas
     for passes in [tcp, fragment] {
         assert_eq!(through(&mut aes, &OUT, &passes, 9), Some(passes.clone()));
     }
-    // Copies of its own are all with packets that are not sent yet.
+    // All buffers of its own pool belong to packets that are not sent yet.
     aes.pool = Some(PoolHandle::new(1, false).unwrap());
     let held = aes.pool.as_ref().unwrap().take(1);
     assert_eq!(through(&mut aes, &OUT, &plain, 39), None);
@@ -419,7 +421,7 @@ fn what_cannot_be_encrypted_or_was_not_is_dropped_by_cause_and_other_packets_pas
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_with_what_to_do() {
+fn invalid_settings_are_refused_with_a_remedy() {
     let wrong = |text: &str| made(text, KEY).err().unwrap().0;
     assert!(wrong("").contains("encrypt"));
     assert!(wrong("encrypt = []").contains("[1]"));

@@ -1,10 +1,10 @@
-//! Window over the packets of a session that were seen already. (RFC 4303 section 3.4.3.)
+//! The window of packets of a session that were received already. (RFC 4303 section 3.4.3.)
 
-/// The packet of the highest number so far and the 63 before it; what is older counts as seen.
+/// The packet of the highest number so far and the 63 before it; older ones count as received.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     highest: u64,
-    /// Bit n: `highest - n` was seen.
+    /// Bit n: `highest - n` was received.
     seen: u64,
 }
 
@@ -33,7 +33,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn each_number_is_new_once_in_any_order_within_64_and_never_later() {
+    fn sequence_numbers_are_accepted_once_within_a_window_of_64() {
         let mut random = fastrand::Rng::with_seed(3);
         let mut window = Window::default();
         let mut seen = HashSet::new();

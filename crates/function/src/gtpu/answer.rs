@@ -1,10 +1,10 @@
-//! Frames that the gateway makes itself, all of which the slow path sends. Answers are made there, and leave through the port that
-//! their cause came in by. End markers and echo requests are made by the worker, which knows the way to their receivers: what end
-//! markers are for is their place behind the last packet of their path, and what comes back from the slow path is behind it.
+//! Frames that the gateway creates, all of which the slow path sends. It creates the replies, which leave through the
+//! ingress port of their cause. The worker creates end markers and echo requests, because it knows the path to their
+//! receivers. End markers must follow the last packet of their path, and frames from the slow path do.
 
 use super::Path;
+use super::parser::{Own, Seen, Tunnelled};
 use super::rewrite::{outer_len, write_outer};
-use super::seen::{Own, Seen, Tunnelled};
 use crate::mac_rewrite::Macs;
 use crate::slow::{ErrorLimit, Handler, Passage, Punted, Send};
 use std::collections::VecDeque;
@@ -20,25 +20,25 @@ use taut_wire::{
     gtpu, icmp_error, resolution,
 };
 
-/// Messages that may wait to be handed to the slow path.
+/// The limit on messages that wait for the slow path.
 const MOST_WAITING: usize = 128;
-/// Longest GTP-U message that is made: an error indication about an IPv6 peer.
+/// The longest GTP-U message that is created: an error indication about an IPv6 peer.
 const MESSAGE_BYTES: usize = 36;
 const ETHERNET_BYTES: usize = 14;
-/// A frame without check sequence has no less.
+/// The length of the shortest frame without a check sequence.
 const SHORTEST_BYTES: usize = 60;
-/// Longest frame around a GTP-U message: one with an outer IPv6 header.
+/// The longest frame around a GTP-U message: one with an outer IPv6 header.
 const TUNNEL_FRAME_BYTES: usize = ETHERNET_BYTES + 40 + 8 + MESSAGE_BYTES;
-/// Longest frame that is made here.
+/// The longest frame that is created here.
 const LONGEST_BYTES: usize = icmp_error::LONGEST_BYTES;
 
-/// Work of the gateway on the slow path.
+/// The gateway's work on the slow path.
 pub(super) struct Answering {
     own: Own,
-    /// MAC addresses, by port, that questions for the port's own addresses are answered with.
+    /// The MAC addresses, by port, in replies to ARP requests for the port's own addresses.
     macs: Macs,
     errors: ErrorLimit,
-    /// Answers that there was no room for. Its other holder is the function that this works for.
+    /// The number of replies that were lost because the ring was full, shared with the function.
     lost: Arc<AtomicU64>,
 }
 
@@ -52,8 +52,8 @@ impl Answering {
         }
     }
 
-    /// Writes the answer to a packet, its length in bytes; none if the packet is not one for the gateway to answer. Of
-    /// length 0 where it goes without an answer.
+    /// Writes the reply to a packet and returns its length in bytes. The length is 0 for a packet that needs no reply,
+    /// and none for a packet that is not the gateway's to reply to.
     fn answer(&mut self, punted: &Punted<'_>, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
         let frame = punted.frame;
         match punted.cause {
@@ -80,7 +80,7 @@ impl Answering {
                     Layer3::Ipv4 => self.own.v4().map(IpAddr::V4),
                     _ => self.own.v6().map(IpAddr::V6),
                 };
-                // Not every sender wants to be told (RFC 1812 section 4.3.2.7).
+                // Not every sender accepts an error (RFC 1812 section 4.3.2.7).
                 let length = icmp_error(frame, IcmpError::TooBig(fits), from?, reply);
                 let length = length.filter(|_| self.errors.admits());
                 Some(length.unwrap_or(0))
@@ -100,7 +100,7 @@ impl Answering {
 impl Handler for Answering {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         if let Punt::Made { port } = punted.cause {
-            // The addresses by which its receiver was heard, or none, are only the second best where a function knows the next device.
+            // The learned addresses of the receiver, or none, are only second best if a function knows the next device.
             let way = Passage {
                 lacks_addresses: true,
                 ..Passage::of_own(port.into())
@@ -125,19 +125,19 @@ impl Handler for Answering {
     }
 }
 
-/// The answer to an echo request (TS 29.281 section 7.2.2).
+/// Writes the reply to an echo request (TS 29.281 section 7.2.2).
 fn echo(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
     let request = Gtpu::new(frame.get(usize::from(seen.gtpu)..)?).ok();
     let sequence = request.and_then(|gtpu| gtpu.sequence()).unwrap_or(0);
     let mut message = [0; MESSAGE_BYTES];
     let length = emit_echo_response(sequence, &mut message).ok()?;
-    // Sent to the port that it came from (section 4.4.2.3).
+    // The reply goes to the source port (section 4.4.2.3).
     let at = usize::from(seen.udp);
     let port_of_peer = u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]);
     back(frame, seen, &message[..length], port_of_peer, reply)
 }
 
-/// Tells a peer that nobody made the tunnel it sends through (section 7.3.1).
+/// Writes the error indication to a peer for an unknown tunnel (section 7.3.1).
 fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
     let (_, destination) = ends(frame, seen)?;
     let indication = ErrorIndication {
@@ -149,18 +149,18 @@ fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES])
     back(frame, seen, &message[..length], gtpu::UDP_PORT, reply)
 }
 
-/// The way of a message that the worker makes.
+/// The direction of a message that the worker creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
-    /// The port that the message leaves through.
+    /// The egress port of the message.
     pub port: u8,
     pub path: Path,
-    /// Source and destination. Both are zero where the receiver was never heard: a function that knows the next device has to set
-    /// them, and without one nobody takes the frame for its own, as everybody would one that is sent to all.
+    /// The source and destination addresses. Both are zero if the receiver was never heard: a function that knows the
+    /// next device has to set them. Without one, no host accepts the frame, unlike a broadcast.
     pub macs: (Mac, Mac),
 }
 
-/// Messages that the worker makes, until a batch comes by that takes them to the slow path.
+/// Messages that the worker creates, until a batch takes them to the slow path.
 pub(super) struct Messages {
     waiting: VecDeque<(u8, Packet)>,
 }
@@ -172,7 +172,7 @@ impl Messages {
         }
     }
 
-    /// Appends to `batch` what waits, marked for the slow path.
+    /// Appends the waiting messages to `batch`, marked for the slow path.
     #[inline]
     pub fn release(&mut self, batch: &mut Batch) {
         while !self.waiting.is_empty() && batch.room() > 0 {
@@ -188,7 +188,7 @@ impl Messages {
         self.waiting.len()
     }
 
-    /// Ends the stream of packets of a tunnel (section 7.3.2); false if there is no room.
+    /// Adds an end marker for a tunnel (section 7.3.2); returns false if there is no space.
     #[cold]
     pub fn add_end_marker(&mut self, pool: &PoolHandle, way: &Way, teid: u32) -> bool {
         let mut message = [0; MESSAGE_BYTES];
@@ -196,7 +196,7 @@ impl Messages {
         length.is_some_and(|length| self.add(pool, way, &message[..length]))
     }
 
-    /// Asks the other end of a path whether it is there (section 7.2.1); false if there is no room.
+    /// Adds an echo request for a path (section 7.2.1); returns false if there is no space.
     #[cold]
     pub fn add_echo(&mut self, pool: &PoolHandle, way: &Way, sequence: u16) -> bool {
         let mut message = [0; MESSAGE_BYTES];
@@ -221,7 +221,7 @@ impl Messages {
     }
 }
 
-/// Outer source and destination address.
+/// Returns the outer source and destination address.
 pub(super) fn ends(frame: &[u8], seen: &Tunnelled) -> Option<(IpAddr, IpAddr)> {
     let packet = frame.get(usize::from(seen.ip)..)?;
     Some(if seen.is_v4 {
@@ -233,13 +233,13 @@ pub(super) fn ends(frame: &[u8], seen: &Tunnelled) -> Option<(IpAddr, IpAddr)> {
     })
 }
 
-/// Source and destination of an answer to `frame`.
+/// Returns the source and destination MAC address of a reply to `frame`.
 fn swapped(frame: &[u8]) -> Option<(Mac, Mac)> {
     let ethernet = Ethernet::new(frame).ok()?;
     Some((ethernet.destination(), ethernet.source()))
 }
 
-/// A message back to where `frame` came from, to that UDP port; the length of its frame in bytes.
+/// Writes a message back to the source of `frame`, to that UDP port; returns the length of its frame in bytes.
 fn back(
     frame: &[u8],
     seen: &Tunnelled,
@@ -263,7 +263,8 @@ fn back(
     Some(length)
 }
 
-/// An untagged frame around a GTP-U message, between those MAC addresses (source, destination); its length in bytes.
+/// Writes an untagged frame around a GTP-U message, between those MAC addresses (source, destination); returns its
+/// length in bytes.
 fn tunnel_frame(
     (source, destination): (Mac, Mac),
     path: &Path,

@@ -1,5 +1,4 @@
-//! A bearer: which packets, and what happens to them. As people and programs write it (a line of CSV, a JSON
-//! object) and as the gateway understands it.
+//! A bearer: a match and an action. It exists as text (a line of CSV, a JSON object) and in the form of the gateway.
 
 use super::slot::{NO_QFI, Slot};
 use serde::{Deserialize, Serialize};
@@ -8,44 +7,44 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use taut_wire::gtpu::MOST_QFI;
 
-/// Bearers there can be at most.
+/// The limit on the number of bearers.
 pub(super) const MOST_BEARERS: usize = 4_000_000;
-/// Paths there can be: numbers of 16 bits, and 0 is for none.
+/// The limit on the number of paths: numbers of 16 bits, and 0 is for none.
 pub(super) const MOST_PATHS: usize = 65_535;
 
-/// Match of a bearer: which packets it takes.
+/// The match of a bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Match {
     /// Packets that arrive in the tunnel of this identifier, which is not 0.
     Teid(u32),
-    /// Packets to the user at this address; of IPv6 the first 64 bits count, which are the user's own (TS 23.501
-    /// section 5.8.2.2).
+    /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
+    /// (TS 23.501 section 5.8.2.2).
     User(IpAddr),
-    /// Packets that were sorted: by a rule of the sorting with that number, below 2^24. No packet comes with such a
+    /// Packets that were sorted by a rule of the sorting with that number, below 2^24. No packet arrives with such a
     /// match.
     Rule {
-        /// Number of the sorting.
+        /// The number of the sorting.
         number: u32,
-        /// Place of the rule in it.
+        /// The position of the rule in it.
         place: u8,
     },
 }
 
-/// Above every TEID, below every IPv6 prefix in use.
+/// The first key above every TEID and below every IPv6 prefix in use.
 const V4_KEYS: u64 = 1 << 32;
-/// Above every IPv4 address.
+/// The first key above every IPv4 address.
 const RULE_KEYS: u64 = V4_KEYS << 1;
-/// Prefixes below hold nothing but special addresses (::/30).
+/// The first key of IPv6; lower prefixes have only special addresses (::/30).
 const V6_KEYS: u64 = RULE_KEYS << 1;
 
-/// Whether a key is that of a rule by which packets are sorted.
+/// Returns true if a key belongs to a rule of a sorting.
 #[inline]
 pub(super) fn is_of_rule(key: u64) -> bool {
     (RULE_KEYS..V6_KEYS).contains(&key)
 }
 
 impl Match {
-    /// Returns the key that the table searches for; 0 for what no bearer can match.
+    /// Returns the key that the table searches for; 0 for a match that no bearer can have.
     #[inline(always)]
     pub(super) fn key(self) -> u64 {
         match self {
@@ -84,7 +83,7 @@ impl fmt::Display for Match {
     }
 }
 
-/// A number, also as hexadecimal behind `0x`.
+/// Parses a number, also as hexadecimal after `0x`.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -110,43 +109,43 @@ impl FromStr for Match {
 /// The two ends of a tunnel's outer packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Address of the gateway.
+    /// The address of the gateway.
     pub local: IpAddr,
-    /// Address of the peer, of the same IP version.
+    /// The address of the peer, of the same IP version.
     pub remote: IpAddr,
 }
 
-/// Action on the packets of a bearer.
+/// The action on the packets of a bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Packets go out of one tunnel into another one.
+    /// Packets are forwarded from one tunnel into another one.
     Relay {
-        /// The identifier that the peer gave it.
+        /// The identifier that the peer assigned.
         teid: u32,
-        /// Ends of the tunnel.
+        /// The ends of the tunnel.
         path: Path,
     },
-    /// Packets go into a tunnel.
+    /// Packets are encapsulated into a tunnel.
     Encapsulate {
-        /// The identifier that the peer gave it.
+        /// The identifier that the peer assigned.
         teid: u32,
         /// The QoS flow to mark packets with, in a PDU session container.
         qfi: Option<u8>,
-        /// Ends of the tunnel.
+        /// The ends of the tunnel.
         path: Path,
     },
-    /// Packets go out of the tunnel.
+    /// Packets are decapsulated.
     Decapsulate,
     /// Packets are dropped.
     Drop,
-    /// Packets are dropped, as a gate of the control plane is closed: counted apart.
+    /// Packets are dropped because a gate of the control plane is closed: counted separately.
     Block,
-    /// The control plane asked for the packets to be kept until the user is reached. They are not: it is told so
-    /// where it has a bit for that, and they are counted apart.
+    /// Packets are dropped although the control plane requested buffering until the user is reached. It is notified if
+    /// it supports that, and the packets are counted separately.
     Hold,
     /// Packets are sorted by rules, each of which has a bearer of its own.
     Sort {
-        /// Number of the sorting.
+        /// The number of the sorting.
         number: u32,
     },
 }
@@ -158,10 +157,10 @@ const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
 const SORT: u8 = 7;
-/// Besides: its packets are counted by meters.
+/// The additional bit for packets that meters count.
 const METERED: u8 = 0x80;
 
-/// [`Action`] without its numbers, as the data path reads it.
+/// The kind of an [`Action`] without its numbers, as the data plane reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Relay,
@@ -201,9 +200,9 @@ impl Slot {
 /// One bearer of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bearer {
-    /// Match: which packets the bearer takes.
+    /// The packets that the bearer applies to.
     pub matched: Match,
-    /// Action on them.
+    /// The action on them.
     pub action: Action,
 }
 
@@ -215,7 +214,7 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer's entry, if its path has this number.
+    /// Returns the bearer's entry for a path with this number.
     pub(super) fn slot(&self, path: u16) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),
@@ -235,7 +234,7 @@ impl Bearer {
         }
     }
 
-    /// The bearer of an entry, if that path is its.
+    /// Returns the bearer of an entry with that path.
     pub(super) fn of_slot(slot: Slot, path: Option<Path>) -> Self {
         let qfi = Some(slot.qfi).filter(|qfi| *qfi != NO_QFI);
         let teid = slot.teid;
@@ -255,7 +254,7 @@ impl Bearer {
     }
 }
 
-/// Action on the packets of a bearer, as it is written.
+/// The action on the packets of a bearer, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Word {
@@ -268,7 +267,7 @@ enum Word {
     Rules,
 }
 
-/// A bearer as it is written: a JSON object with these keys, or a line of CSV in this order.
+/// A bearer as text: a JSON object with these keys, or a line of CSV in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BearerText {
@@ -285,13 +284,13 @@ pub struct BearerText {
     local: Option<IpAddr>,
 }
 
-/// The first line of a CSV file; it may be left out, and so may fields at its end.
+/// The first line of a CSV file; it may be omitted, and so may fields at its end.
 pub const CSV_HEADER: &str = "match,action,teid,remote,qfi,local";
 
 impl FromStr for BearerText {
     type Err = String;
 
-    /// Reads a line of CSV; fields at its end may be left out.
+    /// Parses a line of CSV; fields at its end may be omitted.
     fn from_str(line: &str) -> Result<Self, String> {
         if line.chars().all(|c| c == ',' || c.is_whitespace()) {
             let example = "10.45.0.2,encapsulate,0x20,192.0.2.9";
@@ -341,11 +340,10 @@ impl FromStr for BearerText {
 }
 
 impl BearerText {
-    /// Checks it; `own` are the gateway's addresses, the first one of the peer's IP version is taken where none
-    /// is given.
+    /// Checks it; `own` are the gateway's addresses. The default is the first one of the peer's IP version.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// Returns the error and the correct form.
     pub fn check(&self, own: &[IpAddr]) -> Result<Bearer, String> {
         let matched: Match = self.matched.parse()?;
         let is_user = matches!(matched, Match::User(_));
@@ -433,7 +431,7 @@ impl From<Bearer> for BearerText {
 }
 
 impl fmt::Display for BearerText {
-    /// A line of CSV.
+    /// Writes a line of CSV.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = match self.action {
             Word::Relay => "relay",
@@ -454,10 +452,10 @@ impl fmt::Display for BearerText {
     }
 }
 
-/// Reads a CSV file, all of it or nothing.
+/// Parses a CSV file, all of it or nothing.
 ///
 /// # Errors
-/// The number of the first wrong line, from 1, and what is wrong with it.
+/// Returns the number of the first wrong line, from 1, and the error in it.
 pub fn read_csv(text: &str, own: &[IpAddr]) -> Result<Vec<(usize, Bearer)>, (usize, String)> {
     let lines = text
         .lines()

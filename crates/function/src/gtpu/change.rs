@@ -1,5 +1,5 @@
-//! Changes of the bearer table, and their ways there: a ring to each worker's copy of it, and what the programs in the
-//! kernel have beside them.
+//! The changes of the bearer table, and their paths: a ring to each worker's copy of it, and the copy of the programs
+//! in the kernel.
 
 use super::Path;
 use super::event::{self, Event};
@@ -15,42 +15,42 @@ use std::io;
 use std::sync::Arc;
 use taut_port::PortError;
 
-/// Changes that the worker makes per batch at most: what it costs is less than a packet's wait for its batch.
+/// The limit on changes per batch: their cost is less than a packet's wait for its batch.
 const MOST_PER_BATCH: usize = 8;
 
-/// Change of the table; changes are made in order.
+/// A change of the table; changes are applied in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// Puts an entry in, or in the place of one of its key.
+    /// Adds an entry, or replaces the one of its key.
     Set(Slot),
-    /// Takes the entry of this key out.
+    /// Removes the entry of this key.
     Remove(u64),
-    /// Gives a path its number, before any entry uses it.
+    /// Assigns a number to a path, before any entry uses it.
     Path(u16, Path),
-    /// Begins a meter anew: of this number, at which a byte costs so much. Workers are not told: they share it.
+    /// Restarts the meter of this number with the cost of a byte. Workers are not notified: they share it.
     Meter { number: u32, cost: u64 },
-    /// Gives the bearer of this key its meters, or takes them away.
+    /// Assigns meters to the bearer of this key, or removes them.
     Police { key: u64, meters: Meters },
-    /// Ends the stream of packets of a tunnel.
+    /// Sends an end marker for a tunnel.
     EndMarker { path: u16, teid: u32 },
-    /// Asks the other end of a path whether it is there.
+    /// Sends an echo request on a path.
     Echo { path: u16, sequence: u16 },
-    /// Gives a sorting its number, or takes it away: before any entry names it, or after.
+    /// Assigns a number to a sorting before any entry names it, or removes it afterwards.
     Sorting {
         number: u32,
         sorting: Option<Arc<Sorting>>,
     },
-    /// Drops the packets that are kept for the bearer of this key.
+    /// Drops the packets that are buffered for the bearer of this key.
     Forget(u64),
 }
 
-/// A copy of the table beside the worker's, which has every change at once: that of the programs in the kernel.
+/// A copy of the table besides the workers', which has every change at once: that of the programs in the kernel.
 pub(super) trait Mirror: Debug + Send {
-    /// Makes a change there.
+    /// Applies a change there.
     fn make(&self, change: &Change) -> io::Result<()>;
 }
 
-/// The end of whoever decides.
+/// The control plane's end.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub ring: changes::Sender<Change>,
@@ -67,7 +67,7 @@ pub(super) struct Receiver {
     pub outcomes: Arc<Published>,
 }
 
-/// Makes both ends; packets pass in the kernel if there is one, and then do not wait for the worker.
+/// Creates both ends. If packets pass in the kernel, senders do not wait for the worker.
 pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     let outcomes = Arc::new(Published::beside(kernel.clone()));
     let most_per_batch = match kernel {
@@ -92,7 +92,7 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
 }
 
 impl Sender {
-    /// Brings another copy up to date as well.
+    /// Adds another copy, which is kept up to date as well.
     #[cfg(test)]
     pub fn with_mirror(mut self, mirror: impl Mirror + 'static) -> Self {
         self.mirror = Some(Box::new(mirror));
@@ -100,17 +100,17 @@ impl Sender {
     }
 }
 
-/// The ways to all workers, each of which has a copy of the table.
+/// The senders to all workers, each of which has a copy of the table.
 #[derive(Debug)]
 pub(super) struct Senders {
-    /// Way to the worker that does what is to be done once: it sends end markers.
+    /// The sender to the worker that does single actions: it sends end markers.
     pub first: changes::Sender<Change>,
     others: Vec<changes::Sender<Change>>,
-    /// A copy beside the workers', if there is one.
+    /// The copy in the kernel, if there is one.
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
     events: Vec<Consumer<Event>>,
-    /// Outcomes of all workers, also of those that have ended.
+    /// The outcomes of all workers, including ended ones.
     outcomes: Vec<Arc<Published>>,
 }
 
@@ -126,25 +126,25 @@ impl Senders {
         }
     }
 
-    /// Lets another worker hear of changes from now on.
+    /// Adds another worker, which gets all changes from now on.
     pub fn add(&mut self, sender: Sender) {
         self.outcomes.push(sender.outcomes);
         self.events.push(sender.events);
         self.others.push(sender.ring);
     }
 
-    /// Gives a worker up at once that takes no changes, where nobody but the caller makes it do so.
+    /// Gives up at once on a worker that applies no changes, for a caller that itself makes the worker apply them.
     pub fn never_wait(&mut self) {
         self.first.patience = std::time::Duration::ZERO;
     }
 
-    /// Returns the next thing that a worker has to tell, if there is one.
+    /// Returns the next event of a worker, if there is one.
     pub fn event(&mut self) -> Option<Event> {
         self.events.iter_mut().find_map(|ring| ring.pop().ok())
     }
 
-    /// Makes changes in the copy beside the workers', before a worker hears of any: an end marker, which the worker
-    /// sends, is to follow the last packet on the old path. Where it fails, some of them are made.
+    /// Applies changes to the copy in the kernel before any worker gets them: an end marker, which a worker sends, must
+    /// follow the last packet on the old path. After an error, some of them are applied.
     pub fn mirror(&self, changes: &[Change]) -> io::Result<()> {
         let Some(mirror) = &self.mirror else {
             return Ok(());
@@ -152,7 +152,7 @@ impl Senders {
         changes.iter().try_for_each(|change| mirror.make(change))
     }
 
-    /// Workers that have ended are waited for no more, as long as there is one that has not.
+    /// Stops waiting for ended workers, as long as there is one that runs.
     fn leave_out_the_dead(&mut self) {
         self.others.retain(|sender| !sender.is_abandoned());
         if self.first.is_abandoned()
@@ -181,7 +181,7 @@ impl Senders {
             }
             if told.iter().any(is_marker) {
                 for sender in &mut self.others {
-                    // One that is stuck is told of when it is to take more.
+                    // A stuck worker is reported with the next change.
                     let _ = sender.settle();
                 }
             }
@@ -204,7 +204,7 @@ impl Senders {
         self.others.iter_mut().try_for_each(changes::Sender::settle)
     }
 
-    /// Returns what became of packets at all workers.
+    /// Returns the packet counts by outcome of all workers.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let mut each = self.outcomes.iter().map(|it| it.read());
         let mut sums = each.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Changes a running gateway's bearers at a rate, as the signalling of a mobile network does (Lange et al., CNSM 2015:
+//! Changes a running gateway's bearers at a rate, like the signalling of a mobile network (Lange et al., CNSM 2015:
 //! about 94,000 messages a second for a million users).
 
 use super::server::{Answer, Request};
@@ -9,28 +9,28 @@ use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Changes that are due are sent this often.
+/// The interval at which due changes are sent.
 const TICK: Duration = Duration::from_micros(100);
-/// Changes in one request: what takes a core from packets for no longer than some 10 us.
+/// The number of changes in one request, which occupies a core for about 10 us.
 const IN_ONE_REQUEST: usize = 10;
-/// Changes sent before the answers to them are read.
+/// The number of changes that are sent before their replies are read.
 const MOST_AT_A_TIME: usize = 1000;
 
-/// Result of a churn: what has been changed, and how long the gateway took to put it into force.
+/// The result of a churn: the changes, and the time until they were in force.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Churned {
-    /// Bearers changed.
+    /// The number of changed bearers.
     pub changes: u64,
-    /// Changes per second.
+    /// The changes per second.
     pub changes_per_second: f64,
-    /// Longest time from a request to its answer, milliseconds.
+    /// The longest time from a request to its reply, milliseconds.
     pub slowest_answer_ms: f64,
 }
 
-/// The bearers of a CSV file as it is written, checked by the gateway only.
+/// Parses the bearers of a CSV file, which only the gateway checks.
 ///
 /// # Errors
-/// The number of the first wrong line, from 1, and what is wrong with it.
+/// Returns the number of the first wrong line, from 1, and the error in it.
 pub fn bearers_of(text: &str) -> Result<Vec<BearerText>, (usize, String)> {
     let lines = text.lines().enumerate();
     lines
@@ -42,11 +42,10 @@ pub fn bearers_of(text: &str) -> Result<Vec<BearerText>, (usize, String)> {
         .collect()
 }
 
-/// Puts `bearers` anew, one after the other and again from the first one, `per_second` of them, for that time or until
-/// the gateway ends.
+/// Replaces `bearers` repeatedly, one after the other, `per_second` of them, for that time or until the gateway ends.
 ///
 /// # Errors
-/// What the gateway refuses, or that it does not answer.
+/// Returns the gateway's refusal, or a missing reply.
 pub fn churn(
     stream: &UnixStream,
     bearers: &[BearerText],
@@ -107,7 +106,8 @@ fn ask(
                 .unwrap_or(Err(ErrorKind::UnexpectedEof.into()))?;
             let answer: Answer = serde_json::from_str(&line)?;
             if let Some(error) = answer.error {
-                // A data path that hangs is waited for; one that has ended is told of at once, before the gateway hangs up.
+                // A data plane that hangs is awaited. One that has ended is reported at once, before the gateway
+                // disconnects.
                 let ends =
                     error.starts_with(&Refused::Stuck.to_string()) && asked.elapsed() < PATIENCE;
                 return match ends {
@@ -127,7 +127,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Answers as a gateway that refuses TEID 9.
+    /// Replies like a gateway that refuses TEID 9.
     fn gateway(stream: UnixStream) -> usize {
         let mut changed = 0;
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -159,7 +159,7 @@ mod tests {
         let thread = std::thread::spawn(move || gateway(there));
         let time = Duration::from_millis(200);
         let churned = churn(&here, &bearers, 10_000.0, time).unwrap();
-        // As many as were due or fewer: on a busy machine the rate is not kept.
+        // At most the due changes are sent: on a busy machine the rate is lower.
         assert!((1..=2000).contains(&churned.changes), "{churned:?}");
         let wrong = bearers_of("0x9,relay,0x2,192.0.2.9").unwrap();
         let error = churn(&here, &wrong, 10_000.0, time).unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn so_is_one_whose_data_path_has_ended_before_it() {
+    fn churn_makes_no_changes_after_the_data_plane_has_ended() {
         let bearers = bearers_of("0x1,relay,0x2,192.0.2.9").unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || {

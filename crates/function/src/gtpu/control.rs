@@ -1,10 +1,10 @@
-//! The gateway's bearers, as whoever changes them sees them. Checks every change before the worker hears of it, so that
-//! a set of changes is made as a whole or not at all.
+//! The control plane of the gateway's bearers. It checks every change before it reaches the worker, so that a set of
+//! changes is applied as a whole or not at all.
 
 use super::bearer::{Bearer, MOST_PATHS, Match, Path};
+use super::buffer::HeldInAll;
 use super::change::{Change, Sender, Senders};
 use super::event::Event;
-use super::held::HeldInAll;
 use super::limit::{Limited, Limits, Taken};
 use super::peers::Peers;
 use super::pfcp::Counts;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The authoritative table, and the way to the worker's copy of it.
+/// The authoritative table, and the connection to the worker's copy.
 #[derive(Debug)]
 pub struct Control {
     own: Vec<IpAddr>,
@@ -26,43 +26,43 @@ pub struct Control {
     paths: Paths,
     limited: Limited,
     sortings: Sortings,
-    /// Packets that all workers keep.
+    /// The packets that all workers buffer.
     pub(super) held: HeldInAll,
-    /// What workers know of the other ends of paths.
+    /// The peers' locations, as the workers know them.
     peers: Peers,
     senders: Senders,
-    /// Changes that the kernel had made when it refused another one of their set, and would not take back.
+    /// Changes of a failed set that the kernel applied but could not undo.
     owed: Vec<Change>,
-    /// Counts of PFCP, where it is spoken.
+    /// The counts of PFCP, if it is in use.
     pub(super) signalling: Option<Arc<Counts>>,
 }
 
-/// One wish of a set that is granted as a whole.
+/// One request of a set that is granted as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// A bearer that must not be there yet.
+    /// Adds a bearer whose match must not exist yet.
     Add(Bearer),
-    /// A bearer in the place of one of its match, if there is one, whose limits it keeps.
+    /// Adds a bearer, or replaces the one with the same match, whose rate limits stay.
     Put(Bearer),
-    /// A bearer that must be there goes.
+    /// Removes a bearer, which must exist.
     Remove(Match),
-    /// A bearer that must be there is held to these rates, and to no others.
+    /// Sets the rate limits of a bearer, which must exist, and removes all others.
     Limit(Match, Limits),
-    /// No more packets will come through this tunnel of a peer.
+    /// Sends an end marker to a peer for one of its tunnels.
     EndMarker {
-        /// The identifier that the peer gave it.
+        /// The identifier that the peer assigned to it.
         teid: u32,
-        /// Ends of the tunnel.
+        /// The ends of the tunnel.
         path: Path,
     },
-    /// The rules of the sorting with that number, or none any more.
+    /// Sets the rules of the sorting with that number, or removes it.
     Sorting(u32, Option<Arc<Sorting>>),
-    /// The packets that are kept for the bearer of this match are dropped.
+    /// Drops the packets that are buffered for the bearer of this match.
     Forget(Match),
 }
 
 impl Control {
-    /// Makes the control of the worker at the other end of `sender`, which has all this together with it.
+    /// Creates the control plane of the worker at the other end of `sender`, which shares all this with it.
     pub(super) fn new(
         own: Vec<IpAddr>,
         room: usize,
@@ -87,7 +87,7 @@ impl Control {
         }
     }
 
-    /// Lets another worker follow: `make` is told all there is, and `sender` what changes from now on.
+    /// Adds another worker: `make` gets the current state, and `sender` all later changes.
     pub(super) fn add_worker(&mut self, sender: Sender, mut make: impl FnMut(Change)) {
         for (path, number) in self.paths.users.iter().zip(1..) {
             if let (Some(path), _) = path {
@@ -105,7 +105,7 @@ impl Control {
         self.senders.add(sender);
     }
 
-    /// What workers have together, for another one of them.
+    /// Returns the state that workers share, for another one of them.
     pub(super) fn together(&self) -> Together {
         Together {
             meters: self.meters(),
@@ -114,98 +114,98 @@ impl Control {
         }
     }
 
-    /// The meters that all workers share.
+    /// Returns the meters that all workers share.
     pub(super) fn meters(&self) -> SharedMeters {
         self.senders.meters.clone()
     }
 
-    /// The gateway's own addresses.
+    /// Returns the gateway's own addresses.
     pub fn own(&self) -> &[IpAddr] {
         &self.own
     }
 
-    /// Returns how many bearers there are, and how many there can be.
+    /// Returns the number of bearers and the limit on it.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.table.len(), self.table.room())
     }
 
-    /// The bearer of a match.
+    /// Returns the bearer of a match.
     pub fn get(&self, matched: Match) -> Option<Bearer> {
         let slot = self.table.get(matched.key())?;
         Some(Bearer::of_slot(slot, self.paths.get(slot.path)))
     }
 
-    /// Returns all bearers, in no order that means anything.
+    /// Returns all bearers, in arbitrary order.
     pub fn bearers(&self) -> impl Iterator<Item = Bearer> {
         let bearer = |slot: Slot| Bearer::of_slot(slot, self.paths.get(slot.path));
         self.table.entries().map(bearer)
     }
 
-    /// The rates that the bearer of a match is held to.
+    /// Returns the rate limits of the bearer of a match.
     pub fn limits(&self, matched: Match) -> Limits {
         self.limited.limits_of(matched.key())
     }
 
-    /// Returns what became of packets so far.
+    /// Returns the packet counts by outcome.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         self.senders.outcomes()
     }
 
-    /// Never waits for the worker, where nobody but the caller makes it take changes.
+    /// Disables waiting for the worker, for a caller that itself makes the worker apply changes.
     pub(super) fn never_wait(&mut self) {
         self.senders.never_wait();
     }
 
-    /// Returns the next thing that a worker has to tell, if there is one.
+    /// Returns the next event of a worker, if there is one.
     pub(super) fn event(&mut self) -> Option<Event> {
         self.senders.event()
     }
 
-    /// Returns the other ends of all tunnels, and the numbers of the ways there.
+    /// Returns the paths of all tunnels, with their numbers.
     pub(super) fn paths(&self) -> impl Iterator<Item = (u16, Path)> {
         let numbered = (1..).zip(&self.paths.users);
         numbered.filter_map(|(number, (path, _))| Some((number, (*path)?)))
     }
 
-    /// Asks the other end of a path whether it is there.
+    /// Sends an echo request on a path.
     pub(super) fn ask(&mut self, path: u16, sequence: u16) {
-        // One that takes nothing sends nothing.
+        // A worker that accepts no changes sends nothing.
         if self.catch_up().is_ok() {
             self.senders.send(&[Change::Echo { path, sequence }]);
         }
     }
 
-    /// Returns a number for a sorting that is none of `taken`, if there is one.
+    /// Returns a number for a sorting that is not in `taken`, if there is one.
     pub(super) fn sorting_number(&mut self, taken: &[u32]) -> Option<u32> {
         self.sortings.number(taken)
     }
 
-    /// Numbers of all sortings.
+    /// Returns the numbers of all sortings.
     pub(super) fn sortings(&self) -> Vec<u32> {
         self.sortings.all().map(|(number, _)| number).collect()
     }
 
-    /// The sorting of that number.
+    /// Returns the sorting of that number.
     pub(super) fn sorting(&self, number: u32) -> Option<&Arc<Sorting>> {
         self.sortings.get(number)
     }
 
-    /// Numbers of the meters of a key's bearer.
+    /// Returns the numbers of the meters of a key's bearer.
     pub(super) fn meters_of(&self, key: u64) -> Meters {
         self.limited.meters_of(key)
     }
 
-    /// Returns how many bearers, paths and meters there are.
+    /// Returns the numbers of bearers, paths and meters.
     pub(super) fn in_use(&self) -> (usize, usize, usize) {
         let paths = self.paths.numbers.len();
         (self.table.len(), paths, self.limited.in_use().0)
     }
 
-    /// Grants all wishes, in order, or none. What is granted reaches the worker in any case, at the latest before
-    /// anything that is granted after it; [`Control::settle`] says when it has.
+    /// Grants all requests, in order, or none. Granted changes always reach the worker, before any later ones;
+    /// [`Control::settle`] waits until they have.
     ///
     /// # Errors
-    /// The number of the first wish that cannot be granted, from 0, and why.
+    /// Returns the number of the first request that cannot be granted, from 0, and the reason.
     pub fn grant(&mut self, wishes: &[Wish]) -> Result<(), (usize, Refused)> {
         self.catch_up().map_err(|refused| (0, refused))?;
         let mut plan = Plan {
@@ -225,7 +225,7 @@ impl Control {
             let changes = plan.changes.clone();
             self.undo(plan);
             let refused = Refused::Kernel(e.to_string());
-            // It may take back more than it has made: what it says then is what this side says.
+            // The kernel may undo more than it has applied: its final state is the state of this side.
             self.owed = self.still_refused(changes);
             return Err((0, refused));
         }
@@ -244,8 +244,8 @@ impl Control {
         Ok(())
     }
 
-    /// Brings everything up to what was granted so far, but for what is on its way to the worker: nothing is granted on
-    /// top of what could not be sent, so that what waits is one set of changes at most.
+    /// Sends all granted changes, except those already on their way to the worker. Nothing is granted while changes
+    /// could not be sent, so at most one set of changes waits.
     fn catch_up(&mut self) -> Result<(), Refused> {
         self.senders.catch_up()?;
         if !self.owed.is_empty() {
@@ -259,8 +259,7 @@ impl Control {
         Err(Refused::Kernel(text.to_string()))
     }
 
-    /// Makes the kernel say what this side says about all that `changes` are about; returns those that it refuses that
-    /// of.
+    /// Sets the kernel's entries for `changes` to the state of this side; returns those that it refuses.
     fn still_refused(&self, mut changes: Vec<Change>) -> Vec<Change> {
         changes.retain(|change| {
             let now = match *change {
@@ -275,7 +274,7 @@ impl Control {
                     Some(cost) => Change::Meter { number, cost },
                     None => return false,
                 },
-                // No bearer names a path that is new.
+                // No bearer uses a new path.
                 Change::Path(..)
                 | Change::EndMarker { .. }
                 | Change::Echo { .. }
@@ -299,7 +298,7 @@ impl Control {
                     if let Some(now) = self.table.remove(key) {
                         self.paths.release(now.path);
                     }
-                    // It was there, so there is room.
+                    // The entry existed before, so there is space.
                     if let Some(slot) = before {
                         self.table.set(slot);
                     }
@@ -317,7 +316,7 @@ impl Control {
     /// Waits until everything granted is in force.
     ///
     /// # Errors
-    /// `Stuck`; what was granted is made once the worker takes changes again.
+    /// Returns `Stuck` on a timeout; granted changes are applied once the worker accepts changes again.
     pub fn settle(&mut self) -> Result<(), Refused> {
         Ok(self.senders.settle()?)
     }
@@ -392,7 +391,7 @@ impl Control {
         }
     }
 
-    /// Makes the entry say whether there are meters for it; returns the entry if it said otherwise.
+    /// Sets the entry's meter bit; returns the entry if it changed.
     fn mark(&mut self, key: u64) -> Option<Slot> {
         let slot = self.table.get(key)?;
         let marked = slot.metered(self.limited.meters_of(key) != UNMETERED);
@@ -403,39 +402,39 @@ impl Control {
     }
 }
 
-/// A set of wishes that is being granted.
+/// A set of requests that is being granted.
 struct Plan {
-    /// Steps that undo what was done so far, first step first.
+    /// The steps that undo the set, first step first.
     undo: Vec<Undo>,
     changes: Vec<Change>,
-    /// Numbers are let go of when all is decided, so that none is given another meaning half-way.
+    /// The numbers to release when everything is decided, so that none gets another meaning half-way.
     paths_let_go: Vec<u16>,
     meters_let_go: Vec<u32>,
 }
 
 enum Undo {
-    /// The entry of this key was this one.
+    /// The earlier entry of this key.
     Slot(u64, Option<Slot>),
-    /// The bearer of this key had these meters.
+    /// The earlier meters of this key's bearer.
     Meters(u64, Meters),
     Taken(Taken),
-    /// The sorting of this number was this one.
+    /// The earlier sorting of this number.
     Sorting(u32, Option<Arc<Sorting>>),
 }
 
-/// Sortings by number, from 1.
+/// The sortings by number, from 1.
 #[derive(Debug)]
 struct Sortings {
     most: usize,
     all: Vec<Option<Arc<Sorting>>>,
-    /// Number after the one that was given last.
+    /// The number after the one that was assigned last.
     next: usize,
-    /// Sortings that workers may still have: the last one who drops one frees its memory, which is no worker's work.
+    /// The sortings that workers may still use. The last owner frees the memory, which must not be a worker.
     retired: Vec<Arc<Sorting>>,
 }
 
 impl Sortings {
-    /// Makes numbers for as many as there may be bearers.
+    /// Creates numbers for as many sortings as there may be bearers.
     fn new(most: usize) -> Self {
         Self {
             most,
@@ -459,8 +458,8 @@ impl Sortings {
         (1..=self.most).contains(&(number as usize))
     }
 
-    /// Returns a number that is not in use: one that was not for as long as possible. Numbers are as many as bearers,
-    /// and each sorting has one, so that one that is free is found soon.
+    /// Returns an unused number, which was free for as long as possible. There are as many numbers as bearers, and each
+    /// sorting has one, so the search is short.
     fn number(&mut self, taken: &[u32]) -> Option<u32> {
         for _ in 0..self.most {
             self.next = self.next % self.most + 1;
@@ -472,7 +471,7 @@ impl Sortings {
         None
     }
 
-    /// Gives a number, which can be one, its sorting; the one before.
+    /// Assigns a sorting to a valid number; returns the earlier one.
     fn set(&mut self, number: u32, sorting: Option<Arc<Sorting>>) -> Option<Arc<Sorting>> {
         let place = (number as usize).wrapping_sub(1);
         if place >= self.all.len() {
@@ -490,11 +489,11 @@ impl Sortings {
     }
 }
 
-/// Pairs of addresses by number, and how many entries use each.
+/// The pairs of addresses by number, and the number of entries that use each.
 #[derive(Debug, Default)]
 struct Paths {
     numbers: HashMap<Path, u16>,
-    /// Path of each number less 1, and how many entries use it.
+    /// The path of each number minus 1, and the number of entries that use it.
     users: Vec<(Option<Path>, u32)>,
     free: Vec<u16>,
 }
@@ -505,7 +504,7 @@ impl Paths {
         self.users.get(index)?.0
     }
 
-    /// Counts one more user of `path`, 0 for none; a path that had none before is told to the worker.
+    /// Counts one more user of `path` and returns its number, 0 for no path; a new path is sent to the worker.
     fn take(&mut self, path: Option<Path>, changes: &mut Vec<Change>) -> Result<u16, Refused> {
         let Some(path) = path else {
             return Ok(0);
@@ -593,7 +592,7 @@ mod tests {
         all
     }
 
-    /// Returns what the worker's table says after these changes, by key.
+    /// Returns the worker's entries after these changes, by key.
     fn made(changes: &[Change]) -> BTreeMap<u64, u32> {
         let mut table = BTreeMap::new();
         for change in changes {
@@ -612,13 +611,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_did_not_take_it_gets_before_anything_else() {
+    fn a_worker_receives_pending_changes_before_new_ones() {
         let (mut control, mut receiver) = control(10_000);
         control.senders.first.patience = Duration::ZERO;
-        // More than the ring holds, and nobody takes any.
+        // The changes exceed the ring, and nobody applies any.
         let many: Vec<_> = (1..=6000).map(|teid| Wish::Add(relay(teid, 7))).collect();
         let granted = control.grant(&many);
-        // Nothing is granted on top of it: what waits does not grow.
+        // Nothing more is granted, so the pending changes do not grow.
         let more = control.grant(&[Wish::Add(relay(7000, 7))]);
         assert_eq!(more, Err((0, Refused::Stuck)));
         assert_eq!(control.settle(), Err(Refused::Stuck));
@@ -635,7 +634,7 @@ mod tests {
     #[derive(Debug, Clone, Default)]
     struct Fickle {
         made: Arc<Mutex<Vec<Change>>>,
-        /// Changes that it still takes.
+        /// The number of changes that it still accepts.
         takes: Arc<AtomicUsize>,
     }
 
@@ -652,7 +651,7 @@ mod tests {
     }
 
     impl Fickle {
-        /// Returns what it says, by key, of bearers and of their meters.
+        /// Returns its entries, by key, of bearers and of their meters.
         fn says(&self) -> (BTreeMap<u64, u32>, BTreeMap<u64, Meters>) {
             let changes = self.made.lock().unwrap();
             let mut metered = BTreeMap::new();
@@ -667,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_half_way_is_refused_as_a_whole_and_taken_back() {
+    fn a_request_refused_by_the_kernel_is_rolled_back_completely() {
         let [one, two] = [1, 2].map(Match::Teid);
         let before = [
             Wish::Add(relay(1, 7)),
@@ -690,7 +689,7 @@ mod tests {
                 control.grant(&before).unwrap();
                 sent(&mut receiver);
                 let (said, limits) = (kernel.says(), control.limits(one));
-                // It takes some of the set, then none, or some of what is to be taken back.
+                // It accepts some of the set, then none, or some of the changes that undo it.
                 kernel.takes.store(taken, Ordering::Relaxed);
                 let refused = control.grant(&wishes).unwrap_err();
                 assert!(matches!(refused, (0, Refused::Kernel(_))), "{refused:?}");
@@ -746,7 +745,7 @@ mod tests {
             assert_eq!(control.get(Match::Teid(1)), Some(relay(1, 7)));
             assert_eq!(sent(&mut receiver), []);
         }
-        // Nothing of what was refused still holds a path.
+        // Refused requests hold no path.
         assert_eq!(control.paths.numbers.len(), 2);
     }
 
@@ -761,8 +760,8 @@ mod tests {
     }
 
     #[test]
-    fn meters_are_shared_by_name_and_go_with_their_last_bearer() {
-        // The worker is not told of meters; the kernel's programs, which have their own, are.
+    fn meters_are_shared_by_name_and_end_with_their_bearers() {
+        // The worker gets no meters; the kernel's programs, which have their own, do.
         let kernel = Fickle::default();
         kernel.takes.store(usize::MAX, Ordering::Relaxed);
         let (sender, mut receiver) = changes(None).unwrap();
@@ -783,13 +782,13 @@ mod tests {
             control.grant(&wishes).unwrap();
             let changes = sent(&mut receiver);
             assert_eq!(begun(), 2, "round {round}: {changes:?}");
-            // Where its meters are is known before it is looked for.
+            // The positions of its meters are sent before the entry refers to them.
             let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
             let police = at(|c| matches!(c, Change::Police { key: 1, .. }));
             let set = at(|c| matches!(c, Change::Set(s) if s.key == 1 && s.is_metered()));
             assert!(police < set);
             assert_eq!(control.limits(two), [limit(1, 1000), limit(2, 500)]);
-            // Another way and the same rates: the meters go on. Another rate: one begins anew, for both.
+            // Another path with the same rates keeps the meters. Another rate restarts one, for both.
             control.grant(&[Wish::Put(relay(2, 8))]).unwrap();
             let changes = sent(&mut receiver);
             assert_eq!(begun(), 0, "{changes:?}");
@@ -818,13 +817,13 @@ mod tests {
                 meters: UNMETERED,
             };
             assert!(sent(&mut receiver).contains(&none));
-            // Numbers come back.
+            // The numbers are free again.
             assert_eq!(control.limited.in_use(), (0, 2));
         }
     }
 
     #[test]
-    fn a_refused_set_of_wishes_leaves_every_limit_as_it_was() {
+    fn a_refused_request_leaves_every_meter_unchanged() {
         let (mut control, mut receiver) = control(3);
         let [one, two] = [1, 2].map(Match::Teid);
         let wishes = [
@@ -859,7 +858,7 @@ mod tests {
         }
         let unknown = Wish::Limit(Match::Teid(9), [None, None]);
         assert!(control.grant(&[unknown]).is_err());
-        // There are two for each bearer of the table.
+        // There are two meters for each bearer of the table.
         let mut room = Limited::new(1);
         for rule in [1, 2] {
             room.take(limit(rule, 1).unwrap(), &mut Vec::new()).unwrap();

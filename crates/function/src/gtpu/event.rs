@@ -1,18 +1,18 @@
-//! What workers have to tell whoever decides: a ring of each worker's, which never waits. What it has no room for is
-//! told of again by the next packet.
+//! The events that workers send to the control plane: a ring for each worker, which never waits. The next packet
+//! repeats an event that was lost because the ring was full.
 
 use std::net::IpAddr;
 
-/// Events that may be on their way from one worker.
+/// The capacity of a worker's ring, in events.
 pub(super) const RING: usize = 4096;
 
-/// What has happened.
+/// An event of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A volume of a usage rule is reached.
+    /// A usage rule has reached a volume.
     Used { session: u64, rule: u32 },
-    /// A first packet is kept for a forwarding rule.
+    /// The first packet has been buffered for a forwarding rule.
     Held { session: u64, rule: u32 },
-    /// A peer of tunnels has answered an echo request.
+    /// A GTP-U peer has replied to an echo request.
     Echoed { remote: IpAddr },
 }

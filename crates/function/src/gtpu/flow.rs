@@ -1,34 +1,34 @@
-//! Filters for single flows of a user: by addresses, protocol and ports, as a flow description says it (3GPP TS 29.212
-//! section 5.4.2, the subset of IPFilterRule, RFC 6733 section 4.3.1, that it allows), and by a few fields beside them
-//! (TS 29.244 section 8.2.5).
+//! Filters for single flows of a user. A flow description names addresses, protocol and ports (3GPP TS 29.212 section
+//! 5.4.2, the subset of IPFilterRule, RFC 6733 section 4.3.1, that it allows). A filter may also have a few other
+//! fields (TS 29.244 section 8.2.5).
 
 use crate::tuple::{Tuple, mapped};
 use std::net::IpAddr;
 use taut_wire::{IpProtocol, Layer3};
 
-/// Ranges of ports that one end of a description may have.
+/// The limit on port ranges for one end of a description.
 const MOST_PORTS: usize = 16;
-/// Longest description that is read, bytes.
+/// The limit on the length of a description, bytes.
 const MOST_TEXT_BYTES: usize = 512;
 
-/// A filter that packets of a flow fit, in both directions.
+/// A filter that matches the packets of a flow in both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct FlowFilter {
     protocol: Option<u8>,
     remote: End,
     user: End,
-    /// Type of service or traffic class, and which of its bits count.
+    /// The type of service or traffic class, and the mask of its compared bits.
     pub(super) traffic_class: Option<(u8, u8)>,
-    /// Security parameter index of IPsec.
+    /// The security parameter index of IPsec.
     pub(super) security_parameters: Option<u32>,
-    /// Flow label of IPv6.
+    /// The flow label of IPv6.
     pub(super) flow_label: Option<u32>,
 }
 
-/// Addresses and ports of one end; all of them if nothing is said.
+/// The addresses and ports of one end; all of them if nothing is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct End {
-    /// Version, address and the bits of it that count; IPv4 ones among those of IPv6.
+    /// The version, the address and its mask; IPv4 addresses are mapped into IPv6.
     prefix: Option<(bool, u128, u128)>,
     ports: Vec<(u16, u16)>,
 }
@@ -46,10 +46,10 @@ pub(super) struct Looked<'a> {
 }
 
 impl FlowFilter {
-    /// Reads `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`: the far end, then the user's.
+    /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`: the remote end, then the user's.
     ///
     /// # Errors
-    /// What of it is not allowed.
+    /// Returns the part that is not allowed.
     pub fn described(text: &str) -> Result<Self, String> {
         if text.len() > MOST_TEXT_BYTES {
             return Err(format!("want {MOST_TEXT_BYTES} bytes at most"));
@@ -67,7 +67,7 @@ impl FlowFilter {
         want("to", &mut words)?;
         let user = End::read(words.next(), words.next())?;
         match words.next() {
-            // Options are not to be used.
+            // Options are not allowed.
             Some(more) => Err(format!("{more}: want nothing behind the user's end")),
             None => Ok(Self {
                 protocol,
@@ -78,7 +78,7 @@ impl FlowFilter {
         }
     }
 
-    /// Whether every packet fits, of users of these addresses.
+    /// Returns true if every packet of users with these addresses matches.
     pub fn takes_all(&self, users: &[IpAddr]) -> bool {
         let Self {
             protocol: None,
@@ -102,7 +102,7 @@ impl FlowFilter {
         is_any(remote, false) && is_any(user, true)
     }
 
-    /// Whether a packet is one of the flow's. A later fragment has no ports.
+    /// Returns true if a packet belongs to the flow. A later fragment has no ports.
     #[inline]
     pub(super) fn fits(&self, packet: &Looked<'_>) -> bool {
         let Tuple {
@@ -143,7 +143,7 @@ fn want<'a>(wanted: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<(
     }
 }
 
-/// Bits of an IPv4 address among those of IPv6 that say that it is one.
+/// Returns the mask bits that mark an IPv4 address mapped into IPv6.
 fn least_mask(is_v4: bool) -> u128 {
     match is_v4 {
         true => u128::MAX << 32,
@@ -192,7 +192,7 @@ fn prefix(text: &str) -> Option<(bool, u128, u128)> {
     Some((address.is_ipv4(), mapped(address) & mask, mask))
 }
 
-/// Ports and ranges of them: `80,443,5000-5010`.
+/// Parses ports and ranges of them: `80,443,5000-5010`.
 fn read_ports(text: &str) -> Option<Vec<(u16, u16)>> {
     let ranges = text.split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -204,8 +204,8 @@ fn read_ports(text: &str) -> Option<Vec<(u16, u16)>> {
 }
 
 impl<'a> Looked<'a> {
-    /// Reads the packet of a frame from the headers that were read of it; none if it is no whole IP packet, as whatever
-    /// it is would else get around the filters.
+    /// Returns the packet of a frame from its parsed headers. Returns none if it is no complete IP packet, which could
+    /// otherwise bypass the filters.
     #[inline]
     pub fn of(headers: &taut_wire::Headers, frame: &'a [u8], is_uplink: bool) -> Option<Self> {
         let crate::tuple::Seen::Tuple(tuple) = crate::tuple::Seen::of(headers, frame) else {
@@ -235,7 +235,7 @@ impl<'a> Looked<'a> {
         }
     }
 
-    /// Of a packet of IPsec: the first word of ESP, the second one of AH.
+    /// Returns the index of an IPsec packet: the first word of ESP, the second one of AH.
     fn security_parameters(&self) -> Option<u32> {
         let at = match self.tuple.protocol {
             IpProtocol(50) => 0,
@@ -297,7 +297,7 @@ mod tests {
             assert_eq!(fits(text, &down, false), wanted, "{text}");
             assert_eq!(fits(text, &up, true), wanted, "{text}");
         }
-        // The other direction is another flow, unless ends are not told apart.
+        // The other direction is another flow, unless the ends are equal.
         assert!(!fits(
             "permit out 17 from 198.51.100.7 to assigned",
             &down,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_in_a_description_is_named() {
+    fn invalid_flow_descriptions_are_refused_with_the_wrong_part() {
         for (text, part) in [
             ("", "want \"permit\""),
             ("deny out ip from any to any", "want \"permit\""),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_every_packet_is_told_from_what_takes_some() {
+    fn filters_for_all_packets_are_distinguished_from_partial_ones() {
         let v4: IpAddr = "10.45.0.2".parse().unwrap();
         let v6: IpAddr = "2001:db8:45::2".parse().unwrap();
         for (text, users, wanted) in [
@@ -398,7 +398,7 @@ mod tests {
     }
 
     proptest! {
-        /// A packet fits what is written of its own addresses and ports, and nothing that differs in one bit.
+        /// A packet matches the description of its own addresses and ports, and none that differs in one bit.
         #[test]
         fn a_flow_fits_its_own_description_only(
             far: [u8; 4], user: [u8; 4], ports: (u16, u16), bit in 0..32_u32, length in 1..=32_u32, is_uplink: bool,

@@ -1,4 +1,5 @@
-//! The gateway with its fast path in the kernel: the same bearers there, the rest of its packets and all answers here.
+//! The gateway with its fast path in the kernel: the kernel has the same bearers; other packets and all replies are
+//! handled here.
 
 use super::bearer::is_of_rule;
 use super::change::{Change, Mirror};
@@ -11,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
 
-/// The programs: their maps are what the gateway in the process keeps its bearers in as well.
+/// The programs, with the maps in which the gateway in the process stores its bearers as well.
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     check: |table| gateway_settings(table).map(drop),
     make: |table, ports, shared| {
@@ -21,10 +22,10 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns what the programs have to know of these settings.
+/// Returns the programs' part of these settings.
 ///
 /// # Errors
-/// What is wrong with them, or cannot be in the kernel.
+/// Returns the error in them, or the part that the kernel does not support.
 fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
     let settings: Settings = settings(table)?;
     let answers_neighbours = settings.mac.is_some();
@@ -59,7 +60,7 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
 impl Mirror for Arc<KernelGateway> {
     fn make(&self, change: &Change) -> io::Result<()> {
         match *change {
-            // Those who are sorted by them are handed up.
+            // Packets that need a sorting cause an upcall.
             Change::Set(Slot { key, .. }) | Change::Remove(key) | Change::Police { key, .. }
                 if is_of_rule(key) =>
             {
@@ -74,7 +75,7 @@ impl Mirror for Arc<KernelGateway> {
                 meters: UNMETERED,
             } => gone(self.unmeter(key)),
             Change::Police { key, meters } => self.meter(key, meters),
-            // The worker's to send.
+            // The worker sends these.
             Change::EndMarker { .. }
             | Change::Echo { .. }
             | Change::Sorting { .. }
@@ -83,7 +84,7 @@ impl Mirror for Arc<KernelGateway> {
     }
 }
 
-/// Takes a removal for done where there was nothing to remove.
+/// Treats the removal of a missing entry as done.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

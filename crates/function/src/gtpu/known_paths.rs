@@ -1,21 +1,21 @@
-//! The paths of tunnels as the worker looks them up: by number, 16 bytes each where they are IPv4, so that those of
-//! many peers stay in the cache beside the table.
+//! The paths of tunnels as the worker looks them up by number. IPv4 paths take 16 bytes, so that those of many peers
+//! stay in the cache next to the table.
 
 use super::Path;
+use super::parser::Own;
 use super::peers::Peers;
-use super::seen::Own;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most paths: as many as numbers, as there is none of number 0.
+/// The limit on the number of paths: all numbers except 0.
 const MOST_PATHS: usize = u16::MAX as usize;
-/// Stand-in for a port: none of them.
+/// The value for no port.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     V4(Ipv4Addr, Ipv4Addr),
-    /// Ends of IPv6, at the same place in the other list.
+    /// The ends are IPv6, at the same index in the other list.
     V6,
     None,
 }
@@ -23,23 +23,23 @@ enum Ends {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     ends: Ends,
-    /// The port that this worker's packets left through last.
+    /// The last egress port of this worker's packets.
     port: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct KnownPaths {
-    /// Paths by number less 1.
+    /// The paths by number minus 1.
     known: Vec<Known>,
     v6: Vec<(Ipv6Addr, Ipv6Addr)>,
-    /// Numbers of paths, for packets that come from their other ends.
+    /// The numbers of paths, for packets from their peers.
     numbers: HashMap<Path, u16>,
-    /// What all workers know of the other ends.
+    /// The peers' locations, shared by all workers.
     pub peers: Peers,
 }
 
 impl KnownPaths {
-    /// Makes a list with no path yet; memory is set aside for all that there can be.
+    /// Creates an empty list, with memory for all possible paths.
     pub fn new(own: &Own, peers: Peers) -> Self {
         let v6 = if own.v6().is_some() { MOST_PATHS } else { 0 };
         Self {
@@ -50,7 +50,7 @@ impl KnownPaths {
         }
     }
 
-    /// Makes `path` that of `number`. Of one that it is already, as it comes back for its end marker, all stays known.
+    /// Assigns `path` to `number`. If it is the same path, which comes back for its end marker, its state stays.
     pub fn set(&mut self, number: u16, path: Path) {
         let Some(place) = usize::from(number).checked_sub(1) else {
             debug_assert!(false, "0 is the number of no path");
@@ -79,7 +79,7 @@ impl KnownPaths {
             _ => Ends::None,
         };
         while self.known.len() <= place {
-            // Its memory was set aside for all there can be.
+            // The memory for all possible paths was allocated before.
             self.known.push(Known {
                 ends: Ends::None,
                 port: NOWHERE,
@@ -89,11 +89,11 @@ impl KnownPaths {
             ends,
             port: NOWHERE,
         };
-        // So was that of its number.
+        // The memory of its number was allocated before as well.
         self.numbers.insert(path, number);
     }
 
-    /// The path of that number, which packets take through `to_port` now.
+    /// Returns the path of that number, which packets now take through `to_port`.
     #[inline(always)]
     pub fn take(&mut self, number: u16, to_port: usize) -> Option<Path> {
         let place = usize::from(number).wrapping_sub(1);
@@ -105,13 +105,13 @@ impl KnownPaths {
         self.path(place)
     }
 
-    /// The path of that number.
+    /// Returns the path of that number.
     #[inline]
     pub fn get(&self, number: u16) -> Option<Path> {
         self.path(usize::from(number).wrapping_sub(1))
     }
 
-    /// The number of the path between those ends.
+    /// Returns the number of the path between those ends.
     pub fn number(&self, path: &Path) -> Option<u16> {
         self.numbers.get(path).copied()
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_found_by_number_and_by_their_ends_and_remember_where_packets_left() {
+    fn paths_are_found_by_number_or_endpoints_with_egress_port() {
         let (v4, v6) = (
             path("192.0.2.1", "192.0.2.9"),
             path("2001:db8::1", "2001:db8::9"),
@@ -167,10 +167,10 @@ mod tests {
         );
         assert_eq!(paths.peers.left(3), None);
         assert_eq!(paths.take(3, 0), Some(v4));
-        // The same one again: packets left through port 0 meanwhile.
+        // The same path is set again: packets have left through port 0 in between.
         paths.set(3, v4);
         assert_eq!((paths.get(3), paths.peers.left(3)), (Some(v4), Some(0)));
-        // Another one, whose number was the old one's, which comes back with another number.
+        // Another path gets the old one's number, and the old one comes back with another number.
         paths.set(3, v6);
         assert_eq!((paths.get(3), paths.peers.left(3)), (Some(v6), None));
         assert_eq!((paths.number(&v4), paths.number(&v6)), (None, Some(3)));

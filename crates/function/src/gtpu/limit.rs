@@ -1,4 +1,4 @@
-//! Rates that bearers are held to, and the meters that keep them: bearers that name the same meter share its rate.
+//! The rate limits of bearers, and the meters that enforce them: bearers that name the same meter share its rate.
 
 use super::change::Change;
 use super::meter::cost;
@@ -7,41 +7,41 @@ use super::refusal::Refused;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
-/// Name of a meter: that of a QoS enforcement rule, in one direction.
+/// The name of a meter: that of a QoS enforcement rule, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeterName {
-    /// Number of the session that the rule is of.
+    /// The number of the rule's session.
     pub session: u64,
-    /// Number of the rule.
+    /// The number of the rule.
     pub rule: u32,
-    /// Whether it is the meter of packets from the user.
+    /// True for the meter of packets from the user.
     pub is_uplink: bool,
 }
 
-/// A rate that packets have to keep, together with all others that name the same meter.
+/// A rate limit on packets, shared with all others that name the same meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// Meter that counts the packets.
+    /// The meter that counts the packets.
     pub meter: MeterName,
-    /// Rate of user packets, thousands of bits per second.
+    /// The rate of user packets, thousands of bits per second.
     pub kbps: NonZeroU64,
 }
 
-/// All rates that a bearer's packets have to keep.
+/// The rate limits of a bearer's packets.
 pub type Limits = [Option<Limit>; METERS_PER_BEARER];
 
-/// Meters by number, how many bearers use each, and which.
+/// The meters by number, the number of bearers that use each, and which.
 #[derive(Debug)]
 pub(super) struct Limited {
     most: usize,
     numbers: HashMap<MeterName, u32>,
-    /// Limit of each meter, by number less 1, and how many bearers use it.
+    /// The limit of each meter, by number minus 1, and the number of bearers that use it.
     users: Vec<Option<(Limit, u32)>>,
     free: Vec<u32>,
     bearers: HashMap<u64, Meters>,
 }
 
-/// A meter that was taken; its rate before, if it has another one now.
+/// A meter that was assigned, and its earlier rate if that has changed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub number: u32,
@@ -49,7 +49,7 @@ pub(super) struct Taken {
 }
 
 impl Limited {
-    /// Makes meters for so many bearers.
+    /// Creates meters for that many bearers.
     pub fn new(bearers: usize) -> Self {
         Self {
             most: bearers * METERS_PER_BEARER,
@@ -60,7 +60,7 @@ impl Limited {
         }
     }
 
-    /// Keys and meters of all bearers that have some.
+    /// Returns the keys and meters of all bearers that have some.
     pub fn bearers(&self) -> impl Iterator<Item = (u64, Meters)> {
         self.bearers.iter().map(|(key, meters)| (*key, *meters))
     }
@@ -69,7 +69,7 @@ impl Limited {
         self.bearers.get(&key).copied().unwrap_or(UNMETERED)
     }
 
-    /// Gives a bearer these meters; those that it had.
+    /// Assigns meters to a bearer; returns its earlier ones.
     pub fn assign(&mut self, key: u64, meters: Meters) -> Meters {
         let before = match meters {
             UNMETERED => self.bearers.remove(&key),
@@ -78,8 +78,8 @@ impl Limited {
         before.unwrap_or(UNMETERED)
     }
 
-    /// Counts one more user of a meter, which begins anew if it has another rate now: what was counted at the old one
-    /// would take its time to be paid for.
+    /// Counts one more user of a meter, which restarts if its rate has changed: the time owed at the old rate would
+    /// otherwise delay packets.
     pub fn take(&mut self, limit: Limit, changes: &mut Vec<Change>) -> Result<Taken, Refused> {
         let mut begin = |number| {
             let cost = cost(limit.kbps);
@@ -113,7 +113,7 @@ impl Limited {
         })
     }
 
-    /// Gives a meter back, as if it had not been taken.
+    /// Returns a meter, as if it had not been assigned.
     pub fn give_back(&mut self, taken: Taken) {
         let place = (taken.number as usize).wrapping_sub(1);
         if let Some(kbps) = taken.before
@@ -140,7 +140,7 @@ impl Limited {
         }
     }
 
-    /// The rates that a bearer is held to.
+    /// Returns the rate limits of a bearer.
     pub fn limits_of(&self, key: u64) -> Limits {
         self.meters_of(key).map(|number| {
             let place = (number as usize).checked_sub(1)?;
@@ -148,14 +148,14 @@ impl Limited {
         })
     }
 
-    /// Returns what a byte costs by the meter of that number, if there is one.
+    /// Returns the cost of a byte in the meter of that number, if there is one.
     pub fn cost_of(&self, number: u32) -> Option<u64> {
         let place = (number as usize).checked_sub(1)?;
         let (limit, _) = (*self.users.get(place)?)?;
         Some(cost(limit.kbps))
     }
 
-    /// Names, and numbers that were given so far.
+    /// Returns the counts of names and of assigned numbers.
     pub fn in_use(&self) -> (usize, usize) {
         (self.numbers.len(), self.users.len())
     }

@@ -1,31 +1,31 @@
-//! Policing: how fast bytes may come, by virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A) with
-//! bytes in the place of cells. A meter is one moment, and what a byte costs.
+//! Policing by virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A) with bytes in the place of
+//! cells. A meter is one time and the cost of a byte.
 //!
-//! crates/xdp/ebpf/xdp_gateway.bpf.c reckons alike.
+//! crates/xdp/ebpf/xdp_gateway.bpf.c computes the same.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;
 
-/// Moments and lengths of time are in these: 64 bits of them last for nine years.
+/// The unit of times and durations: 64 bits of them last for nine years.
 pub(crate) const UNITS_PER_NS: u64 = 64;
-/// Binary digits that costs have behind the point.
+/// The number of binary digits after the point in a cost.
 const COST_DIGITS: u32 = 14;
-/// What may come at once: as much as at the rate takes so long, and
+/// The burst, as the time in which its rate produces it.
 const BURST_NS: u64 = 10_000_000;
-/// no less than so many bytes; and the packet that exceeds it.
+/// The smallest burst in bytes; the packet that exceeds the burst still passes.
 const BURST_BYTES: u64 = 15_000;
 
-/// Returns what a byte costs at a rate, rounded up so that the rate is never exceeded: to one part in a hundred
+/// Returns the cost of a byte at a rate, rounded up so that the rate is never exceeded: to one part in a hundred
 /// thousand at 100 Gbit/s.
 pub(crate) fn cost(kbps: NonZeroU64) -> u64 {
     const ONE_KBPS_BYTE_NS: u64 = 8_000_000;
     ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
 }
 
-/// Bytes of 1,000 bits: a meter of packets is one of bytes for which each packet has so many.
+/// The bytes of 1,000 bits: a meter of packets is one of bytes that counts each packet as this many.
 pub(crate) const KBIT_BYTES: u64 = 125;
 
-/// Returns what so many bytes cost, in the unit of moments.
+/// Returns the cost of `bytes` bytes, in the unit of times.
 #[inline(always)]
 pub(crate) fn price(cost: u64, bytes: u64) -> u64 {
     let price = (u128::from(cost) * u128::from(bytes)).div_ceil(1 << COST_DIGITS);
@@ -34,15 +34,15 @@ pub(crate) fn price(cost: u64, bytes: u64) -> u64 {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Meter {
-    /// Time at which what has passed so far would have come at the rate: the theoretical arrival time of the next
-    /// packet.
+    /// The theoretical arrival time of the next packet: the time at which the passed bytes would have arrived at the
+    /// rate.
     pub due: u64,
-    /// Cost of a byte, as [`cost`] gives it.
+    /// The cost of a byte, from [`cost`].
     pub cost: u64,
 }
 
 impl Meter {
-    /// Whether a packet that comes now passes.
+    /// Returns true if a packet that arrives now passes.
     #[inline(always)]
     pub fn passes(&self, now: u64) -> bool {
         let burst = (BURST_NS * UNITS_PER_NS).max((BURST_BYTES * self.cost) >> COST_DIGITS);
@@ -57,7 +57,8 @@ impl Meter {
     }
 }
 
-/// A meter that several workers count by. What passes at the same moment at several of them may exceed it by a packet of each.
+/// A meter that several workers share. Packets that pass at the same moment at several workers may exceed it by a
+/// packet of each.
 #[derive(Debug, Default)]
 pub(super) struct SharedMeter {
     due: AtomicU64,
@@ -75,7 +76,7 @@ impl Clone for SharedMeter {
 }
 
 impl SharedMeter {
-    /// Reads the meter as it is at this moment. Nothing else is known by it, so that no order is needed.
+    /// Reads the current meter. No other memory depends on it, so no order is needed.
     #[inline(always)]
     pub fn read(&self) -> Meter {
         Meter {
@@ -84,7 +85,7 @@ impl SharedMeter {
         }
     }
 
-    /// Begins anew, at another cost.
+    /// Restarts with another cost.
     pub fn begin(&self, cost: u64) {
         self.cost.store(cost, Ordering::Relaxed);
         self.due.store(0, Ordering::Relaxed);
@@ -116,7 +117,7 @@ mod interleavings {
     use loom::thread;
 
     #[test]
-    fn what_workers_charge_at_once_is_all_counted() {
+    fn concurrent_charges_of_workers_are_all_counted() {
         loom::model(|| {
             let shared = Arc::new(SharedMeter::default());
             shared.begin(1 << COST_DIGITS);
@@ -142,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_several_workers_charge_at_once_is_all_counted() {
+    fn concurrent_charges_of_several_workers_are_all_counted() {
         let shared = SharedMeter::default();
         shared.begin(cost(NonZeroU64::new(1_000_000).unwrap()));
         std::thread::scope(|scope| {
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Bytes that pass in so many seconds, of packets of mixed sizes that come at `times` the rate.
+    /// Returns the bytes that pass in a time in seconds, of packets of mixed sizes that arrive at `times` the rate.
     fn passed(kbps: u64, times: f64, seconds: u64) -> (u64, u64) {
         let mut meter = meter(kbps);
         let mut random = fastrand::Rng::with_seed(kbps);
@@ -185,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_the_rate_passes_and_what_is_over_it_is_cut_to_it() {
+    fn traffic_below_the_rate_passes_and_excess_is_dropped() {
         for kbps in [64, 1000, 50_000, 1_000_000, 10_000_000] {
-            // At low rates the burst is a second's worth or two, which shows.
+            // At low rates the burst is the bytes of a second or two, which is visible.
             let seconds = (1_000_000 / kbps).clamp(1, 600);
             let rate = (kbps * 125 * seconds) as f64;
             let burst = (BURST_BYTES as f64).max(kbps as f64 * 125.0 * 0.01);
@@ -206,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_once_and_again_when_it_has_been_paid_for() {
-        // 15000 bytes and one packet at a low rate, 10 ms and one packet at a high one.
+    fn a_burst_passes_once_and_again_after_the_meter_refills() {
+        // The burst is 15000 bytes and one packet at a low rate, 10 ms and one packet at a high one.
         for (kbps, wanted) in [(1, 11), (1_000, 11), (128_000, 107)] {
             let mut meter = meter(kbps);
             let burst = |meter: &mut Meter, now: u64| {
@@ -226,24 +227,24 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_packets_at_the_lowest_rate_and_any_at_the_highest_are_reckoned_right() {
+    fn extreme_rates_and_packet_lengths_are_computed_correctly() {
         let mut slowest = meter(1);
         slowest.charge(0, u16::MAX);
-        // 65535 bytes at 1 kbit/s.
+        // This is the cost of 65535 bytes at 1 kbit/s.
         let wanted = 65_535 * 8_000_000 * UNITS_PER_NS;
         assert_eq!(slowest.due, wanted);
         slowest.due = u64::MAX;
         slowest.charge(u64::MAX, u16::MAX);
         assert_eq!(slowest.due, u64::MAX);
-        // As much as there is room for in the message: 2^40 - 1 kbit/s.
+        // This is the highest rate that fits into the message: 2^40 - 1 kbit/s.
         let fastest = meter((1 << 40) - 1);
         assert!(fastest.cost > 0 && fastest.passes(0));
     }
 
     proptest! {
-        /// In any stretch of any arrivals no more passes than the rate allows, the burst, and one packet.
+        /// In any period of any arrivals, at most the rate, the burst, and one packet pass.
         #[test]
-        fn never_more_than_the_rate_the_burst_and_one_packet_pass(
+        fn no_interval_passes_more_than_rate_burst_and_one_packet(
             kbps in prop_oneof![1u64..100_000, 1u64..1 << 40],
             arrivals in proptest::collection::vec((0u64..50_000_000, 0u16..=u16::MAX), 1..200),
         ) {
@@ -263,7 +264,7 @@ mod tests {
                 let (from, _) = passed[begin];
                 let mut sum = 0;
                 for (at, bytes) in &passed[begin..] {
-                    // Without the last one, which may exceed the burst.
+                    // The last packet, which may exceed the burst, does not count.
                     let most = bytes_in(at - from) + burst;
                     prop_assert!(sum as f64 <= most * (1.0 + 1e-9) + 1.0, "{sum} of {most}");
                     sum += bytes;

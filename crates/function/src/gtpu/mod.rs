@@ -1,32 +1,33 @@
-//! GTPU: the user plane of a mobile gateway (3GPP TS 29.281): relays between tunnels as a serving gateway does
-//! (Lange et al., CNSM 2015), and is the end of tunnels as a UPF or PDN gateway is.
+//! GTPU: the user plane of a mobile gateway (3GPP TS 29.281). It relays between tunnels as a serving gateway does
+//! (Lange et al., CNSM 2015), and ends tunnels as a UPF or PDN gateway does.
 //!
-//! Each batch goes through three passes: read the headers, look all of them up, act. The bearers change
-//! between batches, by a few changes at a time that come through a ring (`change`).
+//! Each batch goes through three passes: read the headers, look all of them up, act. The bearers change between
+//! batches, by a few changes at a time that come through a ring (`change`).
 //!
-//! What a session of a 5G core asks for beyond that (filters for flows, usage, buffering, marks to check) is a
-//! **sorting** of the packets of one tunnel or user: its bearer says which one, and its rules, the first that fits,
-//! name a bearer each, so that every rule has path, action and rates as all bearers have. A bearer without rules is looked
-//! up and acted on as if there were no sortings; packets that have some leave the usual way where others are dropped
-//! (`left_out`), take a second look-up, and come back. Sortings are immutable, made by whoever decides, and handed to
-//! workers through the ring of changes; what packets count by (`usage`) and what is kept of them (`held`) all workers
-//! share. Workers tell whoever decides by a ring back (`event`); PFCP's thread makes reports of that (`pfcp`).
+//! A session of a 5G core may also need flow filters, usage reports, buffering and QFI marks. A **sorting** implements
+//! these for the packets of one tunnel or user. The bearer names its sorting. The first matching rule of the sorting
+//! names a bearer, so every rule has a path, an action and rates like any bearer. A bearer without rules is looked up
+//! and applied as if sortings did not exist. Packets with a sorting leave the fast path where others are dropped
+//! (`left_out`), take a second lookup, and come back. Sortings are immutable. The control plane makes them and sends
+//! them to the workers through the ring of changes. All workers share the usage counters (`usage`) and the buffered
+//! packets (`held`). Workers notify the control plane through a ring (`event`), from which PFCP's thread makes reports
+//! (`pfcp`).
 
 mod answer;
 mod bearer;
+mod buffer;
 mod change;
 mod churn;
 mod control;
-mod detached;
 mod event;
 mod flow;
-mod held;
 mod in_kernel;
 mod kernel;
 mod known_paths;
 mod limit;
 pub(crate) mod meter;
 mod outcome;
+mod parser;
 mod peers;
 mod pfcp;
 mod policing;
@@ -35,11 +36,11 @@ mod rewrite;
 mod rules;
 #[cfg(test)]
 mod scapy;
-mod seen;
 mod server;
 mod settings;
 mod slot;
 mod sorting;
+mod standalone;
 mod state;
 mod table;
 mod usage;
@@ -48,7 +49,6 @@ pub use crate::control_socket::MOST_FILE_BYTES;
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Wish};
-pub use detached::Detached;
 pub use flow::FlowFilter;
 pub use limit::{Limit, Limits, MeterName};
 pub use outcome::{OUTCOMES, Outcome};
@@ -56,6 +56,7 @@ pub use policing::METERS_PER_BEARER;
 pub use refusal::Refused;
 pub use server::{Answer, Request};
 pub use sorting::Sorting;
+pub use standalone::Detached;
 pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::control_socket::ControlSocket;
@@ -66,17 +67,17 @@ use crate::{
 };
 use answer::{Answering, Messages, Way};
 use bearer::{Kind, is_of_rule};
+use buffer::HeldPackets;
 use change::{Change, Receiver, changes};
 use event::Event;
 use flow::Looked;
-use held::HeldPackets;
 use kernel::Kernel;
 use known_paths::KnownPaths;
 use outcome::Counts;
+use parser::{Own, Seen, Tunnelled};
 use peers::Peers;
 use policing::{Policing, SharedMeters};
 use rules::Asked;
-use seen::{Own, Seen, Tunnelled};
 use settings::{Checked, Others, Settings};
 use slot::Slot;
 use sorting::Unsorted;
@@ -102,21 +103,21 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// Frames of the gateway's own memory: end markers, and longer frames of ports without room before theirs.
+/// The number of buffers in the gateway's own pool, for end markers and for frames that grow beyond a port's headroom.
 const POOL_SLOTS: u32 = 2048;
 
-/// The function; complete once it was prepared.
+/// The gateway function, complete after `prepare`.
 struct Gateway {
     checked: Checked,
     kernel: Kernel,
     plane: Option<Plane>,
-    /// State of all workers, in which [`Deciding`] is.
+    /// The state of all workers, which includes [`Deciding`].
     shared: Shared,
-    /// Answers of the slow path that there was no room for.
+    /// The replies of the slow path that were lost because its ring was full.
     lost_answers: Arc<AtomicU64>,
 }
 
-/// Whoever decides, and by whom that is asked: one for the gateways of all workers. Sockets go with the last of them.
+/// The control plane and its sockets, shared by the gateways of all workers. The sockets close with the last gateway.
 struct Deciding {
     control: Arc<Mutex<Control>>,
     _server: Option<ControlSocket>,
@@ -157,7 +158,7 @@ impl Gateway {
             };
             let text = std::fs::read_to_string(file).map_err(|e| wrong(None, e.to_string()))?;
             let bearers = read_csv(&text, own).map_err(|(line, e)| wrong(Some(line), e))?;
-            // The worker does not run yet: what it would be told is made here.
+            // The worker does not run yet, so its changes are applied here.
             plane
                 .load(&mut control, &bearers)
                 .map_err(|(line, e)| wrong(Some(line), e))?;
@@ -166,7 +167,7 @@ impl Gateway {
         Ok(control)
     }
 
-    /// The gateway of the first worker: it makes what all of them share.
+    /// Prepares the first worker's gateway, which creates the shared state.
     fn begin(&mut self) -> Result<Deciding, PortError> {
         let control = Arc::new(Mutex::new(self.start()?));
         let settings = &self.checked.settings;
@@ -182,7 +183,7 @@ impl Gateway {
         })
     }
 
-    /// Makes the data path of another worker: it gets a copy of the table.
+    /// Prepares the data plane of another worker, with a copy of the table.
     fn follow(&mut self, deciding: &Deciding) -> Result<(), PortError> {
         let (sender, receiver) = changes(None)?;
         let control = deciding.control.lock();
@@ -272,44 +273,44 @@ impl Function for Gateway {
     }
 }
 
-/// Data path of the worker.
+/// The data plane of a worker.
 struct Plane {
     table: Table,
     paths: KnownPaths,
     policing: Policing,
     own: Own,
-    /// Addresses that no user packet goes to.
+    /// The addresses to which no user packet is forwarded.
     closed: Own,
-    /// Ports that tunnels come in by; all of them if none.
+    /// The ports for tunnel packets; all ports if none.
     tunnels: Option<Vec<usize>>,
-    /// MAC addresses, by port, that questions for the port's own addresses are answered with.
+    /// The MAC address of each port, for replies to ARP requests for the port's own addresses.
     macs: Macs,
     mtu: usize,
     others: Others,
     pool: PoolHandle,
-    /// Messages that wait to be handed to the slow path, which sends them.
+    /// The messages that wait for the slow path, which sends them.
     messages: Messages,
     receiver: Receiver,
     counts: Counts,
     kernel: Kernel,
-    /// Sortings by number less 1.
+    /// The sortings, indexed by number minus 1.
     sortings: Vec<Option<Arc<Sorting>>>,
     held: HeldPackets,
-    /// What is due is being passed, and is not kept back behind itself.
+    /// True while released packets pass, which must not be buffered again.
     is_draining: bool,
-    /// Packets that are taken out of their batch for a moment.
+    /// Packets that are temporarily taken out of their batch.
     aside: Batch,
-    /// Batches so far, by which one packet of each is chosen that shows where its peer is.
+    /// The count of batches, which selects one packet per batch to learn its peer's location.
     batches: usize,
 }
 
-/// What there is to do about a packet behind its bearer's action.
+/// The remaining steps for a packet after its bearer's action.
 #[derive(Debug, Clone, Copy, Default)]
 struct Behind {
     is_metered: bool,
-    /// It is counted by usage rules.
+    /// True if usage rules count the packet.
     is_used: bool,
-    /// A copy of it is kept: it leaves the batch.
+    /// True if a copy of the packet is buffered and the packet leaves the batch.
     is_held: bool,
 }
 
@@ -349,13 +350,13 @@ impl Plane {
         })
     }
 
-    /// Puts in what a file says, all or nothing; refusals name the line.
+    /// Loads the bearers of a file, all or none; errors name the line.
     fn load(
         &mut self,
         control: &mut Control,
         bearers: &[(usize, Bearer)],
     ) -> Result<(), (usize, String)> {
-        /// Fewer than the ring holds, with a path each.
+        /// The batch size is below the ring's capacity, with one path per bearer.
         const AT_A_TIME: usize = 1024;
         for part in bearers.chunks(AT_A_TIME) {
             let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();
@@ -366,14 +367,14 @@ impl Plane {
         Ok(())
     }
 
-    /// Puts in what another worker has.
+    /// Applies a change copied from another worker's state.
     fn copy(&mut self, change: Change) {
         match change {
             Change::Set(slot) => drop(self.table.set(slot)),
             Change::Path(number, path) => self.paths.set(number, path),
             Change::Police { key, meters } => self.policing.assign(key, meters),
             Change::Sorting { number, sorting } => set_sorting(&mut self.sortings, number, sorting),
-            // These are of no table.
+            // These changes belong to no table.
             Change::Remove(_)
             | Change::Meter { .. }
             | Change::EndMarker { .. }
@@ -382,12 +383,12 @@ impl Plane {
         }
     }
 
-    /// Packets that wait for nothing but a batch.
+    /// Returns the number of packets that wait only for a batch.
     fn held_back(&self) -> usize {
         self.messages.len() + self.held.due()
     }
 
-    /// Makes a few of the changes that wait; true if there were any.
+    /// Applies a few of the pending changes; returns true if there were any.
     #[inline(always)]
     fn take_changes(&mut self) -> bool {
         let mut any = false;
@@ -428,7 +429,7 @@ impl Plane {
                     }
                 }
                 Change::Path(number, path) => paths.set(number, path),
-                // Begun by whoever decides.
+                // The control plane has applied it.
                 Change::Meter { .. } => {}
                 Change::Police { key, meters } => policing.assign(key, meters),
                 Change::EndMarker { path, teid } => {
@@ -475,7 +476,8 @@ impl Plane {
         }
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
-        // One packet of each batch shows where its peer is: over time that is one of every peer, and costs the others nothing.
+        // One packet of each batch updates its peer's location. Over time this covers every peer, and costs the others
+        // nothing.
         self.batches = self.batches.wrapping_add(1);
         if takes_tunnels
             && let Some(shown) = self.batches.checked_rem(len)
@@ -484,7 +486,7 @@ impl Plane {
         {
             self.hear(&batch.packets()[shown], tunnelled, context);
         }
-        // Each by itself, so that they stay in registers while no packet is sorted.
+        // Separate variables stay in registers while no packet is sorted.
         let (mut metered, mut used, mut held): (u64, u64, u64) = (0, 0, 0);
         for i in 0..len {
             let packet = &mut batch.packets_mut()[i];
@@ -531,7 +533,8 @@ impl Plane {
         }
     }
 
-    /// Has the rules of its tunnel or user decide on a packet; `slot` is their bearer, and then that of the rule.
+    /// Applies the sorting of a tunnel or user to a packet; `slot` is their bearer, and afterwards the bearer of the
+    /// rule.
     #[inline(never)]
     fn sort(
         &mut self,
@@ -548,7 +551,7 @@ impl Plane {
             return Behind::default();
         };
         let chosen = match seen {
-            // What ends a tunnel is no flow's: it goes the way of the rule that is asked last.
+            // An end marker belongs to no flow: it takes the path of the last rule.
             Seen::Tunnelled(it) if it.message != MessageType::G_PDU => {
                 sorting.0.len().checked_sub(1).ok_or(Unsorted::NoRule)
             }
@@ -637,7 +640,7 @@ impl Plane {
         Behind::default()
     }
 
-    /// Counts those of the packets that leave, a bit for each, by the usage rules of their rules.
+    /// Counts the departing packets, one bit each, in the usage counters of their rules.
     #[inline(never)]
     fn count_usage(
         &mut self,
@@ -675,7 +678,7 @@ impl Plane {
         }
     }
 
-    /// Takes packets out of the batch, a bit for each: they are nobody's any more.
+    /// Removes packets, one bit each, from the batch and frees them.
     #[inline(never)]
     fn take_out(&mut self, batch: &mut Batch, gone: u64) {
         let length = batch.len();
@@ -691,13 +694,13 @@ impl Plane {
             }
             index += 1;
         });
-        // Its marks were those of packets that lie elsewhere now.
+        // The marks belonged to packets that have moved.
         batch.clear();
         pour(aside, batch);
     }
 
-    /// Passes what is due to the port that the batch leaves through, behind the batch: what came for the same rule
-    /// meanwhile is behind it, as it is kept back until then.
+    /// Passes released packets to the batch's egress port, after the batch. Later packets of the same rule stay in
+    /// order, because they are buffered until then.
     #[inline(never)]
     fn drain(&mut self, batch: &mut Batch, context: &Context) {
         let mut due = std::mem::take(&mut self.aside);
@@ -712,7 +715,7 @@ impl Plane {
         self.receiver.outcomes.publish(&self.counts);
     }
 
-    /// Returns how many bytes of a packet that is about to leave are the user's, and what it is counted as.
+    /// Returns the number of user bytes of a departing packet, and the outcome that it is counted as.
     #[inline(always)]
     fn user_bytes(&self, packet: &Packet, seen: &Seen, bearer: &Slot) -> Option<(u16, Outcome)> {
         match (seen, bearer.kind()) {
@@ -733,7 +736,7 @@ impl Plane {
         }
     }
 
-    /// Decides what becomes of a packet that no bearer takes on.
+    /// Returns the outcome of a packet that no bearer forwards.
     #[inline(never)]
     fn left_out(
         &mut self,
@@ -759,8 +762,8 @@ impl Plane {
         }
     }
 
-    /// Drops those of the packets that are about to leave, a bit for each, that are over a rate of their bearer: only
-    /// what would leave counts.
+    /// Drops the departing packets, one bit each, that exceed a rate of their bearer. Only packets that would leave
+    /// count.
     #[inline(never)]
     fn police(
         &mut self,
@@ -796,7 +799,7 @@ impl Plane {
         }
     }
 
-    /// A packet out of a tunnel.
+    /// Processes a packet from a tunnel.
     #[inline(always)]
     fn tunnelled(
         &mut self,
@@ -810,7 +813,7 @@ impl Plane {
             return self.message(packet, seen, context);
         }
         if slot.key == 0 {
-            // An end marker may well come late (TS 29.281 section 7.3.2).
+            // A late end marker is legitimate (TS 29.281 section 7.3.2).
             return match is_user_packet {
                 true => Outcome::UnknownTeid,
                 false => Outcome::UnknownTeidUntold,
@@ -831,12 +834,12 @@ impl Plane {
             },
             Kind::Hold => Outcome::NotHeld,
             Kind::Block => Outcome::GateClosed,
-            // What is to be sorted is so where that is looked for.
+            // Packets to be sorted are handled by the sorting step.
             Kind::Drop | Kind::Encapsulate | Kind::Sort => Outcome::ToldToDrop,
         }
     }
 
-    /// A packet to a user.
+    /// Processes a packet to a user.
     #[inline(always)]
     fn plain(&mut self, packet: &mut Packet, ip: usize, slot: &Slot, context: &Context) -> Outcome {
         if slot.key == 0 {
@@ -857,7 +860,7 @@ impl Plane {
         }
     }
 
-    /// A message without a user packet.
+    /// Processes a message without a user packet.
     #[cold]
     fn message(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Outcome {
         match seen.message {
@@ -873,7 +876,7 @@ impl Plane {
                     .zip(sequence)
                     .is_some_and(|(number, sequence)| self.paths.peers.is_answer(number, sequence));
                 if is_answer && let Some((remote, _)) = answer::ends(packet.bytes(), seen) {
-                    // One that there is no room for is asked for again.
+                    // If the ring is full, the event is lost and the peer is asked again.
                     let _ = self.receiver.events.push(Event::Echoed { remote });
                 }
                 match is_answer {
@@ -886,8 +889,8 @@ impl Plane {
         }
     }
 
-    /// Notes where the frame, which came through a port of tunnels, says that its sender is; returns the number of its path,
-    /// if there is a tunnel to the sender.
+    /// Records the location of the frame's sender, learned at a tunnel port. Returns the path number if there is a
+    /// tunnel to the sender.
     #[inline(never)]
     fn hear(&self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Option<u16> {
         let frame = packet.bytes();
@@ -899,7 +902,7 @@ impl Plane {
         Some(number)
     }
 
-    /// Whether the frame is a question for the gateway's own MAC address, where it has one.
+    /// Returns true if the frame requests the gateway's own MAC address, where it has one.
     #[inline]
     fn is_asked(&self, packet: &Packet, context: &Context) -> bool {
         self.macs.of(context.from_port).is_some()
@@ -907,7 +910,7 @@ impl Plane {
             && resolution::asked(packet.bytes()).is_some_and(|address| self.own.has(address))
     }
 
-    /// Returns the cause for which the slow path gets a packet of that outcome to answer, if it does.
+    /// Returns the punt cause for a packet of that outcome if the slow path replies to it.
     #[inline]
     fn answered_as(&self, outcome: Outcome, slot: &Slot) -> Option<Punt> {
         match outcome {
@@ -924,9 +927,9 @@ impl Plane {
     }
 }
 
-/// The way of a frame that the gateway makes to the other end of the path of that number: by the port where that was heard last,
-/// or else where packets left to it last, or else the first one; always one that tunnels come in by. Its MAC addresses are known
-/// where the other end was heard by that port.
+/// Returns the egress port and MAC addresses for a frame that the gateway sends to a path's peer. The port is the one
+/// where the peer was last received. Otherwise it is the one that packets to the peer last used, or the first; it is
+/// always a tunnel port. The MAC addresses are known if the peer was received at that port.
 #[cold]
 fn way_to(
     number: u16,
@@ -954,14 +957,14 @@ fn way_to(
     })
 }
 
-/// Gives a sorting its number, or takes it away.
+/// Stores a sorting under its number, or removes it.
 fn set_sorting(sortings: &mut [Option<Arc<Sorting>>], number: u32, sorting: Option<Arc<Sorting>>) {
     if let Some(place) = sortings.get_mut((number as usize).wrapping_sub(1)) {
         *place = sorting;
     }
 }
 
-/// Moves all packets behind those of another batch, which has room for them, with what has been said of them.
+/// Moves all packets, with their metadata, to the end of another batch, which has space for them.
 fn pour(from: &mut Batch, to: &mut Batch) {
     let length = from.len();
     let mut marks: [Marks; BATCH_CAPACITY] = std::array::from_fn(|index| match index < length {

@@ -1,15 +1,15 @@
-//! Outcomes of packets: every packet that the gateway sees is counted under exactly one of these.
+//! The outcomes of packets: every packet of the gateway is counted under exactly one of these.
 
 use super::kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
-        /// Outcome of a packet.
+        /// The outcome of a packet.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Outcome { $($(#[$doc])* $name),* }
 
-        /// Names of all outcomes, in the order of the enumeration.
+        /// The names of all outcomes, in the order of the enumeration.
         pub const OUTCOMES: &[&str] = &[$($text),*];
     };
 }
@@ -21,74 +21,74 @@ outcomes! {
     Encapsulated: "encapsulated",
     /// Packets that left their tunnel.
     Decapsulated: "decapsulated",
-    /// Packets that are none of the gateway's, and left as they came (`others = "forward"`).
+    /// Packets that do not concern the gateway and left unchanged (`others = "forward"`).
     Passed: "passed",
-    /// An echo request, for the slow path to answer.
+    /// An echo request, to which the slow path replies.
     EchoAnswered: "echo answered",
-    /// An echo response that was asked for, or an end marker at the end of its tunnel.
+    /// A requested echo response, or an end marker at the end of its tunnel.
     Consumed: "consumed",
-    /// A peer says that it does not know a tunnel.
+    /// An error indication of a peer that does not know a tunnel.
     ErrorIndication: "error indication",
-    /// Packets in a tunnel that nobody made; the slow path tells the peer, within its limit.
+    /// Packets in an unknown tunnel; the slow path notifies the peer, within its limit.
     UnknownTeid: "unknown TEID",
-    /// Packets in a tunnel that nobody made, of which the peer is not told: an end marker, or more than the programs in
-    /// the kernel could hand up.
+    /// Packets in an unknown tunnel without a notification: an end marker, or an upcall that the programs in the kernel
+    /// lost.
     UnknownTeidUntold: "unknown TEID, untold",
     /// Packets to a user that has no tunnel.
     UnknownUser: "unknown user",
     /// Packets that are neither IP nor to the gateway.
     Other: "other",
-    /// The bearer says so.
+    /// Packets that the bearer's action drops.
     ToldToDrop: "told to drop",
-    /// The bearer's gate is closed (TS 29.244 section 5.4.3).
+    /// Packets at a closed gate of the bearer (TS 29.244 section 5.4.3).
     GateClosed: "gate closed",
-    /// One of the bearer's maximum bit rates is used up (TS 29.244 section 5.4.4).
+    /// Packets above one of the bearer's maximum bit rates (TS 29.244 section 5.4.4).
     OverRate: "over the rate",
-    /// A bearer that did not come by PFCP says to hold it: only for sessions there is a store.
+    /// Packets to be buffered by a bearer that did not come by PFCP: only sessions have a buffer.
     NotHeld: "not held",
-    /// Ethernet, IP, UDP or GTP-U header that lies about a length or is cut short.
+    /// A truncated Ethernet, IP, UDP or GTP-U header, or one with a wrong length.
     Malformed: "malformed",
-    /// An IPv4 header of wrong checksum.
+    /// An IPv4 header with a wrong checksum.
     BadChecksum: "bad checksum",
     /// Packets of another GTP version, or GTP'.
     BadVersion: "bad version",
-    /// A message that is none of GTP-U's.
+    /// An unknown message type.
     UnknownMessage: "unknown message",
-    /// An extension header that has to be understood and is not.
+    /// An unknown extension header that has to be understood.
     UnknownExtension: "unknown extension",
     /// A user packet that is not IP.
     NotIp: "user packet not IP",
-    /// A user packet out of a tunnel to one of the gateway's own addresses: users have no business there.
+    /// A user packet out of a tunnel to one of the gateway's own addresses, which users must not reach.
     ToGateway: "user packet to the gateway",
-    /// GTP-U to the gateway through a port that no tunnels come in by.
+    /// GTP-U to the gateway through a port that is not for tunnels.
     WrongPort: "tunnel at a wrong port",
-    /// A fragment of an outer packet: tunnels are not put together again.
+    /// A fragment of an outer packet: tunnel packets are not reassembled.
     Fragment: "fragment",
-    /// The outer packet has no hops left.
+    /// Packets with an expired outer hop limit.
     NoHopsLeft: "no hops left",
-    /// Does not fit into the tunnel's MTU.
+    /// Packets above the tunnel's MTU.
     TooBig: "too big",
-    /// Packets that there was no memory for, as they got longer.
+    /// Packets without memory to grow.
     NoRoom: "no room",
-    /// An echo request that the programs in the kernel had no room to hand up.
+    /// An echo request that the programs in the kernel lost for lack of space.
     EchoUnanswered: "echo unanswered",
-    /// A question for the MAC address of one of the gateway's own addresses, for the slow path to answer.
+    /// A request for the MAC address of one of the gateway's own addresses, to which the slow path replies.
     NeighbourAnswered: "neighbour answered",
-    /// No detection rule of the session takes it.
+    /// Packets that no detection rule of the session matches.
     NoRule: "no rule takes it",
-    /// A rule would take it, were it not marked with another QoS flow, or none (TS 23.501 section 5.7.1.7).
+    /// Packets that a rule would match with the mark of another QoS flow (TS 23.501 section 5.7.1.7).
     WrongFlow: "wrong QoS flow",
-    /// A quota of one of its usage rules is used up (TS 29.244 section 5.2.2.2).
+    /// Packets above a quota of one of their usage rules (TS 29.244 section 5.2.2.2).
     OverQuota: "over the quota",
-    /// It was to be kept until its user is reached, and there was no room.
+    /// Packets to be buffered for which there was no space.
     NoRoomToHold: "no room to hold",
-    /// It was kept, and then was to be dropped.
+    /// Buffered packets that were dropped later.
     HeldInVain: "held in vain",
-    /// An echo response that nobody has asked for.
+    /// An echo response without a request.
     EchoUnasked: "echo response unasked",
 }
 
-/// Outcomes of packets that went on, or were for the gateway itself.
+/// The outcomes of packets that left, or were for the gateway itself.
 const NO_DROPS: [Outcome; 8] = [
     Outcome::Relayed,
     Outcome::Encapsulated,
@@ -100,16 +100,16 @@ const NO_DROPS: [Outcome; 8] = [
     Outcome::NeighbourAnswered,
 ];
 
-/// Whether packets with the outcome of that name go no further.
+/// Returns true if packets with the outcome of that name go no further.
 pub(super) fn drops(name: &str) -> bool {
     let is_outcome = OUTCOMES.contains(&name);
     is_outcome && !NO_DROPS.iter().any(|it| OUTCOMES[*it as usize] == name)
 }
 
-/// Counts by outcome.
+/// The counts by outcome.
 pub(super) type Counts = [u64; OUTCOMES.len()];
 
-/// Counts that the worker publishes and others read, with those of the kernel beside it.
+/// The counts that the worker publishes, with those of the kernel programs.
 #[derive(Debug)]
 pub(super) struct Published {
     counts: [AtomicU64; OUTCOMES.len()],
@@ -136,7 +136,7 @@ impl Published {
     }
 }
 
-/// Counts by name, with those of the kernel.
+/// Returns the counts by name, with those of the kernel.
 pub(super) fn all(
     counts: impl IntoIterator<Item = u64>,
     kernel: &Kernel,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_no_further_is_told_from_what_does() {
+    fn dropped_outcomes_are_distinguished_from_forwarded_ones() {
         let dropped = OUTCOMES.iter().filter(|name| drops(name)).count();
         assert_eq!(dropped, OUTCOMES.len() - NO_DROPS.len());
         assert!(drops("unknown TEID") && !drops("relayed"));

@@ -1,51 +1,51 @@
-//! A table of the GTP-U peers at the other ends of paths, for frames that the gateway makes itself: the port that a peer's last frame
-//! came in by, the peer's MAC address, the port that packets to it last left through, and its unanswered echo requests.
+//! A table of the GTP-U peers at the other ends of paths, for frames that the gateway creates. An entry has the ingress
+//! port of the peer's last frame, the peer's MAC address, the last egress port to it, and its unanswered echo requests.
 //!
-//! All workers share it, as frames of a peer may come to any of them. Each word stands for itself, and an old one does for a moment, so
-//! that no order is needed (`Relaxed` throughout).
+//! All workers share it, because any of them may receive frames of a peer. Each word is independent, and an old value
+//! is acceptable for a moment, so no order is needed (`Relaxed` throughout).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use taut_wire::Mac;
 
-/// Paths there can be: numbers of 16 bits, of which 0 is none's.
+/// The number of possible paths: numbers of 16 bits, of which 0 is unused.
 const PATHS: usize = 1 << 16;
-/// Ports there can be.
+/// The number of possible ports.
 const PORTS: usize = 1 << 8;
-/// Digits of a MAC address.
+/// The number of bits of a MAC address.
 const MAC_DIGITS: u32 = 48;
 const MAC_MASK: u64 = (1 << MAC_DIGITS) - 1;
-/// Bit of a word that says something.
+/// The bit of a word that marks it as valid.
 const IS_KNOWN: u64 = 1 << 63;
-/// Bit of the words of requests: the one before the last was not answered either.
+/// The bit of a request word that is set if the request before the last is unanswered as well.
 const IS_SECOND_KNOWN: u64 = 1 << 62;
 
-/// A peer as its frames have shown it.
+/// The location of a peer, learned from its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// The port that its last frame came in by.
+    /// The ingress port of its last frame.
     pub port: usize,
-    /// The MAC address that the frame came from.
+    /// The source MAC address of that frame.
     pub mac: Mac,
-    /// The MAC address that frames go to which come in by that port.
+    /// The destination MAC address of frames that arrive at that port.
     pub own: Mac,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Port and MAC address that the last frame came from.
+    /// The port and the source MAC address of the last frame.
     heard: AtomicU64,
-    /// Sequence numbers of the last two echo requests.
+    /// The sequence numbers of the last two echo requests.
     asked: AtomicU64,
-    /// The port that the last packet left through, and one more.
+    /// The last egress port, plus one.
     left: AtomicU16,
 }
 
 #[derive(Debug)]
 struct All {
-    /// What is known of paths, by number.
+    /// The state of paths, by number.
     paths: Box<[Known]>,
-    /// MAC addresses that frames of peers go to, by port.
+    /// The destination MAC addresses of peers' frames, by port.
     own: [AtomicU64; PORTS],
 }
 
@@ -60,7 +60,7 @@ impl Peers {
         }))
     }
 
-    /// Forgets what was known of the path of that number, which is another one's now.
+    /// Clears the state of the path of that number, which belongs to another path now.
     pub fn forget(&self, path: u16) {
         let known = &self.0.paths[usize::from(path)];
         known.heard.store(0, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Peers {
         known.left.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that a frame of the path's other end came in by that port, from one MAC address to another.
+    /// Records that a frame of the path's peer arrived at that port, from one MAC address to another.
     pub fn hear(&self, path: u16, port: usize, (from, to): (Mac, Mac)) {
         let Some(own) = self.0.own.get(port) else {
             return;
@@ -78,7 +78,7 @@ impl Peers {
         write(own, number(to));
     }
 
-    /// What the last frame of the path's other end has shown, if there was one.
+    /// Returns the location of the path's peer by its last frame, if there was one.
     pub fn heard(&self, path: u16) -> Option<Heard> {
         let word = self.0.paths[usize::from(path)]
             .heard
@@ -91,20 +91,20 @@ impl Peers {
         })
     }
 
-    /// Notes that packets of the path leave through that port.
+    /// Records that packets of the path leave through that port.
     pub fn leaves(&self, path: u16, port: usize) {
         let port = u16::try_from(port).ok().and_then(|it| it.checked_add(1));
         let left = &self.0.paths[usize::from(path)].left;
         left.store(port.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The port that packets of the path left through last, if any have.
+    /// Returns the last egress port of the path, if there is one.
     pub fn left(&self, path: u16) -> Option<usize> {
         let left = self.0.paths[usize::from(path)].left.load(Ordering::Relaxed);
         usize::from(left).checked_sub(1)
     }
 
-    /// Notes that the path's other end is asked whether it is there.
+    /// Records an echo request to the path's peer.
     pub fn ask(&self, path: u16, sequence: u16) {
         let asked = &self.0.paths[usize::from(path)].asked;
         let before = asked.load(Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl Peers {
         asked.store(IS_KNOWN | before | u64::from(sequence), Ordering::Relaxed);
     }
 
-    /// Whether an echo response of that sequence number answers one of the last two requests, and is the first one that does.
+    /// Returns true if an echo response of that sequence number is the first reply to one of the last two requests.
     pub fn is_answer(&self, path: u16, sequence: u16) -> bool {
         let asked = &self.0.paths[usize::from(path)].asked;
         let word = asked.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Peers {
     }
 }
 
-/// Writes a word where it says something else: others read it from their caches.
+/// Writes a word only if it differs, because others have it in their caches.
 fn write(to: &AtomicU64, word: u64) {
     if to.load(Ordering::Relaxed) != word {
         to.store(word, Ordering::Relaxed);
@@ -151,7 +151,7 @@ mod tests {
     const TO: Mac = Mac([0xfe, 1, 2, 3, 4, 5]);
 
     #[test]
-    fn a_peer_is_where_it_was_heard_last_until_its_number_is_anothers() {
+    fn a_peer_has_its_last_known_location_until_its_removal() {
         let peers = Peers::new();
         assert_eq!((peers.heard(9), peers.left(9)), (None, None));
         peers.hear(9, 0, (TO, FROM));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_response_to_one_of_the_last_two_requests_is_an_answer() {
+    fn only_the_first_response_to_the_last_two_requests_counts() {
         let peers = Peers::new();
         assert!(!peers.is_answer(9, 0), "nobody has asked");
         peers.ask(9, 0);

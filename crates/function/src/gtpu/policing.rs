@@ -1,4 +1,4 @@
-//! The meters that the worker has, and whose packets they count.
+//! The worker's meters, and the bearers that they count for.
 
 use super::meter::{SharedMeter, UNITS_PER_NS};
 use super::slot::Slot;
@@ -8,21 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use taut_sys::{Clock, filled_on_huge_pages, ticks};
 
-/// Meters that a bearer may have: its session's and its flow's.
+/// The number of meters of a bearer: its session's and its flow's.
 pub const METERS_PER_BEARER: usize = 2;
 
-/// Numbers of a bearer's meters, from 1; 0 for none.
+/// The numbers of a bearer's meters, from 1; 0 for none.
 pub(super) type Meters = [u32; METERS_PER_BEARER];
 
 pub(super) const UNMETERED: Meters = [0; METERS_PER_BEARER];
 
-/// Time that calibrating takes, as the gateway's clock is asked once.
+/// The time of a calibration, which happens with the first use of the gateway's clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Policing {
-    /// Meters by bearer. Entries are as those of other tables, with numbers of meters where those have a tunnel: they
-    /// fill as much of a cache line, and are looked up a batch at a time.
+    /// The meters by bearer. The table is like the others, with numbers of meters in place of a tunnel. Entries have
+    /// the same size, and are looked up a batch at a time.
     bearers: Table,
     meters: SharedMeters,
 }
@@ -30,14 +30,14 @@ pub(super) struct Policing {
 /// The meters of all workers, and their clock.
 #[derive(Debug, Clone)]
 pub(super) struct SharedMeters {
-    /// Meters by number less 1.
+    /// The meters by number minus 1.
     all: Arc<Vec<SharedMeter>>,
     begun_ticks: u64,
     units_per_tick: f64,
 }
 
 impl SharedMeters {
-    /// Makes room for the meters of so many bearers.
+    /// Allocates the meters of that many bearers.
     pub fn new(bearers: usize) -> Self {
         let units_per_tick = match bearers {
             0 => 0.0,
@@ -51,13 +51,13 @@ impl SharedMeters {
         }
     }
 
-    /// Returns how long ago that was, by the gateway's clock.
+    /// Returns the time since `then_ticks`, by the gateway's clock.
     pub fn age(&self, then_ticks: u64) -> Duration {
         let units = ticks().saturating_sub(then_ticks) as f64 * self.units_per_tick;
         Duration::try_from_secs_f64(units / UNITS_PER_NS as f64 * 1e-9).unwrap_or_default()
     }
 
-    /// Begins a meter anew, at which a byte costs so much.
+    /// Restarts a meter with the cost of a byte.
     pub fn begin(&self, number: u32, cost: u64) {
         if let Some(meter) = self.all.get((number as usize).wrapping_sub(1)) {
             meter.begin(cost);
@@ -66,7 +66,7 @@ impl SharedMeters {
 }
 
 impl Policing {
-    /// Makes the policing of so many bearers at most, which others may look up as well.
+    /// Creates the policing of at most that many bearers, which others may look up as well.
     pub fn new(bearers: usize, meters: SharedMeters) -> Self {
         Self {
             bearers: Table::new(Matching::Hash, bearers),
@@ -74,7 +74,7 @@ impl Policing {
         }
     }
 
-    /// Gives a bearer its meters, or takes them away.
+    /// Assigns meters to a bearer, or removes them.
     pub fn assign(&mut self, key: u64, meters: Meters) {
         if meters == UNMETERED {
             self.bearers.remove(key);
@@ -84,14 +84,14 @@ impl Policing {
         }
     }
 
-    /// Numbers of the meters of a bearer.
+    /// Returns the numbers of the meters of a bearer.
     pub fn meters_of(&self, key: u64) -> Meters {
         self.bearers
             .get(key)
             .map_or(UNMETERED, |entry| meters(&entry))
     }
 
-    /// The moment of these ticks, in a meter's units.
+    /// Returns the time of these ticks, in a meter's units.
     pub fn moment(&self, ticks: u64) -> u64 {
         let SharedMeters {
             begun_ticks,
@@ -101,10 +101,10 @@ impl Policing {
         (ticks.saturating_sub(begun_ticks) as f64 * units_per_tick) as u64
     }
 
-    /// Finds the meters of a batch's bearers.
+    /// Looks up the meters of a batch's bearers.
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
         self.bearers.look_up(keys, found);
-        // Loads that do not wait for each other, as the table's: packet by packet they would.
+        // These loads, like the table's, do not wait for each other: packet by packet they would.
         let costs = found.iter().flat_map(places);
         black_box(costs.fold(0, |sum, place| {
             sum ^ self
@@ -115,8 +115,8 @@ impl Policing {
         }));
     }
 
-    /// Whether a packet of a bearer, of which [`Policing::look_up`] has found the meters, is within all of its rates;
-    /// it is counted if so.
+    /// Returns true, and counts the packet, if it is within all rates of its bearer. [`Policing::look_up`] has found
+    /// the meters.
     #[inline(always)]
     pub fn admits(&self, found: &Slot, now: u64, bytes: u16) -> bool {
         let meters = places(found).map(|place| self.meters.all.get(place));
@@ -142,13 +142,13 @@ fn entry(key: u64, [first, second]: Meters) -> Slot {
     }
 }
 
-/// Returns the places of an entry's meters; none's is nowhere.
+/// Returns the indices of an entry's meters; an invalid index for none.
 #[inline(always)]
 fn places(entry: &Slot) -> [usize; METERS_PER_BEARER] {
     meters(entry).map(|number| (number as usize).wrapping_sub(1))
 }
 
-/// Returns the numbers of an entry's meters; none where there is no entry.
+/// Returns the numbers of an entry's meters; none if there is no entry.
 #[inline(always)]
 fn meters(entry: &Slot) -> Meters {
     if entry.key == 0 {
@@ -173,7 +173,7 @@ mod tests {
         found[0]
     }
 
-    /// Packets of 1500 bytes that pass at a moment.
+    /// Returns the number of packets of 1500 bytes that pass at one time.
     fn burst(policing: &Policing, key: u64, now: u64) -> usize {
         let found = found(policing, key);
         (0..1000)
@@ -182,29 +182,29 @@ mod tests {
     }
 
     #[test]
-    fn bearers_share_a_meter_and_have_to_keep_all_of_theirs() {
+    fn a_bearer_obeys_all_its_meters_including_shared_ones() {
         let meters = SharedMeters::new(10);
         let mut policing = Policing::new(10, meters.clone());
         let kbps = |kbps| cost(NonZeroU64::new(kbps).unwrap());
-        // Bursts of 150000, of 15000, and of 30000 bytes.
+        // The bursts are 150000, 15000, and 30000 bytes.
         for (number, rate) in [(1, 120_000), (2, 1000), (3, 24_000)] {
             meters.begin(number, kbps(rate));
         }
         policing.assign(7, [1, 0]);
         policing.assign(8, [1, 2]);
         policing.assign(9, [3, 1]);
-        // The flow's rate keeps it; what it may not send is not counted for the session.
+        // The flow's rate limits it; its dropped packets do not count for the session.
         assert_eq!(burst(&policing, 8, 0), 11);
         assert!((20..=21).contains(&burst(&policing, 9, 0)));
         assert!((68..=70).contains(&burst(&policing, 7, 0)));
         assert_eq!(burst(&policing, 9, 0), 0);
-        // What is not there limits nothing.
+        // A missing entry limits nothing.
         assert_eq!(burst(&policing, 10, 0), 1000);
         policing.assign(8, UNMETERED);
         assert_eq!(burst(&policing, 8, 0), 1000);
         policing.assign(8, [2, 0]);
         assert_eq!(burst(&policing, 8, 0), 0);
-        // With a rate that is new it has counted nothing.
+        // After a restart with another rate, it has counted nothing.
         meters.begin(2, kbps(1000));
         assert_eq!(burst(&policing, 8, 0), 11);
     }
@@ -215,13 +215,13 @@ mod tests {
         let clock = Clock::calibrate(CALIBRATION);
         let second = policing.meters.begun_ticks + clock.to_ticks(1e9) as u64;
         let error = policing.moment(second) as f64 / (1e9 * UNITS_PER_NS as f64) - 1.0;
-        // Two calibrations of 20 ms, on a machine that may be busy.
+        // The bound allows for two calibrations of 20 ms on a busy machine.
         assert!(error.abs() < 0.01, "{error}");
         assert_eq!(policing.moment(0), 0);
     }
 
     #[test]
-    fn meters_of_a_bearer_take_as_much_memory_as_it_does_itself() {
+    fn meters_of_a_bearer_occupy_the_size_of_one_bearer() {
         let meters = METERS_PER_BEARER * size_of::<SharedMeter>();
         assert_eq!(meters, super::super::BYTES_PER_BEARER);
     }

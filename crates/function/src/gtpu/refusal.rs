@@ -1,10 +1,10 @@
-//! Reason why bearers are not changed.
+//! The reasons why bearers are not changed.
 
 use super::bearer::{MOST_PATHS, Match};
 use super::policing::METERS_PER_BEARER;
 use crate::changes::Stuck;
 
-/// Reason why bearers are not changed.
+/// The reasons why bearers are not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is a bearer of that match.
@@ -19,7 +19,7 @@ pub enum Refused {
     /// There are too many pairs of addresses.
     #[error("too many different peers: {MOST_PATHS} at most")]
     TooManyPaths,
-    /// There is no such sorting to be had, or too many.
+    /// The sorting does not exist, or there are too many.
     #[error("no number is left to sort packets by")]
     TooManySortings,
     /// There are too many rates.
@@ -27,10 +27,10 @@ pub enum Refused {
         "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
     )]
     TooManyMeters(usize),
-    /// The worker takes none.
+    /// The worker applies no changes.
     #[error("the data path takes no changes: it has ended, or hangs")]
     Stuck,
-    /// The programs in the kernel take none.
+    /// The programs in the kernel accept no changes.
     #[error("the kernel takes no changes: {0}")]
     Kernel(String),
 }

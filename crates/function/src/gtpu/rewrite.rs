@@ -1,8 +1,8 @@
-//! Changes of the bytes of a packet on its way into, out of, and between tunnels.
+//! The changes of a packet's bytes on its way into, out of, and between tunnels.
 
 use super::Path;
 use super::outcome::Outcome;
-use super::seen::{Own, Tunnelled};
+use super::parser::{Own, Tunnelled};
 use super::slot::{NO_QFI, Slot};
 use crate::resize;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use taut_wire::{
     EtherType, GtpuRepr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Sum, UdpRepr, udp,
 };
 
-/// Hops that outer packets begin with.
+/// The hop limit of new outer packets.
 const HOPS: u8 = 64;
 
-/// Bytes of the outer IP and UDP headers.
+/// Returns the bytes of the outer IP and UDP headers.
 pub(super) fn outer_len(path: &Path) -> usize {
     udp::HEADER_LEN_BYTES + if path.local.is_ipv4() { 20 } else { 40 }
 }
@@ -68,8 +68,8 @@ pub(super) fn write_outer(bytes: &mut [u8], path: &Path, traffic_class: u8) -> O
     Some(())
 }
 
-/// Moves a packet out of one tunnel into another one. Sequence number, extension headers, UDP ports and traffic class
-/// stay; one hop is taken; a UDP checksum that there was is brought up to date, not made anew, so that damage on the
+/// Moves a packet from one tunnel into another one. Sequence number, extension headers, UDP ports and traffic class
+/// stay; the hop limit is decremented. An existing UDP checksum is updated, not recomputed, so that corruption on the
 /// way stays visible.
 #[inline]
 pub(super) fn relay(
@@ -96,14 +96,14 @@ pub(super) fn relay(
     if hops <= 1 {
         return Err(Outcome::NoHopsLeft);
     }
-    // By what was looked at: a memif peer may have changed it since.
+    // The value is the checked one: a memif peer may have changed it since.
     let hops_left = hops - 1;
     let Some(udp_and_gtpu) = transport.first_chunk::<16>() else {
         return Err(Outcome::Malformed);
     };
     let old_teid = seen.teid;
     let old_checksum = u16::from_be_bytes([udp_and_gtpu[6], udp_and_gtpu[7]]);
-    // The difference that new addresses and identifier make to the UDP checksum.
+    // This is the difference that new addresses and identifier make to the UDP checksum.
     let mut change = Sum::ZERO.add_u32(!old_teid).add_u32(slot.teid);
     match (path.local, path.remote) {
         (IpAddr::V4(local), IpAddr::V4(remote)) if seen.is_v4 => {
@@ -142,7 +142,7 @@ pub(super) fn relay(
             change = change.add_u16(!old.fold()).combine(Sum::of(&ip[8..40]));
         }
         _ => {
-            // Another IP version outside: the tunnel goes on in a new packet.
+            // If the outer IP version differs, the tunnel continues in a new packet.
             let traffic_class = traffic_class(&bytes[ip_at..], seen.is_v4);
             bytes[gtpu_at + 4..gtpu_at + 8].copy_from_slice(&slot.teid.to_be_bytes());
             return outside_anew(packet, seen, path, traffic_class, pool);
@@ -152,7 +152,7 @@ pub(super) fn relay(
         return Err(Outcome::Malformed);
     };
     transport[12..16].copy_from_slice(&slot.teid.to_be_bytes());
-    // 0 says that there is none.
+    // The value 0 means that there is none.
     if old_checksum != 0 {
         let updated = Sum::ZERO.add_u16(!old_checksum).combine(change).checksum();
         transport[6..8].copy_from_slice(&udp::nonzero(updated).to_be_bytes());
@@ -160,7 +160,7 @@ pub(super) fn relay(
     Ok(())
 }
 
-/// Puts new outer headers in the place of the old ones.
+/// Replaces the outer headers.
 fn outside_anew(
     packet: &mut Packet,
     seen: &Tunnelled,
@@ -176,8 +176,8 @@ fn outside_anew(
     write_outer(&mut packet.bytes_mut()[ip_at..], path, traffic_class).ok_or(Outcome::Malformed)
 }
 
-/// Into a tunnel (TS 29.281 section 5.1). The traffic class of the user packet is that of the outer one as well
-/// (RFC 2983 section 3.1, RFC 6040 section 4.1).
+/// Encapsulates a packet into a tunnel (TS 29.281 section 5.1). The user packet's traffic class becomes the outer one
+/// as well (RFC 2983 section 3.1, RFC 6040 section 4.1).
 #[inline]
 pub(super) fn encapsulate(
     packet: &mut Packet,
@@ -222,13 +222,13 @@ pub(super) fn encapsulate(
     write_outer(&mut bytes[ip_at..], path, traffic_class).ok_or(Outcome::Malformed)
 }
 
-/// Returns what `encapsulate` adds to a user packet of that bearer, bytes.
+/// Returns the bytes that `encapsulate` adds to a user packet of that bearer.
 pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
     outer_len(path) + if slot.qfi == NO_QFI { 8 } else { 16 }
 }
 
-/// Takes a packet out of the tunnel; what lies in the outer packet behind the user packet is cut off. None goes to the
-/// addresses `closed`.
+/// Decapsulates a packet; bytes of the outer packet after the user packet are removed. Packets to the addresses in
+/// `closed` are refused.
 #[inline]
 pub(super) fn decapsulate(
     packet: &mut Packet,
@@ -255,7 +255,7 @@ pub(super) fn decapsulate(
     Ok(())
 }
 
-/// Length and traffic class of the IP packet that `bytes` begin with.
+/// Returns the length and traffic class of the IP packet at the start of `bytes`.
 #[inline]
 fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
     match bytes.first()? >> 4 {
@@ -272,7 +272,7 @@ fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the address that the IP packet goes to with which `bytes` begin.
+/// Returns the destination of the IP packet at the start of `bytes`.
 #[inline]
 fn destination(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.first()? >> 4 {
@@ -304,7 +304,7 @@ fn move_start(
     }
 }
 
-/// The last two bytes of an Ethernet header of that length, tags included, say what follows.
+/// Sets the EtherType, the last two bytes of an Ethernet header of that length, tags included.
 #[inline]
 fn set_ethertype(frame: &mut [u8], header_len: usize, is_v4: bool) {
     let kind = if is_v4 {

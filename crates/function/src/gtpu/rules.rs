@@ -1,36 +1,37 @@
-//! A bearer as a rule of several fields, as a switch that is a program keeps it: a packet is compared with one rule after
-//! another, field by field, until one takes it. The gateway of Lange et al. (CNSM 2015) searched its table in this way. Kept for study.
+//! The bearers as rules of several fields, as in a software switch: a packet is compared with one rule after another,
+//! field by field, until one matches. The gateway of Lange et al. (CNSM 2015) searched its table in this way. It exists
+//! for study.
 
 use super::Match;
 use super::answer::ends;
-use super::seen::Seen;
+use super::parser::Seen;
 use crate::tuple::mapped;
 use std::net::IpAddr;
 use taut_wire::IpProtocol;
 use taut_wire::gtpu::{MessageType, UDP_PORT};
 
-/// A header field that rules compare. A packet in no tunnel to the gateway has 0 in `Protocol` and all behind it.
+/// A header field that rules compare. A packet in no tunnel to the gateway has 0 in `Protocol` and all later fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
-    /// Addresses of the outer IP header; of IPv4 mapped ones (RFC 4291 section 2.5.5.2).
+    /// The addresses of the outer IP header; IPv4 addresses are mapped (RFC 4291 section 2.5.5.2).
     Source,
     Destination,
     Protocol,
-    /// UDP port of the receiver.
+    /// The UDP destination port.
     Port,
     Message,
     Teid,
 }
 
-/// Fields that there are.
+/// The number of fields.
 const FIELDS: usize = 6;
 
-/// The header fields of a packet that rules compare, each at the place of its [`Name`].
+/// The header fields of a packet that rules compare, each at the index of its [`Name`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Asked([u128; FIELDS]);
 
 impl Asked {
-    /// Reads the fields of a frame; none where no bearer can take it.
+    /// Parses the fields of a frame; none if no bearer can match it.
     pub fn of(frame: &[u8], seen: &Seen) -> Option<Self> {
         match seen {
             Seen::Tunnelled(it) => {
@@ -65,7 +66,7 @@ impl Asked {
     }
 }
 
-/// A field that a packet has to have: `value` in those bits that `mask` has.
+/// A required field value: `value` in the bits that `mask` has.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     name: Name,
@@ -73,10 +74,10 @@ struct Field {
     mask: u128,
 }
 
-/// End markers are those of the user packets' bearer: their types differ in this bit.
+/// The mask of message types. End markers belong to the user packets' bearer: their types differ in this bit.
 const MESSAGE_MASK: u8 = !(MessageType::G_PDU.0 ^ MessageType::END_MARKER.0);
 
-/// The rule of a bearer: the fields that a packet has to have, one after the other. No packet fits two bearers.
+/// The rule of a bearer: the required fields of a packet, in order. No packet matches two bearers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule([Field; FIELDS]);
 
@@ -97,7 +98,8 @@ impl Rule {
         };
         match matched {
             Match::Teid(teid) => {
-                // The bits that all of its addresses have. That a packet goes to one of them was asked before.
+                // The mask has the bits that all of its addresses share. An earlier step checks that the destination is
+                // one of them.
                 let first = own.first().map_or(0, |address| mapped(*address));
                 let differ = own.iter().fold(0, |all, it| all | mapped(*it) ^ first);
                 let mask = if own.is_empty() { 0 } else { !differ };
@@ -118,12 +120,12 @@ impl Rule {
                 };
                 of_none(is(Name::Destination, mapped(address) & mask, mask))
             }
-            // Takes none: no packet comes with such a match.
+            // The rule matches nothing: no packet arrives with such a match.
             Match::Rule { .. } => of_none(is(Name::Destination, 1, 0)),
         }
     }
 
-    /// Says whether all fields of the rule match those of a packet.
+    /// Returns true if all fields of the rule match those of a packet.
     #[inline(always)]
     pub fn takes(&self, asked: &Asked) -> bool {
         let fits = |field: &Field| asked.0[field.name as usize] & field.mask == field.value;
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_a_tunnel_asks_for_every_field_of_it() {
+    fn a_tunnel_rule_compares_every_field_of_the_tunnel() {
         let own: [IpAddr; 1] = ["192.0.2.1".parse().unwrap()];
         let source = mapped("192.0.2.7".parse().unwrap());
         let asked = Asked([source, mapped(own[0]), 17, 2152, 255, 7]);
@@ -164,7 +166,7 @@ mod tests {
         ] {
             assert!(!rule.takes(&with(name, value)), "{name:?}");
         }
-        // Of two addresses, the bit in which they differ is anything.
+        // For two addresses, the bit in which they differ is arbitrary.
         let rule = Rule::of(Match::Teid(7), &[own[0], "192.0.2.0".parse().unwrap()]);
         assert!(rule.takes(&asked));
         assert!(rule.takes(&with(Name::Destination, mapped(own[0]) - 1)));

@@ -1,9 +1,10 @@
-//! Messages that scapy has made (tests/data/scapy_messages.py), for tests.
+//! The messages that scapy has made (tests/data/scapy_messages.py), for tests.
 #![allow(clippy::unwrap_used)]
 
 const MESSAGES: &str = include_str!("../../../../tests/data/scapy_messages.txt");
 
-/// Returns all messages whose name begins with `family`, in the order of the file: the rest of the name, and the bytes.
+/// Returns all messages with a name that begins with `family`, in the order of the file: the rest of the name, and the
+/// bytes.
 pub fn messages(family: &str) -> Vec<(&'static str, Vec<u8>)> {
     let of_line = |line: &'static str| {
         let (name, hex) = line.split_once(' ').unwrap();

@@ -1,4 +1,4 @@
-//! What the control socket of a gateway is asked, and answers.
+//! The requests and replies of a gateway's control socket.
 
 use super::bearer::{BearerText, Match, read_csv};
 use super::control::{Control, Wish};
@@ -9,58 +9,58 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// Request: `{"op": "add", ...}`.
+/// A request, such as `{"op": "add", ...}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// New bearers, all or none.
+    /// Adds bearers, all or none.
     Add {
-        /// Bearers to add.
+        /// The bearers to add.
         bearers: Vec<BearerText>,
-        /// Whether a bearer that is there already is changed instead of refused.
+        /// True if an existing bearer is changed instead of refused.
         #[serde(default)]
         replace: bool,
     },
-    /// Bearers go, all or none.
+    /// Removes bearers, all or none.
     Remove {
-        /// Matches of the bearers.
+        /// The matches of the bearers.
         matches: Vec<String>,
     },
-    /// New bearers from as many bytes of CSV behind this line, all or none.
+    /// Adds bearers from `bytes` bytes of CSV after this line, all or none.
     Load {
-        /// Number of bytes.
+        /// The number of bytes.
         bytes: u64,
-        /// Whether a bearer that is there already is changed, as in `add`.
+        /// True if an existing bearer is changed, as in `add`.
         #[serde(default)]
         replace: bool,
     },
-    /// List of every bearer: as many lines as the answer says, one JSON object each.
+    /// Lists every bearer: one JSON object a line; the reply has the number of lines.
     List {},
-    /// State: how full the table is, and what became of packets.
+    /// Returns the state: the occupancy of the table, and the packet counts by outcome.
     Status {},
 }
 
-/// Answer to a request.
+/// The reply to a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether the request was granted.
+    /// True if the request was granted.
     pub ok: bool,
-    /// Reason why it was not.
+    /// The reason for a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The line of the file that is wrong.
+    /// The line of the file with the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// Bearers added, changed, removed or listed.
+    /// The number of bearers added, changed, removed or listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bearers: Option<usize>,
-    /// Bearers there can be.
+    /// The limit on the number of bearers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<usize>,
-    /// Packets by what became of them.
+    /// The packets by outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<BTreeMap<String, u64>>,
-    /// Counts of what became of PFCP messages, and how many sessions there are, where PFCP is spoken.
+    /// The counts of PFCP messages by outcome, and the number of sessions, if PFCP is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pfcp: Option<BTreeMap<String, u64>>,
 }

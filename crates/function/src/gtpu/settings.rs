@@ -1,7 +1,7 @@
-//! The settings of a gateway, as they are written and as they hold.
+//! The settings of a gateway: as written, and validated.
 
 use super::bearer::MOST_BEARERS;
-use super::held::HeldInAll;
+use super::buffer::HeldInAll;
 use super::pfcp;
 use super::table::Matching;
 use crate::SettingsError;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// The smallest MTU: what every IPv6 link carries (RFC 8200 section 5).
+/// The smallest MTU, which every IPv6 link supports (RFC 8200 section 5).
 const LEAST_MTU: usize = 1280;
 
 #[derive(Deserialize)]
@@ -23,7 +23,7 @@ enum Addresses {
     Several(Vec<IpAddr>),
 }
 
-/// Treatment of frames that are none of the gateway's.
+/// The treatment of frames that do not concern the gateway.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Others {
@@ -48,7 +48,7 @@ pub(super) struct Settings {
     pub load: Option<PathBuf>,
     pub control: Option<PathBuf>,
     pub pfcp: Option<pfcp::Settings>,
-    /// Numbers of the ports that tunnels come in by; all of them unless given.
+    /// The numbers of the ports for tunnel packets; all of them by default.
     pub tunnels: Option<Vec<usize>>,
 }
 
@@ -60,10 +60,10 @@ fn usual_mtu() -> usize {
     1500
 }
 
-/// [`Settings`] that make sense.
+/// The validated [`Settings`].
 pub(super) struct Checked {
     pub own: Vec<IpAddr>,
-    /// Addresses that no user packet goes to: the own addresses, and those of PFCP.
+    /// The addresses to which no user packet is forwarded: the own addresses, and those of PFCP.
     pub closed: Vec<IpAddr>,
     pub macs: Macs,
     pub pfcp: Option<pfcp::Terms>,
@@ -114,12 +114,12 @@ impl Settings {
         })
     }
 
-    /// Packets that may be kept in all.
+    /// Returns the limit on all buffered packets.
     pub fn held(&self) -> HeldInAll {
         HeldInAll::new(self.pfcp.as_ref().map_or(0, pfcp::Settings::held))
     }
 
-    /// Bearers that may have meters: all of them, where somebody is there to give them some.
+    /// Returns the number of bearers that may have meters: all of them, if a control plane can assign some.
     pub fn metered_bearers(&self) -> usize {
         match self.pfcp {
             Some(_) => self.bearers,

@@ -1,15 +1,15 @@
 //! An entry of the bearer table.
 
-/// Entry of 16 bytes: four to a cache line.
+/// An entry of 16 bytes: four to a cache line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Key that is matched, as [`super::Match::key`] gives it; 0 in an empty slot.
+    /// The key from [`super::Match::key`]; 0 in an empty slot.
     pub key: u64,
-    /// The identifier that packets get.
+    /// The tunnel identifier that packets get.
     pub teid: u32,
-    /// Number of the path that packets take, 0 where they take none.
+    /// The number of the path that packets take, 0 for none.
     pub path: u16,
-    /// The QoS flow that they are marked with, or [`NO_QFI`].
+    /// The QoS flow of their mark, or [`NO_QFI`].
     pub qfi: u8,
     pub action: u8,
 }

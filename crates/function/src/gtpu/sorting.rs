@@ -1,58 +1,58 @@
-//! Rules that the packets of one tunnel or user are sorted by (3GPP TS 29.244 section 5.2.1): the first that a packet
-//! fits decides. Each rule has a bearer of its own, and with it path, action and rates as other bearers.
+//! The rules by which the packets of one tunnel or user are sorted (3GPP TS 29.244 section 5.2.1): the first matching
+//! rule decides. Each rule has a bearer of its own, and with it path, action and rates like other bearers.
 
 use super::bearer::Match;
+use super::buffer::Held;
 use super::flow::{FlowFilter, Looked};
-use super::held::Held;
 use super::usage::Usage;
 use std::sync::Arc;
 
-/// Rules that the packets of one tunnel or user may be sorted by.
+/// The limit on the rules of one tunnel or user.
 pub(super) const MOST_CHOICES: usize = 256;
 
-/// All rules of one tunnel or user, the one that is asked first in front.
+/// All rules of one tunnel or user, in order of evaluation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sorting(pub(super) Vec<Choice>);
 
-/// One of them.
+/// One rule of a sorting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Names the rule's bearer, together with the number of the sorting.
+    /// The position of the rule, which names its bearer together with the number of the sorting.
     pub place: u8,
     pub is_uplink: bool,
-    /// Filters of which a packet has to fit one; all packets fit if there is none.
+    /// The filters, of which a packet has to match one; all packets match if there is none.
     pub filters: Vec<FlowFilter>,
-    /// QoS flows of which a packet has to be marked with one, a bit each; 0 for whatever mark.
+    /// The QoS flows of matching packets, a bit each; 0 for any mark.
     pub flows: u64,
-    /// What its packets are counted by.
+    /// The usage rules that count its packets.
     pub usages: Vec<Arc<Usage>>,
-    /// Where its packets may be kept back, and were.
+    /// The state of its buffered packets, if the rule may buffer them.
     pub held: Option<Arc<Held>>,
 }
 
-/// Why no rule takes a packet.
+/// The reasons why no rule matches a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unsorted {
     NoRule,
-    /// One would, were it marked with another QoS flow.
+    /// A rule would match if the packet had the mark of another QoS flow.
     WrongFlow,
 }
 
 impl Choice {
-    /// Whether rules behind it are never asked.
+    /// Returns true if later rules are never evaluated.
     pub fn takes_all(&self) -> bool {
         self.filters.is_empty() && self.flows == 0
     }
 
-    /// Whether there is more to it than to a bearer.
+    /// Returns true if it has more features than a bearer.
     pub fn is_more_than_a_bearer(&self) -> bool {
         !(self.takes_all() && self.usages.is_empty() && self.held.is_none())
     }
 }
 
 impl Sorting {
-    /// Returns the place in the list of the rule that takes a packet: `look` reads it, if that is necessary, and none
-    /// where it is no packet that filters could be asked about; `flow` is the QoS flow that it is marked with.
+    /// Returns the index of the rule that matches a packet. `look` parses the packet if necessary, and returns none if
+    /// filters do not apply to it; `flow` is the QoS flow of its mark.
     #[inline]
     pub(super) fn choose<'a>(
         &self,
@@ -83,7 +83,7 @@ impl Sorting {
         Err(unsorted)
     }
 
-    /// Match of the bearer of a rule of the sorting with that number.
+    /// Returns the match of the bearer of a rule in the sorting with that number.
     pub(super) fn match_of(number: u32, place: u8) -> Match {
         Match::Rule { number, place }
     }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(place(&[choice("", 0), choice(dns, 0)], None), Ok(0));
         assert_eq!(place(&[choice(web, 0)], None), Err(Unsorted::NoRule));
         assert_eq!(place(&[], None), Err(Unsorted::NoRule));
-        // Marks: of another flow, or none.
+        // The marks are those of another flow, or none.
         let marked = [
             choice(dns, 1 << 9),
             choice(web, 0),
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(place(&marked, Some(6)), Ok(2));
         assert_eq!(place(&marked, Some(7)), Err(Unsorted::WrongFlow));
         assert_eq!(place(&marked, None), Err(Unsorted::WrongFlow));
-        // What is no whole packet fits no filter.
+        // An incomplete packet matches no filter.
         let rest = Sorting(vec![choice(dns, 0), choice("", 0)]);
         assert_eq!(rest.choose(|| None, || None), Ok(1));
     }

@@ -1,10 +1,10 @@
-//! State that the workers' data paths and whoever decides have together.
+//! The state that the workers' data planes share with the control plane.
 
-use super::held::HeldInAll;
+use super::buffer::HeldInAll;
 use super::peers::Peers;
 use super::policing::SharedMeters;
 
-/// What the workers' data paths write and read together, and whoever decides.
+/// The state that the workers' data planes share with the control plane.
 #[derive(Debug, Clone)]
 pub(super) struct Together {
     pub meters: SharedMeters,

@@ -1,10 +1,10 @@
-//! The bearer table: from a tunnel endpoint identifier or a user's address to what happens to the packet.
+//! The bearer table: it maps a tunnel endpoint identifier or a user's address to the bearer's action.
 //!
-//! `hash` is open addressing at half load by cache lines of four slots: 32 bytes per bearer, a look-up touches one
-//! cache line, in a full table 1.05 on average. Look-ups are made for a batch at a time, so that its cache misses overlap, and compare with
-//! all four slots without a branch that could be guessed wrong. `linear` scans the
-//! identifiers from the first one on; `rules` compares every packet with one bearer after another in several fields, as Lange et
-//! al. (CNSM 2015) did. Both are kept for study.
+//! `hash` is open addressing at half load by cache lines of four slots: 32 bytes per bearer. A lookup touches one cache
+//! line, in a full table 1.05 on average. Lookups run a batch at a time, so that cache misses overlap. They compare
+//! with all four slots without a branch that could be mispredicted. `linear` scans the identifiers from the first one
+//! on. `rules` compares every packet with one bearer after another in several fields, as Lange et al. (CNSM 2015) did.
+//! Both exist for study.
 
 use super::Match;
 use super::rules::{Asked, Rule};
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::filled_on_huge_pages;
 
-/// Way in which a table is searched.
+/// The way in which a table is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
@@ -27,7 +27,7 @@ pub enum Matching {
     Rules,
 }
 
-/// Slots in a cache line.
+/// The number of slots in a cache line.
 const LINE_SLOTS: usize = 4;
 
 /// A cache line of a hash table. The search for a key begins with the first slot of its line and ends with an empty
@@ -37,7 +37,7 @@ const LINE_SLOTS: usize = 4;
 struct Line([Slot; LINE_SLOTS]);
 
 impl Line {
-    /// The slot of `key`, or another one.
+    /// Returns the slot of `key`, or another one.
     #[inline(always)]
     fn candidate(&self, key: u64) -> &Slot {
         let is = |place: usize| usize::from(self.0[place].key == key);
@@ -49,20 +49,20 @@ impl Line {
     }
 }
 
-/// Slots of a hash table for each entry that it has room for.
+/// The number of slots of a hash table for each entry of its capacity.
 const SLOTS_PER_ENTRY: usize = 2;
 
-/// Memory of a hash table for each bearer that it has room for, bytes.
+/// The memory of a hash table for each bearer of its capacity, bytes.
 pub const BYTES_PER_BEARER: usize = SLOTS_PER_ENTRY * size_of::<Slot>();
 
 #[derive(Debug)]
 pub(super) struct Table {
     matching: Matching,
-    /// Lines of a `hash` table; none where there is no room for any entry.
+    /// The lines of a `hash` table; none if its capacity is 0.
     lines: Vec<Line>,
-    /// Entries of a `linear` table, and of one of `rules`.
+    /// The entries of a `linear` table, and of one of `rules`.
     list: Vec<Slot>,
-    /// The rule of each of them, of a table of `rules`, which are asked about packets to these addresses.
+    /// The rule of each of them, in a table of `rules`, for packets to these addresses.
     rules: Vec<Rule>,
     own: Vec<IpAddr>,
     entries: usize,
@@ -70,18 +70,18 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table with room for `room` entries, all of its memory set aside now.
+    /// Creates a table with a capacity of `room` entries, and allocates all of its memory.
     pub fn new(matching: Matching, room: usize) -> Self {
         Self::of_gateway(matching, room, &[])
     }
 
-    /// Such a table of a gateway with these addresses, which rules name.
+    /// Creates such a table for a gateway with these addresses, which rules contain.
     pub fn of_gateway(matching: Matching, room: usize, own: &[IpAddr]) -> Self {
         let (mut lines, mut list, mut rules) = (Vec::new(), Vec::new(), Vec::new());
         match matching {
             Matching::Hash => {
                 let count = (room * SLOTS_PER_ENTRY).div_ceil(LINE_SLOTS);
-                // Written, so that the kernel gives the memory now and not to the first packets.
+                // The memory is written, so that the kernel maps it now and not with the first packets.
                 lines = filled_on_huge_pages(count, || Line([Slot::EMPTY; LINE_SLOTS]));
             }
             Matching::Linear => list.reserve_exact(room),
@@ -109,7 +109,7 @@ impl Table {
         self.room
     }
 
-    /// Returns every entry, in no order that means anything.
+    /// Returns every entry, in arbitrary order.
     pub fn entries(&self) -> impl Iterator<Item = Slot> {
         let in_lines = self.lines.iter().flat_map(|line| line.0);
         in_lines
@@ -117,7 +117,7 @@ impl Table {
             .filter(|slot| slot.key != 0)
     }
 
-    /// The line where the search for `key` begins (multiplicative hashing; the high bits of the product are the
+    /// Returns the line where the search for `key` begins (multiplicative hashing; the high bits of the product are the
     /// mixed ones, and scale to any number of lines).
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
@@ -141,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Returns, of `hash` with lines, where `key` is (Ok) or would go (Err).
+    /// Returns the position of `key` in a non-empty `hash` table (Ok), or its position if it were added (Err).
     fn place(&self, key: u64) -> Result<usize, usize> {
         let mut place = self.home(key) * LINE_SLOTS;
         loop {
@@ -153,7 +153,7 @@ impl Table {
         }
     }
 
-    /// The entry of `key`, which is not 0.
+    /// Returns the entry of `key`, which is not 0.
     pub fn get(&self, key: u64) -> Option<Slot> {
         match self.matching {
             Matching::Hash if self.lines.is_empty() => None,
@@ -164,13 +164,13 @@ impl Table {
         }
     }
 
-    /// Says whether the table compares header fields ([`Self::taker`]) instead of keys.
+    /// Returns true if the table compares header fields ([`Self::taker`]) instead of keys.
     #[inline]
     pub fn has_rules(&self) -> bool {
         self.matching == Matching::Rules
     }
 
-    /// The entry of the first rule that takes a packet, or one with the key 0.
+    /// Returns the entry of the first rule that matches a packet, or one with the key 0.
     #[inline]
     pub fn taker(&self, asked: &Asked) -> Slot {
         let mut rules = self.rules.iter();
@@ -179,7 +179,8 @@ impl Table {
         found.copied().unwrap_or(Slot::EMPTY)
     }
 
-    /// Looks up a batch of at most [`BATCH_CAPACITY`]: `found[i]` is the entry of `keys[i]`, or one with the key 0. A key of 0 finds nothing.
+    /// Looks up a batch of at most [`BATCH_CAPACITY`]: `found[i]` is the entry of `keys[i]`, or one with the key 0. A
+    /// key of 0 finds nothing.
     #[inline]
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
         if self.matching != Matching::Hash {
@@ -192,7 +193,7 @@ impl Table {
             found.fill(Slot::EMPTY);
             return;
         }
-        // Loads that do not wait for each other: the misses of a batch are under way together.
+        // These loads do not wait for each other: the misses of a batch overlap.
         let mut homes = [0; BATCH_CAPACITY];
         for ((key, found), home) in keys.iter().zip(found.iter_mut()).zip(&mut homes) {
             *home = self.home(*key);
@@ -207,7 +208,7 @@ impl Table {
         }
     }
 
-    /// Looks `key` up that is not in its own `line`.
+    /// Looks up `key` that is not in its own `line`.
     #[cold]
     fn look_further(&self, line: &Line, key: u64) -> Slot {
         if key == 0 || line.has_empty() {
@@ -216,7 +217,7 @@ impl Table {
         self.get(key).unwrap_or(Slot::EMPTY)
     }
 
-    /// Puts an entry in, in the place of one of its key; false if there is no room for another one.
+    /// Adds an entry, or replaces the one of its key; returns false if the table is full.
     pub fn set(&mut self, slot: Slot) -> bool {
         debug_assert!(slot.key != 0);
         let place = match self.matching {
@@ -246,7 +247,7 @@ impl Table {
         true
     }
 
-    /// Takes the entry of `key` out.
+    /// Removes the entry of `key`.
     pub fn remove(&mut self, key: u64) -> Option<Slot> {
         if self.matching != Matching::Hash {
             let place = self.list.iter().position(|slot| slot.key == key)?;
@@ -262,7 +263,7 @@ impl Table {
         let mut gap = self.place(key).ok()?;
         let removed = *self.slot(gap);
         self.entries -= 1;
-        // Those behind move up as far as their homes allow, so that no tombstone has to be searched past.
+        // Later entries move up as far as their home lines allow, so that there are no tombstones.
         let mut place = gap;
         loop {
             place = self.after(place);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_bearers_are_found_and_the_next_one_has_no_room() {
+    fn a_million_bearers_are_found_and_the_next_is_refused() {
         let room = 1_000_000;
         let mut table = Table::new(Matching::Hash, room);
         for key in 1..=room as u64 {
@@ -343,8 +344,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in and taken out, every kind of table holds what a map holds. Few slots and few keys
-        /// make long runs of neighbours, some around the end.
+        /// Under random insertions and removals, every kind of table contains what a map contains. Few slots and few
+        /// keys make long runs of neighbours, some around the end.
         #[test]
         fn tables_hold_what_a_map_holds(
             steps in proptest::collection::vec((any::<bool>(), 1u64..40, any::<u32>()), 1..300), spread: bool,

@@ -22,14 +22,14 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A gateway without sockets: its data path and whoever decides.
+/// A gateway without sockets: its data plane and its control plane.
 struct Bench {
     plane: Plane,
     control: Control,
     pool: PoolHandle,
     now_ticks: u64,
     slow: Answering,
-    /// Frames that the slow path has made, and the ports that they leave through.
+    /// The frames that the slow path has created, and their egress ports.
     made: Vec<(usize, Vec<u8>)>,
 }
 
@@ -64,7 +64,7 @@ impl Bench {
         while self.plane.take_changes() {}
     }
 
-    /// Sends frames from port 0 to 1, or the other way round; returns what leaves.
+    /// Sends frames from port 0 to 1, or the other way round; returns the frames that leave.
     fn pass(&mut self, frames: &[Vec<u8>], from_port: usize) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         for frame in frames {
@@ -101,7 +101,7 @@ impl Bench {
         batch.packets().iter().map(|p| p.bytes().to_vec()).collect()
     }
 
-    /// Returns what the gateway itself has to say through a port.
+    /// Returns the frames that the gateway itself sends through a port.
     fn answers(&mut self, port: usize) -> Vec<Vec<u8>> {
         let mut answers = self.pass(&[], 1 - port);
         let made = self.made.extract_if(.., |(to, _)| *to == port);
@@ -126,7 +126,7 @@ fn flow(source: &str, destination: &str) -> UdpFlow {
     }
 }
 
-/// A frame in a tunnel to the gateway, of as many bytes without check sequence.
+/// Returns a frame in a tunnel to the gateway, of `len` bytes without check sequence.
 fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
     let tunnel = Tunnel {
         teid,
@@ -143,7 +143,7 @@ fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
         .unwrap()
 }
 
-/// The frame with a right outer UDP checksum.
+/// Returns the frame with a right outer UDP checksum.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
     if ethernet.ethertype() == EtherType::IPV4 {
@@ -158,7 +158,7 @@ fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Content of a tunnel's frame; every checksum is verified.
+/// The contents of a tunnel's frame; every checksum is verified.
 #[derive(Debug, PartialEq, Eq)]
 struct Opened {
     source: IpAddr,
@@ -216,7 +216,7 @@ fn open(frame: &[u8]) -> Opened {
 }
 
 #[test]
-fn relaying_changes_tunnel_addresses_and_hops_and_keeps_every_checksum_right() {
+fn relaying_rewrites_tunnel_addresses_and_ttl_and_keeps_checksums_valid() {
     let mut gateway = Bench::with(
         "0x10,relay,0xdeadbeef,192.0.2.9\n0x11,relay,0x22,2001:db8::9\n0x12,relay,0x23,192.0.2.9,,198.51.100.1",
     );
@@ -233,7 +233,7 @@ fn relaying_changes_tunnel_addresses_and_hops_and_keeps_every_checksum_right() {
                 if checksum {
                     frame = with_checksum(frame);
                 } else if !outer_v4 {
-                    // Over IPv6, frames without one are tried as they are.
+                    // Over IPv6, frames without a checksum are tested as they are.
                     assert!(!open(&frame).has_checksum);
                 }
                 let before = open(&frame);
@@ -265,7 +265,7 @@ fn relaying_changes_tunnel_addresses_and_hops_and_keeps_every_checksum_right() {
     assert_eq!(gateway.counted(), 20);
 }
 
-/// A frame with a sequence number, an N-PDU number and two extension headers, one of them a container.
+/// Returns a frame with a sequence number, an N-PDU number and two extension headers, one of them a container.
 fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
     let plain = tunnelled(true, true, 0x10, 120);
     let user = open(&plain).payload;
@@ -297,7 +297,7 @@ fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
 fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
     let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
     for message in [MessageType::G_PDU, MessageType::END_MARKER] {
-        // What only ends have to understand is no business of a relay.
+        // A relay ignores headers that only ends have to understand.
         let frame = decorated(message, 0x80);
         let out = gateway.pass(std::slice::from_ref(&frame), 0);
         let opened = open(&out[0]);
@@ -305,7 +305,7 @@ fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
         assert_eq!(opened.message, message.0);
         assert_eq!(out[0][42 + 8..], frame[42 + 8..]);
     }
-    // What every node has to understand is.
+    // Headers that every node has to understand are not ignored.
     assert!(
         gateway
             .pass(&[decorated(MessageType::G_PDU, 0xc9)], 0)
@@ -315,7 +315,7 @@ fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
 }
 
 #[test]
-fn the_end_of_a_tunnel_refuses_extensions_that_it_has_to_understand() {
+fn decapsulation_drops_packets_with_unknown_mandatory_extensions() {
     let mut gateway = Bench::with("0x10,decapsulate");
     for (kind, passes) in [(0x20, 1), (0xc0, 1), (0x80, 0), (0xc9, 0)] {
         let out = gateway.pass(&[decorated(MessageType::G_PDU, kind)], 0);
@@ -332,7 +332,7 @@ fn the_end_of_a_tunnel_refuses_extensions_that_it_has_to_understand() {
 }
 
 #[test]
-fn what_went_into_a_tunnel_comes_out_the_same() {
+fn decapsulation_restores_the_packet_that_was_encapsulated() {
     for (inner_v4, outer_v4, qfi, room) in [
         (true, true, "", true),
         (true, true, "9", true),
@@ -357,7 +357,7 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
         } else {
             flow("2001:db8:99::1", user)
         };
-        // Padded to the shortest frame where it is shorter; tagged in one case.
+        // Short frames are padded; one case is tagged.
         let plain = UdpFlow {
             vlan: (qfi == "9").then(|| VlanTag::new(5).unwrap()),
             ..plain
@@ -367,7 +367,7 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
         padded.extend([0xee; 7]);
         let mut batch = Batch::new();
         let mut packet = down.pool.take((padded.len() - 64) as u16).unwrap();
-        // Either all the room before it, or none, as in a ring that frames are received in.
+        // The headroom is complete, or none as in a receive ring.
         if room {
             packet = down.pool.take(padded.len() as u16).unwrap();
         } else {
@@ -388,7 +388,7 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
         assert_eq!(opened.qfi, qfi.parse().ok());
         let l2 = if qfi == "9" { 18 } else { 14 };
         assert_eq!(opened.payload, frame[l2..]);
-        // At the other end.
+        // This gateway is at the other end.
         let mut up = Bench::new("");
         up.plane.own = Own::new(&[address(remote)]);
         up.add("0x20,decapsulate");
@@ -397,7 +397,7 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
     }
 }
 
-/// A packet in tunnel 0x11, from a user to that address.
+/// Returns a packet in tunnel 0x11, from a user to that address.
 fn from_user(destination: &str) -> Vec<u8> {
     let tunnel = Tunnel {
         teid: 0x11,
@@ -425,7 +425,7 @@ fn users_do_not_reach_the_gateway_itself_through_their_tunnels() {
     assert_eq!(gateway.count(Outcome::ToGateway), 4);
     let others = ["192.0.2.3", "2001:db8::3", "192.0.2.100"].map(from_user);
     assert_eq!(gateway.pass(&others, 0).len(), 3);
-    // A relay does not look into tunnels: who is at their end does.
+    // A relay does not inspect tunnels: the end of a tunnel does.
     gateway.add("0x11,relay,0x20,192.0.2.9");
     assert_eq!(gateway.pass(&closed, 0).len(), 4);
 }
@@ -441,7 +441,7 @@ fn tunnels_come_in_by_the_ports_that_are_theirs_only() {
         tunnelled(true, true, 0x10, 150),
         tunnelled(false, true, 0x10, 150),
         tunnelled(true, true, 0x11, 150),
-        // Nobody is told of unknown tunnels, and asked whether it is there the gateway says nothing.
+        // The gateway sends no error indications for unknown tunnels, and no echo responses.
         tunnelled(true, true, 0x77, 150),
         message(&echo),
         message(&[0x30, 26, 0, 0, 0, 0, 0, 0]),
@@ -470,7 +470,7 @@ fn ipv6_users_are_known_by_their_prefix() {
     assert_eq!(gateway.count(Outcome::UnknownUser), 2);
 }
 
-/// A message to the gateway in a frame.
+/// Returns a message to the gateway in a frame.
 fn message(bytes: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 42 + bytes.len()];
     frame[..14].copy_from_slice(&tunnelled(true, true, 1, 100)[..14]);
@@ -489,7 +489,7 @@ fn echo_requests_are_answered_where_they_came_from() {
     let mut bytes = [0; 12];
     emit_echo_request(0x1234, &mut bytes).unwrap();
     let mut request = message(&bytes);
-    // From a port of its own, to which the answer goes.
+    // The request has a source port of its own, to which the response goes.
     request[34..36].copy_from_slice(&40_000_u16.to_be_bytes());
     assert!(gateway.pass(std::slice::from_ref(&request), 0).is_empty());
     assert!(gateway.answers(1).is_empty());
@@ -539,13 +539,13 @@ fn whoever_sends_through_an_unknown_tunnel_is_told() {
         }
     }
     assert_eq!(gateway.count(Outcome::UnknownTeid), 4);
-    // Whoever sends a flood is not told of each.
+    // A flood does not get an indication for each packet.
     for _ in 0..5 {
         gateway.pass(&vec![tunnelled(true, true, 0x11, 150); 64], 1);
     }
     assert_eq!(gateway.count(Outcome::UnknownTeid), 4 + 320);
     assert!((46..200).contains(&gateway.answers(1).len()));
-    // Not about messages, nor about answers to them.
+    // Messages, and replies to them, cause no indication.
     let mut end_marker = [0x30, 254, 0, 0, 0, 0, 0, 0x77];
     let mut indication = [0; 36];
     let length = ErrorIndication {
@@ -564,11 +564,11 @@ fn whoever_sends_through_an_unknown_tunnel_is_told() {
 }
 
 #[test]
-fn what_does_not_fit_the_tunnel_is_dropped_and_the_sender_is_told_what_would() {
+fn oversized_packets_are_dropped_and_icmp_reports_the_tunnel_mtu() {
     let mut gateway = Bench::with(
         "10.45.0.2,encapsulate,0x20,192.0.2.9,9\n2001:db8:45::,encapsulate,0x21,2001:db8::9",
     );
-    // 1500 less 20 + 8 + 16, and less 40 + 8 + 8.
+    // The limits are 1500 less 20 + 8 + 16, and less 40 + 8 + 8.
     for (user, source, largest) in [
         ("10.45.0.2", "198.19.0.1", 1456),
         ("2001:db8:45::2", "2001:db8:99::1", 1444),
@@ -576,7 +576,7 @@ fn what_does_not_fit_the_tunnel_is_dropped_and_the_sender_is_told_what_would() {
         let frame = |packet: usize| {
             let mut frame = flow(source, user).frame(packet + 18).unwrap();
             if frame[12] == 8 {
-                // "Don't fragment".
+                // The bit is "don't fragment".
                 frame[20] = 0x40;
                 let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
                 Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
@@ -596,7 +596,7 @@ fn what_does_not_fit_the_tunnel_is_dropped_and_the_sender_is_told_what_would() {
             icmp.verify_checksum().unwrap();
             assert_eq!((icmp.kind(), icmp.code()), (3, 4));
             assert_eq!(icmp.rest(), [0, 0, 5, 0xb0]);
-            // As much as every host takes.
+            // The error quotes as much as every host accepts.
             assert_eq!(icmp.payload(), &frame(largest + 1)[14..14 + 576 - 28]);
         } else {
             let ip = Ipv6::new(ethernet.payload()).unwrap();
@@ -606,7 +606,7 @@ fn what_does_not_fit_the_tunnel_is_dropped_and_the_sender_is_told_what_would() {
             assert_eq!(ip.payload()[4..8], 1444_u32.to_be_bytes());
         }
     }
-    // Without the bit there is nobody to tell.
+    // Without the bit no error is sent.
     let mut frame = flow("198.19.0.1", "10.45.0.2").frame(1490).unwrap();
     frame[20] = 0;
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
@@ -634,7 +634,7 @@ fn fragments_of_tunnels_are_dropped_and_those_of_users_pass() {
 }
 
 #[test]
-fn every_packet_has_one_fate_wherever_it_is_cut_or_damaged() {
+fn every_packet_has_one_outcome_even_when_truncated_or_corrupted() {
     let mut gateway = Bench::with(
         "0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n0x12,drop\n0x13,hold\n10.45.0.2,encapsulate,1,192.0.2.9\n10.45.0.3,hold",
     );
@@ -701,7 +701,7 @@ fn a_packet_of_no_hops_left_goes_no_further() {
 }
 
 #[test]
-fn packets_behind_a_closed_gate_are_counted_apart_from_dropped_and_held_ones() {
+fn packets_at_a_closed_gate_are_counted_separately() {
     let mut gateway = Bench::with("0x10,block\n0x11,drop\n0x12,hold\n10.45.0.2,block");
     let mut frames = [0x10, 0x11, 0x12]
         .map(|teid| tunnelled(true, true, teid, 100))
@@ -717,7 +717,7 @@ fn packets_behind_a_closed_gate_are_counted_apart_from_dropped_and_held_ones() {
     }
 }
 
-/// A gateway whose bearers may have limits.
+/// Returns a gateway with bearers that may have limits.
 fn limiting(lines: &str) -> Bench {
     let mut gateway =
         Bench::new("bearers = 100\npfcp = { address = \"192.0.2.1\", peers = [\"192.0.2.100\"] }");
@@ -725,7 +725,7 @@ fn limiting(lines: &str) -> Bench {
     gateway
 }
 
-/// Holds bearers to a rate together.
+/// Sets one rate limit for several bearers together.
 fn hold_to(gateway: &mut Bench, kbps: u64, rule: u32, matches: &[Match]) {
     let meter = MeterName {
         session: 1,
@@ -740,7 +740,7 @@ fn hold_to(gateway: &mut Bench, kbps: u64, rule: u32, matches: &[Match]) {
 }
 
 #[test]
-fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave() {
+fn user_packets_above_the_rate_are_dropped_and_counted_separately() {
     let mut gateway = limiting(
         "0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n0x12,relay,0x21,2001:db8::9\n\
          10.45.0.2,encapsulate,0x30,192.0.2.9,9\n10.45.0.3,encapsulate,0x31,2001:db8::9\n0x13,decapsulate",
@@ -750,7 +750,7 @@ fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave()
     for (rule, matched) in users.into_iter().chain(tunnels).enumerate() {
         hold_to(&mut gateway, 1000, rule as u32, &[matched]);
     }
-    // Of 1000 bytes each, whatever lies around them: 15000 and one more, time not passing.
+    // The packets have 1000 bytes each without the tunnel: 15000 bytes and one packet pass while time stands still.
     let in_tunnel = |teid| {
         let outer_and_gtpu = 14 + 20 + 8 + 8;
         tunnelled(true, true, teid, outer_and_gtpu + 1000)
@@ -764,7 +764,7 @@ fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave()
         (to_user("10.45.0.3"), Outcome::Encapsulated),
     ] {
         let (over, left) = (gateway.count(Outcome::OverRate), gateway.count(outcome));
-        // Padding is none of the user's.
+        // Padding is not counted.
         let padded = [&frame[..], &[0; 50]].concat();
         let frames: Vec<_> = (0..40).map(|i| [&frame, &padded][i % 2].clone()).collect();
         let passed = gateway.pass(&frames, 0).len();
@@ -772,13 +772,13 @@ fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave()
         assert_eq!(gateway.count(outcome) - left, 16, "{outcome:?}");
         assert_eq!(gateway.count(Outcome::OverRate) - over, 24, "{outcome:?}");
     }
-    // Others are not concerned, and a stream may end.
+    // Others are not limited, and an end marker passes.
     assert_eq!(gateway.pass(&vec![in_tunnel(0x13); 64], 0).len(), 64);
     let mut marker = in_tunnel(0x10);
     marker[43] = MessageType::END_MARKER.0;
     assert_eq!(gateway.pass(&[marker], 0).len(), 1);
     assert_eq!(gateway.counted(), 5 * 40 + 65);
-    // What does not leave is not counted by the meter.
+    // The meter does not count packets that do not leave.
     hold_to(&mut gateway, 1000, 9, &[Match::Teid(0x10)]);
     let mut dying = in_tunnel(0x10);
     dying[22] = 1;
@@ -789,7 +789,7 @@ fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave()
 }
 
 #[test]
-fn a_rate_is_held_over_time_by_all_bearers_of_its_meter_together() {
+fn all_bearers_of_a_meter_together_keep_to_its_rate() {
     let mut gateway = limiting("0x10,decapsulate\n0x11,decapsulate\n0x12,decapsulate");
     hold_to(&mut gateway, 8000, 1, &[0x10, 0x11].map(Match::Teid));
     let frame = |teid, bytes: usize| tunnelled(true, true, teid, 50 + bytes);
@@ -797,7 +797,7 @@ fn a_rate_is_held_over_time_by_all_bearers_of_its_meter_together() {
     let ticks_per_ms = taut_sys::Clock::calibrate(std::time::Duration::from_millis(20)).hz / 1e3;
     let begun = gateway.now_ticks as f64;
     let mut passed = 0;
-    // 8000 kbit/s are 1000 bytes a millisecond: 3 come in two tunnels, and as much in the one that has no meter.
+    // 8000 kbit/s are 1000 bytes a millisecond: 3 arrive in two tunnels, and as much in the one without a meter.
     for ms in 0..2000 {
         gateway.now_ticks = (begun + f64::from(ms) * ticks_per_ms) as u64;
         let mut frames = vec![frame(0x10, 500), frame(0x11, 1400), frame(0x10, 1100)];
@@ -806,10 +806,10 @@ fn a_rate_is_held_over_time_by_all_bearers_of_its_meter_together() {
         assert_eq!(left.last().unwrap().len(), 14 + 1400);
         passed += left.iter().map(|frame| frame.len() - 14).sum::<usize>() - 1400;
     }
-    // And the burst.
+    // The burst is added.
     let share = passed as f64 / (2_000_000.0 + 15_000.0);
     assert!((share - 1.0).abs() < 0.02, "{share}");
-    // Another rate holds at once.
+    // Another rate applies at once.
     hold_to(&mut gateway, 1_000_000, 1, &[0x10, 0x11].map(Match::Teid));
     let left = gateway.pass(&vec![frame(0x11, 1400); 64], 0);
     assert_eq!(left.len(), 64);
@@ -838,7 +838,7 @@ fn other_frames_pass_only_if_told_so() {
 }
 
 #[test]
-fn an_end_marker_is_sent_by_the_slow_path_and_packets_take_the_new_path_at_once() {
+fn slow_path_sends_end_markers_while_packets_switch_paths_immediately() {
     let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.8");
     let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
     assert_eq!(
@@ -869,8 +869,8 @@ fn an_end_marker_is_sent_by_the_slow_path_and_packets_take_the_new_path_at_once(
     assert_eq!(made, [(254, 0x20, address("192.0.2.8"))]);
 }
 
-/// Ends the tunnel of the user 10.45.0.2 to 192.0.2.7; returns the port and MAC addresses (destination, source) that its end marker leaves
-/// by, and to, whatever batch comes by.
+/// Ends the tunnel of the user 10.45.0.2 to 192.0.2.7 with a batch from any port. Returns the egress port and MAC
+/// addresses (destination, source) of its end marker.
 fn way_of_end_marker(gateway: &mut Bench, from_port: usize) -> (usize, [u8; 12]) {
     let path = Path {
         local: address(OWN4),
@@ -893,7 +893,7 @@ const PEERS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xb0];
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xa0];
 const NO_MACS: [u8; 12] = [0; 12];
 
-/// The frame with the peer 192.0.2.7 as its sender.
+/// Returns the frame with the peer 192.0.2.7 as its sender.
 fn from_peer(mut frame: Vec<u8>) -> Vec<u8> {
     frame[..6].copy_from_slice(&OWN_MAC);
     frame[6..12].copy_from_slice(&PEERS_MAC);
@@ -901,7 +901,7 @@ fn from_peer(mut frame: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_gateway_makes_leaves_by_a_port_of_tunnels_and_to_where_its_receiver_was_heard() {
+fn end_markers_leave_through_the_tunnel_port_of_their_peer() {
     let back = [PEERS_MAC, OWN_MAC].concat();
     let lines = "10.45.0.2,encapsulate,0x20,192.0.2.7\n0x10,decapsulate\n";
     let mut echo = [0; 12];
@@ -915,12 +915,12 @@ fn what_the_gateway_makes_leaves_by_a_port_of_tunnels_and_to_where_its_receiver_
         for heard in &heard {
             let mut gateway = Bench::new(&format!("tunnels = [{tunnels}]"));
             gateway.add(lines);
-            // Nothing has passed yet, whichever batch comes by.
+            // Nothing has passed yet, whichever port the batch is from.
             for from_port in [0, 1] {
                 let way = way_of_end_marker(&mut gateway, from_port);
                 assert_eq!(way, (tunnels, NO_MACS));
             }
-            // A packet that leaves through another port, and one that came in by it, change nothing.
+            // A packet that leaves through another port, and one that arrived there, change nothing.
             gateway.pass(std::slice::from_ref(&user), tunnels);
             gateway.pass(std::slice::from_ref(heard), 1 - tunnels);
             assert_eq!(way_of_end_marker(&mut gateway, 0), (tunnels, NO_MACS));
@@ -930,7 +930,7 @@ fn what_the_gateway_makes_leaves_by_a_port_of_tunnels_and_to_where_its_receiver_
             assert_eq!((port, macs.to_vec()), (tunnels, back.clone()));
         }
     }
-    // Where tunnels come in by several ports: where packets left, and then where the peer was heard.
+    // With several tunnel ports, the last egress port counts first, and then the port where the peer was heard.
     let mut gateway = Bench::new("");
     gateway.add(lines);
     assert_eq!(way_of_end_marker(&mut gateway, 0), (0, NO_MACS));
@@ -942,14 +942,14 @@ fn what_the_gateway_makes_leaves_by_a_port_of_tunnels_and_to_where_its_receiver_
         let (left, macs) = way_of_end_marker(&mut gateway, port);
         assert_eq!((left, macs.to_vec()), (port, back.clone()));
     }
-    // One in a tunnel that nobody made says nothing of its sender.
+    // A frame in an unknown tunnel does not update its sender's location.
     gateway.pass(&[from_peer(tunnelled(true, true, 0x99, 128))], 0);
     gateway.made.clear();
     assert_eq!(way_of_end_marker(&mut gateway, 0).0, 1);
 }
 
 #[test]
-fn what_the_worker_has_made_leaves_by_its_port_past_whoever_sets_addresses() {
+fn generated_packets_leave_through_their_port_marked_as_lacking_addresses() {
     let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.7");
     let frame = message(&[0x30, 254, 0, 0, 0, 0, 0, 1]);
     let punted = Punted {
@@ -1017,7 +1017,7 @@ fn settings_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_file_at_the_start_is_loaded_or_its_line_is_named() {
+fn a_bearer_file_loads_or_the_error_names_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bearers.csv");
     let gtpu = |text: &str| {
@@ -1052,7 +1052,7 @@ fn a_file_at_the_start_is_loaded_or_its_line_is_named() {
     );
 }
 
-/// A worker that does nothing but take changes, and a client of its control socket.
+/// A worker that only applies changes, and a client of its control socket.
 struct Served {
     folder: tempfile::TempDir,
     worker: Option<std::thread::JoinHandle<()>>,
@@ -1094,7 +1094,7 @@ impl Served {
         self.folder.path().join("control.sock")
     }
 
-    /// Sends all, then reads as many lines.
+    /// Sends all requests, then reads `lines` lines.
     fn ask(&self, requests: &str, lines: usize) -> Vec<serde_json::Value> {
         let mut stream = UnixStream::connect(self.path()).unwrap();
         stream
@@ -1165,7 +1165,7 @@ fn the_control_socket_adds_lists_and_removes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_bearer_or_a_file_says_with_which() {
+fn errors_name_the_wrong_bearer_or_an_empty_file() {
     let served = Served::start(3);
     let error = |request: &str| {
         let answer = &served.ask(request, 1)[0];
@@ -1199,7 +1199,7 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
         assert_eq!(answer["ok"], false, "{request}");
         assert!(answer["error"].as_str().unwrap().len() > 5);
     }
-    // Half a request, a line without end, and a file that does not come.
+    // These are half a request, a line without end, and a file that does not arrive.
     drop(served.ask("{\"op\":", 0));
     drop(served.ask("{\"op\":\"load\",\"bytes\":1000}\n1,drop", 0));
     let mut stream = UnixStream::connect(served.path()).unwrap();
@@ -1234,7 +1234,7 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
         if answer["ok"] == false {
             break answer;
         }
-        // A small file that came first may have kept the large one out: then it was answered.
+        // An earlier small file may have caused a refusal of the large one: then there was a reply.
         if endless.read(&mut [0]).is_ok() {
             endless = begin();
         }
@@ -1244,13 +1244,13 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
         error.starts_with("1073741824 bytes are being loaded by others"),
         "{error}"
     );
-    // Its part is free again when it goes.
+    // Its share is free again when it disconnects.
     drop(endless);
     while ask()["ok"] != true {}
 }
 
 #[test]
-fn two_gateways_do_not_share_a_socket_and_a_dead_ones_is_taken_over() {
+fn gateways_refuse_sockets_in_use_and_replace_stale_ones() {
     let served = Served::start(3);
     let control = format!(
         "address = \"{OWN4}\"\ncontrol = \"{}\"",
@@ -1272,7 +1272,7 @@ fn two_gateways_do_not_share_a_socket_and_a_dead_ones_is_taken_over() {
     third.prepare().unwrap();
     drop(third);
     assert!(!path.exists());
-    // A file that is no socket is somebody's.
+    // A file that is no socket belongs to somebody else.
     std::fs::write(&path, "mine").unwrap();
     let mut fourth = crate::build("gtpu", control.parse().unwrap())
         .map_err(|e| e.0)
@@ -1282,7 +1282,7 @@ fn two_gateways_do_not_share_a_socket_and_a_dead_ones_is_taken_over() {
 }
 
 proptest! {
-    /// Relaying keeps right checksums right and wrong ones wrong, whatever the addresses and contents.
+    /// For all addresses and contents, relaying keeps right checksums right and wrong ones wrong.
     #[test]
     fn an_updated_checksum_is_the_one_that_would_be_computed(
         teid: u32, new in 1u32.., remote: u32, damage: bool, len in 92usize..400,
@@ -1304,8 +1304,8 @@ proptest! {
         prop_assert_eq!(verified.is_ok(), !damage);
     }
 
-    /// Whatever bearers come and go and whatever frames come, damaged ones too: by rules of several fields the same
-    /// frames leave as by hash, and are counted the same.
+    /// Under random changes of bearers and random frames, also damaged ones, the rules give the same frames and counts
+    /// as the hash table.
     #[test]
     fn rules_say_what_the_hash_table_says(
         bearers in proptest::collection::vec((any::<bool>(), 1u32..6, 0u8..4), 1..16),
@@ -1362,13 +1362,13 @@ fn containers_name_the_downlink() {
     assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
 }
 
-/// A gateway of these settings, before it has anything.
+/// Returns a gateway with these settings before `prepare`.
 fn unprepared(text: &str) -> Gateway {
     let settings: Settings = settings(text.parse().unwrap()).unwrap();
     Gateway::new(settings.check().map_err(|e| e.0).unwrap())
 }
 
-/// The gateways of two workers, made one after the other.
+/// Returns the gateways of two workers, made one after the other.
 fn of_two_workers(settings_text: &str) -> impl FnMut() -> Gateway {
     let (shared, mut number) = (Shared::default(), 0);
     let text = format!("address = \"{OWN4}\"\n{settings_text}");
@@ -1397,7 +1397,7 @@ fn take(gateway: &mut Gateway) -> &mut Plane {
 }
 
 #[test]
-fn the_gateways_of_several_workers_have_the_same_bearers_whenever_they_come() {
+fn workers_have_the_same_bearers_whenever_they_start() {
     let line = |n: u32| format!("{n:#x},relay,{n:#x},198.18.0.{}\n", n % 200 + 1);
     let lines = |numbers: std::ops::Range<u32>| numbers.map(line).collect::<String>();
     let mut next = of_two_workers("bearers = 5000");
@@ -1416,7 +1416,7 @@ fn the_gateways_of_several_workers_have_the_same_bearers_whenever_they_come() {
     });
     assert_eq!(both[0].len(), 599);
     assert!(both[0] == both[1]);
-    // A worker that has ended holds nobody up, whichever it was.
+    // An ended worker blocks nobody, whichever it was.
     drop(first);
     for part in 0..4 {
         grant(&second, &lines(600 + part * 1100..600 + (part + 1) * 1100));
@@ -1426,7 +1426,7 @@ fn the_gateways_of_several_workers_have_the_same_bearers_whenever_they_come() {
 }
 
 #[test]
-fn an_end_marker_leaves_once_and_behind_what_any_worker_sends_on_the_old_path() {
+fn one_end_marker_leaves_after_all_workers_switch_paths() {
     let mut next = of_two_workers("bearers = 10");
     let (mut first, mut second) = (next(), next());
     grant(&first, "0x1,relay,0x2,198.18.0.9\n");
@@ -1456,7 +1456,7 @@ fn an_end_marker_leaves_once_and_behind_what_any_worker_sends_on_the_old_path() 
 }
 
 #[test]
-fn a_meter_begins_for_all_though_the_worker_that_came_first_ends_with_changes_in_its_ring() {
+fn a_meter_starts_although_an_exited_worker_has_pending_changes() {
     let text = format!(
         "address = \"{OWN4}\"\nbearers = 10\npfcp = {{ address = \"{OWN4}\", peers = [\"192.0.2.100\"] }}"
     );

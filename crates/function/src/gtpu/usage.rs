@@ -1,13 +1,13 @@
-//! Usage of a rule (URR, 3GPP TS 29.244 section 5.2.2): volumes that all workers count together, at which of them
-//! somebody is to be told, and from which on nothing passes any more.
+//! The usage of a rule (URR, 3GPP TS 29.244 section 5.2.2): the volumes that all workers count together, and the limits
+//! for notifications and for drops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use taut_wire::pfcp::Volumes;
 
-/// No volume reaches it.
+/// A limit that no volume reaches.
 const NEVER: u64 = u64::MAX;
 
-/// Bytes of the user: from, and to.
+/// The user's bytes: uplink and downlink.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub uplink: u64,
@@ -15,7 +15,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Total, uplink, downlink.
+    /// Returns total, uplink, downlink.
     fn all(self) -> [u64; 3] {
         [
             self.uplink.saturating_add(self.downlink),
@@ -24,7 +24,7 @@ impl Counted {
         ]
     }
 
-    /// Returns total, uplink and downlink volumes at which these are reached, counted from here.
+    /// Returns the total, uplink and downlink counts at which these volumes are reached, starting here.
     pub fn and(self, volumes: &Volumes) -> [u64; 3] {
         let mut volumes = [volumes.total, volumes.uplink, volumes.downlink].into_iter();
         self.all().map(|since| {
@@ -33,7 +33,7 @@ impl Counted {
         })
     }
 
-    /// Whether one of those volumes, counted from `since`, is reached.
+    /// Returns true if one of those volumes, counted from `since`, is reached.
     pub fn reaches(self, volumes: &Volumes, since: Self) -> bool {
         let counted = self.all().into_iter().zip(since.all());
         let volumes = [volumes.total, volumes.uplink, volumes.downlink];
@@ -44,23 +44,23 @@ impl Counted {
     }
 }
 
-/// What packets are counted by, and compared with. Nothing else is known by these numbers, so that no order is needed.
+/// The counters and limits of a usage rule. No other memory depends on these numbers, so no order is needed.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// Number of the session, and of the rule in it.
+    /// The number of the session, and of the rule in it.
     pub session: u64,
     pub rule: u32,
     uplink: AtomicU64,
     downlink: AtomicU64,
-    /// Total, uplink and downlink at which somebody is told.
+    /// The total, uplink and downlink counts that cause a notification.
     tell_at: [AtomicU64; 3],
-    /// Total, uplink and downlink from which on nothing passes.
+    /// The total, uplink and downlink counts from which on nothing passes.
     stop_at: [AtomicU64; 3],
-    /// Somebody has been told, and has not looked yet.
+    /// True if a notification has been sent and not been processed yet.
     is_told: AtomicBool,
-    /// Its time is over.
+    /// True if its time is over.
     is_closed: AtomicBool,
-    /// Ticks of the first packet since they were asked for, and of the last one; 0 for none.
+    /// The ticks of the first packet since the last query, and of the last packet; 0 for none.
     first_ticks: AtomicU64,
     last_ticks: AtomicU64,
 }
@@ -82,7 +82,7 @@ impl Usage {
         }
     }
 
-    /// Volumes counted so far; they only grow.
+    /// Returns the volumes counted so far; they only grow.
     #[inline]
     pub fn counted(&self) -> Counted {
         Counted {
@@ -91,7 +91,7 @@ impl Usage {
         }
     }
 
-    /// Counts a packet that passes. True if somebody is to be told of it, once until they have looked.
+    /// Counts a packet that passes. Returns true if a notification is due, once until it is processed.
     #[inline]
     pub fn count(&self, is_uplink: bool, bytes: u64, now_ticks: u64) -> bool {
         let volume = if is_uplink {
@@ -101,14 +101,14 @@ impl Usage {
         };
         volume.fetch_add(bytes, Ordering::Relaxed);
         if self.first_ticks.load(Ordering::Relaxed) == 0 {
-            // Of several workers' first packets it may be either.
+            // If several workers have a first packet, either time may stay.
             self.first_ticks.store(now_ticks.max(1), Ordering::Relaxed);
         }
         self.last_ticks.store(now_ticks.max(1), Ordering::Relaxed);
         self.reaches(&self.tell_at) && !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether nothing passes any more.
+    /// Returns true if nothing passes any more.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed) || self.reaches(&self.stop_at)
@@ -121,13 +121,13 @@ impl Usage {
         pairs.any(|(now, at)| *now >= at.load(Ordering::Relaxed))
     }
 
-    /// Lets the next packet that reaches a volume tell of it, as nobody could be told of this one.
+    /// Re-enables the notification, because this one could not be sent.
     pub fn tell_again(&self) {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Sets at which total, uplink and downlink volumes ([`Counted::and`]) to tell and to stop, and whether its time is
-    /// over; whoever calls has looked.
+    /// Sets the total, uplink and downlink counts ([`Counted::and`]) for notifications and for the end, and whether its
+    /// time is over. The caller has processed the last notification.
     pub fn limit(&self, tell_at: [u64; 3], stop_at: [u64; 3], is_closed: bool) {
         for (limits, volumes) in [(&self.tell_at, tell_at), (&self.stop_at, stop_at)] {
             for (at, volume) in limits.iter().zip(volumes) {
@@ -138,7 +138,7 @@ impl Usage {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Returns the ticks of the first and last packet since this was called before, if there were any.
+    /// Returns the ticks of the first and last packet since the last call, if there were any.
     pub fn take_times(&self) -> Option<(u64, u64)> {
         let first = self.first_ticks.swap(0, Ordering::Relaxed);
         let last = self.last_ticks.swap(0, Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Usage {
     }
 }
 
-/// The same one, not one that has counted as much.
+/// Equality is identity, not equal counts.
 impl PartialEq for Usage {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_told_once_for_each_volume_and_what_is_beyond_a_quota_does_not_pass() {
+    fn thresholds_are_reported_once_and_a_reached_quota_stops_packets() {
         let usage = Usage::new(1, 2);
         assert!(!usage.count(true, 1_000_000, 5) && !usage.is_spent());
         let since = usage.counted();
@@ -201,9 +201,9 @@ mod tests {
     }
 
     proptest! {
-        /// Told at the first packet by which a volume is reached, whatever came before.
+        /// The notification comes with the first packet that reaches a volume, whatever came before.
         #[test]
-        fn told_exactly_when_a_volume_is_reached(
+        fn a_notification_is_sent_exactly_when_a_volume_is_reached(
             before: u32, most in (1u64..5000, 1u64..5000, 1u64..5000),
             packets in proptest::collection::vec((any::<bool>(), 1u64..1500), 1..20),
         ) {

@@ -1,4 +1,4 @@
-//! The steps of messages and rules: finds messages in new bytes, and asks the rules about packets and messages.
+//! The steps of messages and rules: finds messages in new bytes, and evaluates the rules about packets and messages.
 
 use super::event::{Ends, Event, What};
 use super::events::Events;
@@ -24,27 +24,27 @@ use taut_inspect::tcp::{FIN, SegmentHead};
 use taut_inspect::tls::{Hellos, Next};
 use taut_inspect::{dns, tls};
 
-/// Calls in a row in which a parser of HTTP may take no bytes.
+/// The limit on consecutive calls in which an HTTP parser consumes no bytes.
 const MOST_EMPTY: u32 = 16;
-/// Certificates of a server that rules are asked about.
+/// The limit on a server's certificates that rules are evaluated with.
 const MOST_CERTIFICATES: usize = 16;
-/// Rules that are known to have been written down for a packet, or for one certificate.
+/// The limit on recorded rules that are remembered for a packet, or for one certificate.
 pub(super) const MOST_TOLD: usize = 64;
 
-/// A packet about which rules are asked, and what they say.
+/// A packet for which rules are evaluated, and their verdict.
 pub(super) struct Ask<'a, 'p> {
     pub in_force: &'a InForce,
     pub inspector: &'a mut Inspector,
     pub counters: &'a Counters,
     pub events: Option<&'a mut Events>,
     pub packet: &'a mut Packet<'p>,
-    /// Place of the flow.
+    /// The slot of the flow.
     pub place: usize,
     pub verdict: Verdict,
     pub is_asked: bool,
-    /// Whether there is a message that rules ask about and nobody can read.
+    /// True if rules need a message that cannot be parsed.
     pub is_unread: bool,
-    /// Rules that are not written down again.
+    /// The rules that are not recorded again.
     pub told: &'a mut Vec<u32>,
     pub now_s: u32,
     pub now_ticks: u64,
@@ -52,8 +52,8 @@ pub(super) struct Ask<'a, 'p> {
     pub alert_only: bool,
 }
 
-/// Reads the messages of an end that have come whole, and calls `ask` for each with what rules may ask about. Returns the number of
-/// those that cannot be read, and of the certificates beyond [`MOST_CERTIFICATES`].
+/// Reads the complete messages of an end, and calls `ask` for each with the parts that rules need. Returns the number
+/// of those that cannot be parsed, and of the certificates beyond [`MOST_CERTIFICATES`].
 fn read_messages(
     flight: &mut Flight,
     to_server: bool,
@@ -85,7 +85,7 @@ fn read_messages(
                 ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
             }
             Kind::Certificates if !to_server => {
-                // It may have come with an earlier segment, and other hellos since.
+                // It may have arrived in an earlier segment, with other hellos since.
                 let hello = flight.server_hello();
                 let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
                 let mut all = flight.certificates().enumerate();
@@ -112,7 +112,7 @@ fn read_messages(
     (faults, left_out)
 }
 
-/// The same, with what inspectors need to find messages in it.
+/// The same, with the state that inspectors need to find messages in it.
 pub(super) struct Asking<'a, 'p> {
     pub ask: Ask<'a, 'p>,
     pub messages: &'a mut Messages,
@@ -120,7 +120,7 @@ pub(super) struct Asking<'a, 'p> {
 }
 
 impl Asking<'_, '_> {
-    /// Asks about a packet by itself: one of UDP or ICMP, or a segment without new bytes.
+    /// Evaluates the rules for a single packet: UDP or ICMP, or a segment without new bytes.
     pub fn whole(&mut self, flow: &mut Flow, payload: &[u8]) {
         let Self { ask, messages, .. } = self;
         let is_udp = ask.packet.protocol == UDP;
@@ -152,7 +152,7 @@ impl Asking<'_, '_> {
         );
     }
 
-    /// Asks about bytes of the stream of a direction, in their order.
+    /// Evaluates the rules for bytes of a direction's stream, in order.
     pub fn piece(&mut self, flow: &mut Flow, direction: usize, piece: &Piece<'_>) {
         if piece.gap {
             self.gap(flow);
@@ -163,7 +163,7 @@ impl Asking<'_, '_> {
             self.ask.is_asked = true;
             return self.miss(flow);
         }
-        // They are lent out while rules are asked.
+        // The buffer is moved out while rules are evaluated.
         let mut joined = std::mem::take(self.joined);
         joined.clear();
         let whole = match piece.before {
@@ -176,7 +176,7 @@ impl Asking<'_, '_> {
         };
         let is_all = piece.taken as usize == whole.len() + 1;
         self.recognise(flow, direction, whole, is_all);
-        // The first bytes may have come before it was known what they are.
+        // The first bytes may have arrived before the protocol was known.
         let is_first = !std::mem::replace(&mut flow.is_fed[direction], flow.application.is_some());
         let new = if is_first && is_all {
             whole
@@ -201,8 +201,8 @@ impl Asking<'_, '_> {
         *self.joined = joined;
     }
 
-    /// What is to be said against a segment that ends a request in the middle of its head: there are servers that take what came of it for
-    /// all, and rules are asked about whole heads.
+    /// Returns the reason to refuse a segment that ends a request in the middle of its header. Some servers accept such
+    /// a partial request, and the rules need complete headers.
     pub fn unfinished(&mut self, flow: &Flow, head: &SegmentHead) -> Option<Refused> {
         let to_server = self.ask.packet.to_server;
         let end = head.sequence.wrapping_add(head.len as u32);
@@ -218,19 +218,19 @@ impl Asking<'_, '_> {
         ))
     }
 
-    /// The receiver of a direction has heard that it ends: a message may end with that.
+    /// Handles the end of a direction, once its receiver has received it: a message may end with it.
     pub fn end_of_direction(&mut self, flow: &mut Flow) {
         self.ask.end_of_http(self.messages, flow);
     }
 
-    /// Bytes of a stream are missing for good.
+    /// Handles bytes of a stream that are missing for good.
     fn gap(&mut self, flow: &mut Flow) {
         self.ask.counters.note(Note::Gaps, 1);
         self.ask.packet.anomalies |= Anomaly::Gap.bit();
         self.miss(flow);
     }
 
-    /// Tells the inspector that it does not see all bytes.
+    /// Informs the inspector that it does not get all bytes.
     fn miss(&mut self, flow: &mut Flow) {
         let to_server = self.ask.packet.to_server;
         match flow.application {
@@ -261,7 +261,8 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// Finds out which protocol a flow is of, by the first bytes of a direction; `is_all`: whether these are all of it so far.
+    /// Detects the protocol of a flow by the first bytes of a direction; `is_all` says whether these are all of it so
+    /// far.
     fn recognise(&mut self, flow: &mut Flow, direction: usize, first: &[u8], is_all: bool) {
         let to_server = direction == 0;
         if flow.application.is_some() || !is_all || !flow.recognition.needs(to_server) {
@@ -286,7 +287,7 @@ impl Asking<'_, '_> {
     }
 }
 
-/// The parts of a packet with a message in it.
+/// Returns the parts of a packet with a message in it.
 fn with_record<'a>(parts: &Parts<'a>, record: &'a Record) -> Parts<'a> {
     Parts {
         message: Message::Record(record),
@@ -298,7 +299,7 @@ fn with_record<'a>(parts: &Parts<'a>, record: &'a Record) -> Parts<'a> {
     }
 }
 
-/// A message of DNS, by the name that it asks or answers for, and what of it is new.
+/// Returns a DNS message by the name in its question or answer, and its new buffers.
 fn with_dns(name: &[u8], is_response: bool) -> (Message<'_>, BufferSet) {
     let buffer = match is_response {
         true => Buffer::DnsQuestion,
@@ -308,7 +309,7 @@ fn with_dns(name: &[u8], is_response: bool) -> (Message<'_>, BufferSet) {
     (Message::Dns { name, is_response }, ready)
 }
 
-/// Buffers of the first certificate of a server of TLS.
+/// The buffers of the first certificate of a TLS server.
 const OF_FIRST: [Buffer; 4] = [
     Buffer::TlsCertificates,
     Buffer::TlsSubject,
@@ -316,7 +317,7 @@ const OF_FIRST: [Buffer; 4] = [
     Buffer::TlsSerial,
 ];
 
-/// Buffers for which the first messages of a client of TLS, or of a server, are put together.
+/// Returns the buffers for which the first messages of a TLS client, or of a server, are reassembled.
 fn of_flight(to_server: bool) -> BufferSet {
     match to_server {
         true => [Buffer::Ja3Hash, Buffer::Ja3String].into_iter().collect(),
@@ -350,7 +351,7 @@ impl Ask<'_, '_> {
                 _ => 0,
             };
             if empty == MOST_EMPTY {
-                // It must not go on for ever about the same bytes.
+                // The loop must not continue forever on the same bytes.
                 parser.gap(to_server);
                 self.is_unread = true;
                 break;
@@ -371,7 +372,8 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Finds messages of a protocol, if its messages are records; `with_packet`: whether rules about the packet are asked, too.
+    /// Finds messages of a protocol that uses records; `with_packet` says whether rules about the packet are evaluated,
+    /// too.
     fn records(
         &mut self,
         messages: &mut Messages,
@@ -394,7 +396,7 @@ impl Ask<'_, '_> {
                 None => self.counters.note(Note::NoParser, 1),
             }
         }
-        // Rules about the packet are asked once, with its first message.
+        // Rules about the packet are evaluated once, with its first message.
         let mut is_first = with_packet;
         let mut rest = Rest::Within;
         if let Some(parser) = lent.get(flow.parser).and_then(Option::as_mut) {
@@ -446,7 +448,8 @@ impl Ask<'_, '_> {
         self.counters.note(Note::MessagesLeftOut, counts.left_out);
     }
 
-    /// A direction is closed: what was kept back to find out what it is, and a body that it ends, is asked about.
+    /// Handles a closed direction: evaluates the rules for data buffered for detection, and for a body that ends with
+    /// it.
     pub fn end_of_http(&mut self, messages: &mut Messages, flow: &mut Flow) {
         let to_server = self.packet.to_server;
         if flow.application != Some(Application::Http) {
@@ -459,13 +462,13 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Keeps which halves of rules about a request and its response have fitted.
+    /// Stores which halves of rules about a request and its response have matched.
     fn note_halves(&mut self, parser: &mut Http) {
         let halves = self.inspector.take_halves();
         self.inspector.bits_full += u64::from(!parser.note_halves(self.packet.to_server, halves));
     }
 
-    /// Lends a flow of HTTP its parser, which it has while a message is under way.
+    /// Lends a parser to an HTTP flow, which has it during a message.
     fn lend_http(&mut self, messages: &mut Messages, flow: &mut Flow) {
         if flow.parser > 0 {
             return;
@@ -477,7 +480,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Asks the rules about what a parser has found.
+    /// Evaluates the rules for the findings of a parser.
     fn about_http(
         &mut self,
         flow: &mut Flow,
@@ -541,7 +544,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Asks the rules with what is known of an end's first messages.
+    /// Evaluates the rules with the parsed parts of an end's first messages.
     fn about_tls(
         &mut self,
         flow: &mut Flow,
@@ -555,7 +558,8 @@ impl Ask<'_, '_> {
         self.about(flow, &parts, with_packet, ready.iter().copied().collect());
     }
 
-    /// Looks for names of servers in a client's hellos; whether the rules about the packet have been asked with them.
+    /// Searches a client's hellos for server names; returns true if the rules about the packet have been evaluated with
+    /// them.
     fn hellos(
         &mut self,
         messages: &mut Messages,
@@ -581,7 +585,7 @@ impl Ask<'_, '_> {
                     self.about_tls(flow, parts, &tls, is_first, &[Buffer::TlsSni]);
                     is_first = false;
                 }
-                // Where one was read, what is behind the segment is not waited for.
+                // If one was read, the bytes after the segment are not awaited.
                 Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
                 Ok(Next::Over) => {
                     self.counters.note(Note::MessagesLeftOut, 1);
@@ -599,8 +603,8 @@ impl Ask<'_, '_> {
         !is_first
     }
 
-    /// Reads names, certificates and fingerprints from the first messages of an end; whether the rules about the packet have been
-    /// asked with them.
+    /// Reads names, certificates and fingerprints from the first messages of an end. Returns true if the rules about
+    /// the packet have been evaluated with them.
     fn flight(
         &mut self,
         messages: &mut Messages,
@@ -616,7 +620,7 @@ impl Ask<'_, '_> {
             fingerprint,
             ..
         } = messages;
-        // It is lent to nobody else.
+        // It is lent to this flow alone.
         let Some(flight) = flights.get(*number) else {
             return false;
         };
@@ -626,7 +630,7 @@ impl Ask<'_, '_> {
         self.told.clear();
         let ask = |tls: Tls<'_>, ready: &[Buffer]| {
             self.about_tls(flow, parts, &tls, is_first, ready);
-            // A rule that several certificates fit is written down for one of them.
+            // A rule that matches several certificates is recorded for one of them.
             let room = MOST_TOLD - self.told.len();
             self.told.extend(self.inspector.matches().iter().take(room));
             is_first = false;
@@ -655,7 +659,7 @@ impl Ask<'_, '_> {
         new_from: usize,
     ) {
         let direction = usize::from(!self.packet.to_server);
-        // The place in the stream is lent out of the flow while rules are asked.
+        // The framing is moved out of the flow while rules are evaluated.
         let mut framing = flow.dns[direction];
         let mut is_first = true;
         let name = &mut messages.name;
@@ -684,7 +688,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Asks the rules: those about packets, if `with_packet`, and those about messages of which there is something new.
+    /// Evaluates the rules: those about packets, if `with_packet`, and those about messages with new parts.
     fn about(&mut self, flow: &mut Flow, parts: &Parts<'_>, with_packet: bool, ready: BufferSet) {
         self.is_asked = true;
         if self.verdict.lets_pass() || self.inspector.is_over_time() {
@@ -703,13 +707,13 @@ impl Ask<'_, '_> {
             self.now_s,
         );
         if with_packet {
-            // What is odd about the packet is asked about once.
+            // The anomalies of the packet are evaluated once.
             self.packet.anomalies = 0;
         }
         self.write_down(flow, parts, verdict);
     }
 
-    /// Asks only those rules that want what is odd about the packet.
+    /// Evaluates only the rules about anomalies of the packet.
     pub fn about_odd(&mut self, flow: &mut Flow, payload: &[u8]) {
         if self.verdict.lets_pass() {
             return;
@@ -728,7 +732,7 @@ impl Ask<'_, '_> {
         self.write_down(flow, &parts, verdict);
     }
 
-    /// Writes down which rules have fitted, and takes their verdict.
+    /// Records the matching rules, and applies their verdict.
     fn write_down(&mut self, flow: &mut Flow, parts: &Parts<'_>, verdict: Verdict) {
         for &rule in self.inspector.matches() {
             if self.told.contains(&rule) {

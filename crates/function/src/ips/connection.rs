@@ -1,4 +1,4 @@
-//! The step of connections: what the receiver of a segment takes of it, and which of its bytes are new in their stream.
+//! The connection step: the part of a segment that its receiver accepts, and the bytes that are new in their stream.
 
 use super::ask::Asking;
 use super::flow::{Flow, Flows, Settled};
@@ -13,10 +13,10 @@ use taut_inspect::recognise::Recognition;
 use taut_inspect::stream::{Segment, StreamLimits, is_before};
 use taut_inspect::tcp::{ACK, Change, RST, Refusal, SYN, SegmentHead};
 
-/// Flows that are asked for memory for one segment at most.
+/// The limit on flows that are asked for memory per segment.
 const ASKED_FOR_ROOM: usize = 4;
 
-/// What becomes of a segment that its receiver does not take.
+/// Returns the outcome of a segment that its receiver refuses.
 pub(super) fn refused(refusal: Refusal) -> Refused {
     match refusal {
         Refusal::Flags => (Outcome::DroppedFlags, "flags that no end of TCP sends"),
@@ -34,20 +34,20 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
 
 const OUTSIDE: Refused = (Outcome::DroppedWindow, "segment outside of the window");
 
-/// How the protocol of a new flow is found out.
+/// Returns the method that detects the protocol of a new flow.
 pub(super) fn recognition_of(packet: &Packet<'_>) -> Recognition {
     let is_dns = packet.source_port == DNS || packet.destination_port == DNS;
     Recognition::new((is_dns && packet.protocol == TCP).then_some(Application::Dns))
 }
 
-/// Whether a packet opens a connection, and brings nothing else.
+/// Returns true if a packet opens a connection without data.
 pub(super) fn is_opening(facts: &Facts<'_>) -> bool {
     let opens = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN && it.len == 0;
     facts.segment.as_ref().is_some_and(opens)
 }
 
-/// Whether the first packet of a flow comes from its server: who answers a handshake is it; where the opening was not seen it is taken to
-/// be the end with the lower port.
+/// Returns true if the first packet of a flow comes from its server. The server replies to a handshake; without an
+/// observed handshake it is the end with the lower port.
 pub(super) fn is_of_server(facts: &Facts<'_>) -> bool {
     match facts.segment {
         Some(head) if head.flags & SYN == 0 => {
@@ -57,19 +57,19 @@ pub(super) fn is_of_server(facts: &Facts<'_>) -> bool {
     }
 }
 
-/// Whether a packet opens a connection, with data or without.
+/// Returns true if a packet opens a connection, with or without data.
 pub(super) fn opens(facts: &Facts<'_>) -> bool {
     let opens = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN;
     facts.segment.as_ref().is_some_and(opens)
 }
 
-/// Whether a packet answers an opening.
+/// Returns true if a packet replies to an opening.
 pub(super) fn is_answer(facts: &Facts<'_>) -> bool {
     let answers = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN | ACK;
     facts.segment.as_ref().is_some_and(answers)
 }
 
-/// Gives back all memory and parsers that a flow borrows.
+/// Releases all memory and parsers that a flow borrows.
 pub(super) fn release(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
     for stream in &mut flow.streams {
         stream.close(arena);
@@ -77,7 +77,7 @@ pub(super) fn release(flow: &mut Flow, arena: &mut Arena, messages: &mut Message
     messages.end(flow);
 }
 
-/// Begins what a segment of that direction has begun: a connection, or streams. Returns whether the flow is looked into.
+/// Starts the connection or the streams that a segment of that direction begins. Returns true if the flow is inspected.
 pub(super) fn begin(
     flow: &mut Flow,
     change: &Change,
@@ -88,7 +88,7 @@ pub(super) fn begin(
     let mut begins = change.begins;
     let is_answered = begins.iter().all(Option::is_some);
     if is_answered && direction == 0 {
-        // Who answers is the server.
+        // The end that replies is the server.
         flow.turn();
         begins.swap(0, 1);
     }
@@ -106,7 +106,7 @@ pub(super) fn begin(
             continue;
         }
         if stream.taken() > 1 {
-            // What was read so far was of an opening that nobody has answered.
+            // The data read so far belonged to an opening without a reply.
             messages.end(flow);
             flow.forget_application();
         }
@@ -117,7 +117,7 @@ pub(super) fn begin(
     true
 }
 
-/// Sees to memory for a segment of so many bytes: flows that hold much give theirs back.
+/// Frees memory for a segment of that length: flows that use much release theirs.
 pub(super) fn make_room(
     flows: &mut Flows,
     arena: &mut Arena,
@@ -126,7 +126,7 @@ pub(super) fn make_room(
     in_line: bool,
 ) {
     for _ in 0..ASKED_FOR_ROOM {
-        // A byte may take a chunk of its own in front of what came early, and one behind that.
+        // A byte may need a chunk of its own before early data, and one after that.
         if arena.has(len / CHUNK_BYTES + 4) {
             return;
         }
@@ -134,7 +134,7 @@ pub(super) fn make_room(
     }
 }
 
-/// Takes a segment that its receiver takes: new bytes of the stream are asked about. Returns what is to be said against it.
+/// Processes an accepted segment: the rules see new bytes of the stream. Returns the reason for a refusal.
 pub(super) fn take(
     flow: &mut Flow,
     asking: &mut Asking<'_, '_>,
@@ -146,11 +146,12 @@ pub(super) fn take(
 ) -> Option<Refused> {
     let direction = usize::from(!asking.ask.packet.to_server);
     if let Some(number) = change.acknowledged {
-        // Bytes of the other end that never came here are given up, and what came early behind them is read.
+        // Bytes of the other end that never arrived here are given up, and the early data after them is read.
         let anomalies = std::mem::take(&mut asking.ask.packet.anomalies);
         *asking.ask.packet = turned(asking.ask.packet);
         let mut stream = std::mem::take(&mut flow.streams[1 - direction]);
-        // In line the receiver cannot have what never came here: who says so is not believed, and the bytes are waited for.
+        // Inline, the receiver cannot have bytes that never arrived here. Such an acknowledgement is ignored, and the
+        // bytes are awaited.
         let number = match limits.in_line && !flow.has_unread && is_before(stream.next(), number) {
             true => stream.next(),
             false => number,
@@ -167,13 +168,13 @@ pub(super) fn take(
         asking.ask.is_asked = false;
     }
     let is_syn = head.flags & SYN != 0;
-    // What a reset says of itself is no part of the stream (RFC 9293 section 3.5.3).
+    // The text in a reset is not part of the stream (RFC 9293 section 3.5.3).
     let is_of_stream = head.flags & RST == 0 && (!is_syn || flow.streams[direction].is_started());
     if payload.is_empty() || !is_of_stream {
         return asking.unfinished(flow, head).filter(|_| limits.in_line);
     }
     let sequence = head.sequence.wrapping_add(u32::from(is_syn));
-    // The stream is lent out of the flow while its bytes are looked at.
+    // The stream is moved out of the flow while its bytes are inspected.
     let mut stream = std::mem::take(&mut flow.streams[direction]);
     let segment = stream.push(arena, sequence, payload, limits, &mut |piece| {
         asking.piece(flow, direction, &piece);
@@ -209,7 +210,7 @@ pub(super) fn take(
     }
 }
 
-/// What a packet of the other direction would be.
+/// Returns the packet with the direction reversed.
 fn turned<'a>(packet: &Packet<'a>) -> Packet<'a> {
     Packet {
         source: packet.destination,

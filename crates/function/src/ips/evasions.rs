@@ -1,4 +1,4 @@
-//! Evasions that once passed the inspection, one trick each. Every checksum is right unless a wrong one is the trick.
+//! Evasions that earlier versions passed, one trick each. Every checksum is right unless a wrong one is the trick.
 #![allow(clippy::unwrap_used)]
 
 use super::tests::{ips, sealed, segment, udp};
@@ -14,7 +14,7 @@ const RULES: &str = "drop http any any -> any any (flow:established,to_server; h
      drop ssh any any -> any any (ssh.software; content:\"evil\"; sid:5;)\n";
 const REQUEST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// An inspection, and the hosts on its two sides: what one end has in flight its other end may take or not.
+/// An inspection, and the hosts on its two sides: the other end may accept an end's bytes in flight or not.
 struct Line {
     function: Box<dyn Function>,
     _folder: tempfile::TempDir,
@@ -25,7 +25,7 @@ impl Line {
     fn new(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut more = format!("max_time = \"1s\"\n{more}");
-        // What is soon made, as some tests have hundreds of lines.
+        // Small tables are fast to create, because some tests have hundreds of lines.
         for (name, value) in [
             ("flows", "1024"),
             ("memory", "\"1 MB\""),
@@ -47,7 +47,7 @@ impl Line {
         self.now_ticks += clock.to_ticks(1e9 * seconds as f64) as u64;
     }
 
-    /// Sends a frame in through a port. Says what becomes of it.
+    /// Sends a frame in through a port. Returns its mark.
     fn sends(&mut self, frame: &[u8], from_port: usize) -> Option<Mark> {
         let context = Context {
             now_ticks: self.now_ticks,
@@ -64,7 +64,7 @@ impl Line {
         self.sends(frame, from_port).is_none()
     }
 
-    /// Whether a segment of the client passes.
+    /// Returns true if a segment of the client passes.
     fn client(&mut self, flags: u8, numbers: (u32, u32), payload: &[u8]) -> bool {
         self.passes(&segment(true, flags, numbers, payload), 0)
     }
@@ -79,27 +79,27 @@ impl Line {
         assert!(self.client(ACK, (100, 500), b""));
     }
 
-    /// What is counted of an outcome.
+    /// Returns the count of an outcome.
     fn count(&self, outcome: &str) -> u64 {
         self.function.count_of(outcome).unwrap()
     }
 }
 
-/// A connection that is there.
+/// Returns an established connection.
 fn open() -> Line {
     let mut line = Line::new("");
     line.handshake();
     line
 }
 
-/// The frame with another address of the client.
+/// Returns the frame with another client address.
 fn from(number: u32, mut frame: Vec<u8>, is_client: bool) -> Vec<u8> {
     let at = if is_client { 26 } else { 30 };
     frame[at..at + 4].copy_from_slice(&(0x0a00_0000 + number).to_be_bytes());
     sealed(frame)
 }
 
-/// Has that client connect.
+/// Opens a connection of that client.
 fn begin(line: &mut Line, number: u32) {
     for (is_client, flags, numbers) in [
         (true, SYN, (99, 0)),
@@ -111,7 +111,7 @@ fn begin(line: &mut Line, number: u32) {
     }
 }
 
-/// Fragments of a frame whose payloads are cut at those places, multiples of eight.
+/// Splits a frame into fragments at those payload offsets, multiples of eight.
 fn fragments(frame: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
     let payload = &frame[34..];
     let begins = std::iter::once(&0).chain(cuts);
@@ -131,7 +131,7 @@ fn fragments(frame: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_request_in_fragments_is_of_its_flow() {
-    // D2: whole, in two, and in three fragments, and as the second half of a stream.
+    // D2: the request is whole, in two, and in three fragments, and the second half of a stream.
     for cuts in [&[24][..], &[24, 40]] {
         let mut line = open();
         let whole = segment(true, ACK, (100, 500), REQUEST);
@@ -146,7 +146,7 @@ fn a_request_in_fragments_is_of_its_flow() {
                 .all(|it| *it == Some(Mark::Punted(Punt::Fragment)))
         );
         assert_eq!(*last, Some(Mark::Dropped));
-        // What follows is of the same flow, cut up or not.
+        // Later packets are of the same flow, fragmented or not.
         assert!(!line.client(ACK, (100, 500), b"anything"));
         let again = segment(true, ACK, (100, 500), &[b'x'; 40]);
         let marks = fragments(&again, &[32]);
@@ -160,7 +160,7 @@ fn a_request_in_fragments_is_of_its_flow() {
     let marks = fragments(&rest, &[24]);
     let marks: Vec<_> = marks.iter().map(|it| line.sends(it, 0)).collect();
     assert_eq!(marks[1], Some(Mark::Dropped));
-    // A harmless one goes on.
+    // A harmless datagram continues.
     let mut line = open();
     let whole = segment(
         true,
@@ -189,7 +189,7 @@ fn segments_that_their_receiver_ignores_move_nothing() {
     assert!(!line.passes(&wrong(segment(true, ACK, (900, 500), b"x")), 0));
     line.handshake();
     assert!(!line.client(ACK, (100, 500), REQUEST));
-    // With right ones: resets outside of the window, data far ahead, acknowledgements of what was never sent.
+    // With right checksums: resets outside of the window, data far ahead, acknowledgements of bytes never sent.
     let mut line = open();
     for sequence in [99, 70_000, 1 << 31] {
         assert!(!line.client(RST, (sequence, 0), b""));
@@ -204,8 +204,8 @@ fn segments_that_their_receiver_ignores_move_nothing() {
 }
 
 #[test]
-fn bytes_that_the_receiver_may_not_have_taken_cannot_be_exchanged() {
-    // Whatever makes it ignore the first copy: behind 10 KB more, the second one has other bytes.
+fn retransmissions_cannot_replace_unacknowledged_bytes() {
+    // The receiver may ignore the first copy: after 10 KB more, the second one has other bytes.
     let mut line = open();
     assert!(line.client(ACK, (100, 500), b"harm"));
     for at in 0..10u32 {
@@ -215,16 +215,17 @@ fn bytes_that_the_receiver_may_not_have_taken_cannot_be_exchanged() {
     assert!(!line.client(ACK, (102, 500), b"xx"));
     assert!(line.client(ACK, (100, 500), b"harm"));
     assert_eq!(line.count("dropped_overlap"), 2);
-    // Once the receiver has them, who repeats them with others is ignored, and passes.
+    // Once the receiver has them, a repetition with other bytes is ignored, and passes.
     assert!(line.server(ACK, (500, 104), b""));
     assert!(line.client(ACK, (100, 500), b"EVIL"));
-    // Behind a gap, too.
+    // The same holds after a gap.
     let mut line = open();
     assert!(line.client(ACK, (110, 500), b"later"));
     assert!(!line.client(ACK, (100, 500), b"EVIL-bytes12345"));
     assert!(!line.client(ACK, (100, 500), b"EVIL-bytes"));
     assert_eq!(line.count("dropped_by_rule"), 1);
-    // A FIN that its receiver ignores, and on with it; in the middle of a head it does not pass, as servers may take that for all.
+    // The receiver ignores a FIN and continues. In the middle of a header the FIN does not pass, because servers may
+    // accept the partial header.
     let mut line = open();
     assert!(line.client(ACK, (100, 500), b"EVIL"));
     assert!(line.client(FIN | ACK, (104, 500), b""));
@@ -240,7 +241,7 @@ fn bytes_that_the_receiver_may_not_have_taken_cannot_be_exchanged() {
 fn a_drop_holds_until_its_server_has_another_connection() {
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
-    // D6: a reset, silence, and on with it; or new openings that nobody answers.
+    // D6: a reset, then silence, then more data; or new openings without a reply.
     assert!(!line.client(RST, (100, 0), b""));
     for seconds in [4, 40, 600, 3000] {
         line.wait_s(seconds);
@@ -248,10 +249,10 @@ fn a_drop_holds_until_its_server_has_another_connection() {
         assert!(line.client(SYN, (7000 + seconds as u32, 0), b""));
         assert!(!line.client(ACK, (7001 + seconds as u32, 500), b"on with it"));
     }
-    // Answers come from the other side.
+    // Replies come from the other side.
     let forged = segment(false, SYN | ACK, (900, 7601), b"");
     assert!(!line.passes(&forged, 0));
-    // D7: what the server answers is another one.
+    // D7: the server replies to another opening.
     assert!(line.client(SYN, (9000, 0), b""));
     assert!(line.server(SYN | ACK, (20_000, 9001), b""));
     assert!(line.client(ACK, (9001, 20_001), b"GET /fine HTTP/1.1\r\n\r\n"));
@@ -269,24 +270,24 @@ fn nothing_comes_behind_a_reset() {
 }
 
 #[test]
-fn of_several_openings_the_answered_one_counts() {
+fn the_syn_that_the_server_acknowledges_starts_the_stream() {
     // W3.
     for (first, second) in [(99, 5000), (5000, 99)] {
         let mut line = Line::new("");
         assert!(line.client(SYN, (first, 0), b""));
         assert!(line.client(SYN, (second, 0), b""));
-        // As long as nothing is heard of the server, its packets may go another way.
+        // As long as the server has sent nothing, its packets may take another path.
         line.client(ACK, (5001, 500), b"early");
         assert!(line.server(SYN | ACK, (499, 100), b""));
         assert!(line.client(ACK, (100, 500), b""));
         assert!(!line.client(ACK, (100, 500), REQUEST));
     }
-    // A second one within the connection, that the server answers by a challenge only.
+    // The server replies to a second one within the connection by a challenge only.
     let mut line = open();
     assert!(line.client(SYN, (77_777, 0), b""));
     assert!(line.server(ACK, (500, 100), b""));
     assert!(!line.client(ACK, (100, 500), REQUEST));
-    // D3e: the client answers itself before it opens.
+    // D3e: the client forges a reply before it opens.
     let mut line = Line::new("");
     let forged = segment(false, SYN | ACK, (499, 100), b"");
     line.passes(&forged, 0);
@@ -296,7 +297,7 @@ fn of_several_openings_the_answered_one_counts() {
 
 #[test]
 fn data_of_an_opening_is_of_its_stream() {
-    // W5, D29: all of it, and a part.
+    // W5, D29: the opening has all of the request, and a part.
     let mut line = Line::new("");
     assert!(!line.client(SYN, (99, 0), REQUEST));
     for cut in 1..REQUEST.len() {
@@ -309,7 +310,7 @@ fn data_of_an_opening_is_of_its_stream() {
         assert!(line.server(SYN | ACK, (499, behind), b""));
         assert!(line.client(ACK, (behind, 500), b""));
         assert!(!line.client(ACK, (behind, 500), two), "{cut}");
-        // The server did not take it: it comes again.
+        // The server did not accept it: it is retransmitted.
         let mut line = Line::new("");
         assert!(line.client(SYN, (99, 0), one));
         assert!(line.server(SYN | ACK, (499, 100), b""));
@@ -346,7 +347,7 @@ fn an_answer_that_the_client_forges_first_moves_nothing() {
 
 #[test]
 fn a_protocol_is_known_however_its_first_bytes_come() {
-    // W2, W4: byte by byte, behind empty lines, with a long head.
+    // W2, W4: the request comes byte by byte, after empty lines, with a long header.
     let empty = [b"\r\n\r\n", REQUEST].concat();
     let long = [
         &b"GET / HTTP/1.1\r\nA: "[..],
@@ -364,7 +365,7 @@ fn a_protocol_is_known_however_its_first_bytes_come() {
         });
         assert!(!all, "{size}");
     }
-    // W1: head and body of one message.
+    // W1: header and body of one message.
     let mut line = open();
     let head = b"POST /long/way HTTP/1.1\r\nContent-Length: 8\r\n\r\n";
     assert!(line.client(ACK, (100, 500), head));
@@ -409,7 +410,7 @@ fn connections_not_seen_to_begin_are_treated_as_is_said() {
         ("midstream = \"drop\"", false, "dropped_midstream"),
     ] {
         let mut line = Line::new(more);
-        // Rules want that both ends have spoken.
+        // The rules require that both ends have sent data.
         if more.is_empty() {
             assert!(line.server(ACK, (500, 100), b""));
         }
@@ -420,7 +421,7 @@ fn connections_not_seen_to_begin_are_treated_as_is_said() {
 
 #[test]
 fn flows_of_other_networks_are_others() {
-    // D30: the same addresses in another VLAN, and through another pair of ports.
+    // D30: the same addresses are in another VLAN, and at another pair of ports.
     let mut line = open();
     assert!(!line.client(ACK, (100, 500), REQUEST));
     let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
@@ -461,7 +462,7 @@ fn packets_leave_with_the_hops_that_are_wanted() {
 }
 
 #[test]
-fn floods_of_half_messages_and_of_early_bytes_leave_attacks_seen_and_others_served() {
+fn partial_message_floods_hide_no_attack_and_harm_no_client() {
     let mut line = Line::new("memory = \"1 MB\"\nflows = 65536");
     for number in 0..3000 {
         begin(&mut line, number);
@@ -473,7 +474,7 @@ fn floods_of_half_messages_and_of_early_bytes_leave_attacks_seen_and_others_serv
             line.wait_s(1);
         }
         if number % 100 == 99 {
-            // One that is harmless is served all the same, and one that is not is seen.
+            // A harmless client is served all the same, and a harmful one is detected.
             let (fine, evil) = (100_000 + number, 200_000 + number);
             begin(&mut line, fine);
             begin(&mut line, evil);

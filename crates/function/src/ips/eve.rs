@@ -1,4 +1,4 @@
-//! Events as lines of JSON, in the form that Suricata calls EVE.
+//! Events as lines of JSON, in Suricata's EVE format.
 
 use super::event::{Arrived, SAID, What};
 use super::rules::Known;
@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taut_inspect::buffer::Buffer;
 use taut_sys::{Clock, ticks};
 
-/// Priority of rules that say none.
+/// The priority of rules without one.
 const USUAL_SEVERITY: u8 = 3;
 
-/// What the time of day was at a number of ticks.
+/// The relation between ticks and the time of day.
 pub(super) struct Time {
     clock: Clock,
     ticks: u64,
@@ -34,7 +34,7 @@ impl Time {
         }
     }
 
-    /// Time since 1970 at which something came: what its port has stamped it with, else when it was received.
+    /// Returns the time since 1970 at which a packet arrived: its port's timestamp, or else its receive time.
     pub fn of(&self, arrived: &Arrived) -> Duration {
         match arrived.stamp_ns {
             0 => self.at(arrived.event.at_ticks),
@@ -53,7 +53,7 @@ impl Time {
     }
 }
 
-/// Time of day as RFC 3339 has it, with microseconds and the offset as Suricata writes it.
+/// Returns the time of day in the format of RFC 3339, with microseconds and the offset as Suricata writes it.
 fn utc(since_1970: Duration) -> String {
     let text = humantime::format_rfc3339_micros(UNIX_EPOCH + since_1970).to_string();
     text.replace('Z', "+0000")
@@ -77,7 +77,7 @@ fn protocol(number: u8) -> Cow<'static, str> {
     }
 }
 
-/// An event; what it has nothing of is left out.
+/// An event; empty fields are omitted.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: String,
@@ -153,7 +153,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Writes an event down behind `lines`: of an alert with what is known of its rule and what the message says.
+/// Appends an event to `lines`. An alert includes the description of its rule and parts of the message.
 pub(super) fn line(
     lines: &mut Vec<u8>,
     arrived: &Arrived,
@@ -220,7 +220,7 @@ pub(super) fn line(
     append(lines, &line);
 }
 
-/// What a message says, as the objects that Suricata writes: by protocol.
+/// Returns the parts of a message as the objects that Suricata writes: by protocol.
 fn in_words(mut said: &[u8]) -> BTreeMap<&'static str, Value> {
     let mut objects = BTreeMap::new();
     while let Some((&[number, high, low], rest)) = said.split_first_chunk() {
@@ -254,7 +254,7 @@ fn in_words(mut said: &[u8]) -> BTreeMap<&'static str, Value> {
     objects
 }
 
-/// Writes the counters of all workers down behind `lines`.
+/// Appends the counters of all workers to `lines`.
 pub(super) fn statistics(
     lines: &mut Vec<u8>,
     counters: &BTreeMap<&'static str, u64>,
@@ -273,7 +273,7 @@ fn append(lines: &mut Vec<u8>, line: &impl Serialize) {
     let before = lines.len();
     match serde_json::to_writer(&mut *lines, line) {
         Ok(()) => lines.push(b'\n'),
-        // Memory takes all, and keys are words.
+        // Writing into memory does not fail, and keys are strings.
         Err(_) => lines.truncate(before),
     }
 }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_read_up_to_where_it_is_cut() {
+    fn event_fields_are_read_up_to_the_truncation() {
         let number = |buffer| SAID.iter().position(|it| *it == buffer).unwrap_or(255) as u8;
         let mut said = vec![number(Buffer::HttpStatusCode), 0, 3];
         said.extend(b"404");

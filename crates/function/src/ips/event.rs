@@ -1,9 +1,9 @@
-//! Events: what has happened to a packet or a flow, and what alerts say of messages.
+//! Events of packets and flows, and the parts of messages that alerts include.
 
 use taut_inspect::buffer::{Application, Buffer};
 use taut_inspect::evaluate::Packet;
 
-/// Parts of messages that alerts say.
+/// The parts of messages that alerts include.
 pub(super) const SAID: [Buffer; 8] = [
     Buffer::HttpHost,
     Buffer::HttpRawUri,
@@ -24,7 +24,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Those of a packet.
+    /// Returns the ends of a packet.
     pub fn of(packet: &Packet<'_>) -> Self {
         Self {
             source: (packet.source, packet.source_port),
@@ -34,34 +34,34 @@ impl Ends {
     }
 }
 
-/// What has happened.
+/// The kinds of events.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum What {
-    /// A rule fits.
+    /// A rule matches.
     Alert {
-        /// Set of rules that it is of, and its place there.
+        /// The rule's set, and its index there.
         version: u64,
         rule: u32,
-        /// Whether the packet was dropped.
+        /// True if the packet was dropped.
         is_blocked: bool,
-        /// Number of the packet that it is about: the one that comes next.
+        /// The number of its packet, which follows.
         packet: u32,
     },
-    /// The packet of that number, so many bytes of which are in the ring of bytes.
+    /// The packet of that number, with `len` bytes in the ring of bytes.
     Packet { number: u32, len: u32 },
-    /// A packet is dropped, and by no rule that fits it.
+    /// A packet is dropped, by another cause than a matching rule.
     Drop { reason: &'static str },
-    /// A flow is over.
+    /// A flow has ended.
     Flow {
         packets: [u32; 2],
         bytes: [u64; 2],
         alerts: u32,
-        /// Why nobody asks for it any more.
+        /// The reason for its removal.
         reason: &'static str,
     },
 }
 
-/// Event of a worker.
+/// An event of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event {
     pub at_ticks: u64,
@@ -72,12 +72,12 @@ pub(super) struct Event {
     pub what: What,
 }
 
-/// An event as it waits for the thread that writes.
+/// An event as it waits for the writing thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrived {
     pub event: Event,
-    /// Time at which its packet arrived, by the stamp of its port, ns since 1970; 0 without.
+    /// The arrival time of its packet, by its port's timestamp, ns since 1970; 0 without.
     pub stamp_ns: u64,
-    /// Bytes of what the message says that are in the ring of bytes.
+    /// The bytes of message parts in the ring of bytes.
     pub said_bytes: u32,
 }

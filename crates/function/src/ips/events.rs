@@ -1,5 +1,6 @@
-//! Events, and the packets that alerts are about: from workers through a ring each to a thread that writes. A worker never
-//! waits: what finds no room is counted. The thread takes a limited number at a time and holds no lock while it writes.
+//! Events, and the packets that caused alerts. Each worker has a ring to a writing thread. A worker never waits: events
+//! are counted and lost when the ring is full. The thread accepts a limited number at a time and holds no lock while it
+//! writes.
 
 use super::eve::{self, Time};
 use super::event::{Arrived, Event, SAID, What};
@@ -20,44 +21,44 @@ use taut_inspect::rule::About;
 use taut_port::PortError;
 use taut_sys::spawn_background;
 
-/// Events of a worker that may wait, and bytes of packets and of what messages say.
+/// The capacity of a worker's ring, in events; a second ring has the bytes of packets and of messages.
 const ROOM: usize = 16_384;
 const ROOM_BYTES: usize = 1 << 20;
-/// Events that are taken from a worker before the others have their turn.
+/// The number of events that are read from a worker before the next worker's.
 const TURN: usize = 1024;
-/// Bytes of lines that are written at a time, at least while there are more.
+/// The number of bytes of lines that are written at a time while there are more.
 const WRITTEN_BYTES: usize = 1 << 16;
-/// Bytes of a part of a message that an alert says.
+/// The number of bytes of a message part that an alert includes.
 const SAID_BYTES: usize = 512;
-/// Rules that are named at a packet at most.
+/// The limit on the number of rules that a packet's comments name.
 const MOST_COMMENTS: usize = 16;
-/// Rings are looked into this often.
+/// The interval at which the rings are polled.
 const LOOK: Duration = Duration::from_millis(10);
-/// Lines wait for others this long.
+/// The time for which lines wait for others.
 const FLUSH: Duration = Duration::from_millis(100);
-/// Statistics are written this often.
+/// The interval at which statistics are written.
 const STATISTICS: Duration = Duration::from_secs(8);
-/// Time that there is at the end to write what is left.
+/// The time limit at the end for writing the rest.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// A worker's end.
+/// The worker's end of its rings.
 pub(super) struct Events {
     ring: Producer<Arrived>,
-    /// Bytes of packets and of what messages say.
+    /// The bytes of packets and of message parts.
     bytes: Producer<u8>,
-    /// Whether anybody reads what is no alert.
+    /// True if events other than alerts have a reader.
     has_lines: bool,
-    /// Whether packets are wanted.
+    /// True if packets are recorded.
     has_packets: bool,
-    /// Stamp of the packet that events are about.
+    /// The timestamp of the packet that events are about.
     stamp_ns: u64,
-    /// Number of the packet whose alerts come next, and whether it has had one.
+    /// The number of the packet that the next alerts are about, and whether it has had one.
     packet: u32,
     is_alerted: bool,
     lost: Arc<Lost>,
 }
 
-/// What found no room in the rings of a worker.
+/// The events that were lost because a worker's ring was full.
 #[derive(Default)]
 struct Lost {
     events: AtomicU64,
@@ -65,13 +66,13 @@ struct Lost {
 }
 
 impl Events {
-    /// Says when the packet has arrived that the next events are about, by the stamp of its port; 0 without.
+    /// Sets the arrival timestamp of the packet that the next events are about, from its port; 0 if there is none.
     #[inline]
     pub fn begin_packet(&mut self, stamp_ns: u64) {
         self.stamp_ns = stamp_ns;
     }
 
-    /// Writes it down, if there is room.
+    /// Writes an event to the ring if there is space.
     #[inline]
     pub fn push(&mut self, event: Event) {
         if self.has_lines {
@@ -79,11 +80,11 @@ impl Events {
         }
     }
 
-    /// Writes an alert down, with what the message says that it is about, as far as there is room.
+    /// Writes an alert to the ring, with parts of its message as far as there is space.
     #[cold]
     pub fn alert(&mut self, event: Event, parts: &Parts<'_>) {
         self.is_alerted = true;
-        // Who else pushes there is nobody, so an event finds the room that there is; it comes behind its bytes.
+        // Only this worker pushes here, so the space stays free; the event follows its bytes.
         let said_bytes = match self.has_lines && !self.ring.is_full() {
             true => self.say(parts),
             false => 0,
@@ -102,8 +103,8 @@ impl Events {
         }
     }
 
-    /// Puts what the message says into the ring of bytes: of each part its number, its length and itself. Returns how many
-    /// bytes that were; none if there is no room for all.
+    /// Writes the parts of a message to the ring of bytes: the number, length and bytes of each. Returns the number of
+    /// bytes; none if there is not enough space for all.
     fn say(&mut self, parts: &Parts<'_>) -> u32 {
         let said = SAID.map(|buffer| said_by(parts, buffer));
         let all = said.iter().flatten().map(|it| 3 + it.len()).sum();
@@ -119,13 +120,13 @@ impl Events {
         all as u32
     }
 
-    /// Number of the packet whose alerts come next.
+    /// Returns the number of the packet that the next alerts are about.
     #[inline]
     pub fn packet(&self) -> u32 {
         self.packet
     }
 
-    /// Writes the packet down that alerts were about, if there were any, and room for all of it.
+    /// Records the packet that alerts were about, if there were any and there is space for all of it.
     #[inline]
     pub fn end_of_packet(&mut self, event: impl FnOnce(What) -> Event, frame: &[u8]) {
         if std::mem::take(&mut self.is_alerted) && self.has_packets {
@@ -145,7 +146,7 @@ impl Events {
     }
 }
 
-/// A part of a message, as far as alerts say it. Of a response it is also what the request has said.
+/// Returns a message part that alerts include. For a response this includes parts of its request.
 fn said_by<'a>(parts: &Parts<'a>, buffer: Buffer) -> Option<&'a [u8]> {
     let said = match parts.message {
         Message::Http { http, is_request } => {
@@ -159,35 +160,35 @@ fn said_by<'a>(parts: &Parts<'a>, buffer: Buffer) -> Option<&'a [u8]> {
     said.map(|it| &it[..it.len().min(SAID_BYTES)])
 }
 
-/// Adds to a counter that only this thread adds to.
+/// Increments a counter that only this thread writes.
 fn one_more(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// The other end of a worker's rings.
+/// The reader's end of a worker's rings.
 struct Source {
     events: Consumer<Arrived>,
     bytes: Consumer<u8>,
-    /// What alerts say of the packet of a number, which comes next.
+    /// The comments of alerts about the packet of a number, which follows.
     comments: Vec<String>,
     packet: u32,
-    /// The packet itself, or what a message says.
+    /// The packet itself, or parts of a message.
     frame: Vec<u8>,
 }
 
 impl Source {
-    /// Whether its worker is gone, and nothing is left in it.
+    /// Returns true if the worker has exited and its ring is empty.
     fn is_over(&self) -> bool {
         self.events.is_abandoned() && self.events.is_empty()
     }
 
-    /// Takes so many bytes out of the ring; whether they were there.
+    /// Reads `len` bytes from the ring; returns true if they were available.
     fn take_bytes(&mut self, len: u32) -> bool {
         self.frame.resize(len as usize, 0);
         self.bytes.pop_entire_slice(&mut self.frame).is_ok()
     }
 
-    /// Takes the next event: a line, or a packet with what is said about it. False if there is none.
+    /// Reads the next event: a line, or a packet with its comments. Returns false if there is none.
     fn take(&mut self, writing: &mut Writing) -> bool {
         let Ok(arrived) = self.events.pop() else {
             return false;
@@ -247,7 +248,7 @@ impl Source {
     }
 }
 
-/// What is known of the rules of the version that alerts were about last.
+/// The descriptions of the rules in the version that the last alerts used.
 struct Descriptions {
     rules: Arc<Rules>,
     last: Option<(u64, Arc<Vec<Known>>)>,
@@ -262,7 +263,7 @@ impl Descriptions {
     }
 }
 
-/// What a packet is said to be by a rule: number, revision and message of the rule.
+/// Returns a rule's comment on a packet: number, revision and message of the rule.
 fn comment(about: &About, is_blocked: bool) -> String {
     let mut text = format!("{}:{}:{}", about.group, about.id, about.revision);
     for part in [&*about.message, if is_blocked { "(blocked)" } else { "" }] {
@@ -274,7 +275,7 @@ fn comment(about: &About, is_blocked: bool) -> String {
     text
 }
 
-/// What workers have given that the thread has not taken yet, and what is counted of them.
+/// The workers' rings that the thread has not read yet, and their counters.
 #[derive(Default)]
 struct Workers {
     new: Vec<Source>,
@@ -282,11 +283,11 @@ struct Workers {
     lost: Vec<Arc<Lost>>,
 }
 
-/// What the thread shares with others. It is locked for moments only, never while anything is written.
+/// The state that the thread shares with others. Its lock is held only briefly, never while anything is written.
 #[derive(Default)]
 struct Together {
     workers: Mutex<Workers>,
-    /// Lines that nobody took, and packets that are not in the file.
+    /// The count of lines and packets that could not be written.
     not_written: AtomicU64,
     left_out: AtomicU64,
     stop: AtomicBool,
@@ -297,19 +298,19 @@ impl Together {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What workers found no room for.
+    /// Returns a count of the events that the workers lost.
     fn lost(&self, of: impl Fn(&Lost) -> &AtomicU64) -> u64 {
         let workers = self.workers();
         let each = workers.lost.iter().map(|it| of(it));
         each.map(|it| it.load(Ordering::Relaxed)).sum()
     }
 
-    /// Events that were not written: they found no room, or the file or socket did not take them.
+    /// Returns the count of events that were not written: a ring was full, or the file or socket failed.
     fn lost_events(&self) -> u64 {
         self.lost(|it| &it.events) + self.not_written.load(Ordering::Relaxed)
     }
 
-    /// Outcomes of all workers.
+    /// Returns the outcomes of all workers.
     fn outcomes(&self) -> BTreeMap<&'static str, u64> {
         let mut all = BTreeMap::new();
         for counters in &self.workers().counters {
@@ -321,7 +322,7 @@ impl Together {
     }
 }
 
-/// The thread that writes. Dropping it has it write what is there, and ends it.
+/// The writing thread. Dropping it writes the remaining events and ends the thread.
 pub(super) struct Writer {
     together: Arc<Together>,
     thread: Option<JoinHandle<()>>,
@@ -330,11 +331,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Opens the files, or names the socket, and starts: lines go to `events`, packets of alerts to the file `alerts`
-    /// of so many bytes at most. None if nobody wants either.
+    /// Opens the files or the socket, and starts the thread. Lines go to `events`, packets of alerts to the file
+    /// `alerts` with its size limit in bytes. Returns none if neither is configured.
     ///
     /// # Errors
-    /// When a file cannot be opened.
+    /// Fails if a file cannot be opened.
     pub fn start(
         events: Option<&str>,
         alerts: Option<(&str, u64)>,
@@ -377,7 +378,7 @@ impl Writer {
         }))
     }
 
-    /// Makes the end of one more worker.
+    /// Returns the sending end for one more worker.
     pub fn worker(&self, counters: &Arc<Counters>) -> Events {
         let (ring, events) = RingBuffer::new(ROOM);
         let (into, bytes) = RingBuffer::new(ROOM_BYTES);
@@ -404,19 +405,19 @@ impl Writer {
         }
     }
 
-    /// Events that were not written: they found no room, or the file or socket did not take them.
+    /// Returns the count of events that were not written: a ring was full, or the file or socket failed.
     pub fn lost(&self) -> u64 {
         self.together.lost_events()
     }
 
-    /// Packets of alerts that are not in the file: they found no room, or the file is as large as it may be or could
-    /// not be written.
+    /// Returns the count of alert packets that are not in the file: a ring was full, the file has reached its limit, or
+    /// writing failed.
     pub fn left_out(&self) -> u64 {
         self.together.lost(|it| &it.packets) + self.together.left_out.load(Ordering::Relaxed)
     }
 }
 
-/// What the thread has.
+/// The state of the writing thread.
 struct Writing {
     together: Arc<Together>,
     time: Time,
@@ -424,9 +425,9 @@ struct Writing {
     descriptions: Descriptions,
     target: Option<Target>,
     packets: Option<PacketFile>,
-    /// Lines that are written next.
+    /// The lines that are written next.
     lines: Vec<u8>,
-    /// Time since which no more is to come.
+    /// The time at which the end was requested.
     ending: Option<Instant>,
 }
 
@@ -461,7 +462,7 @@ impl Writing {
         }
     }
 
-    /// Takes what a worker has given, up to its turn; whether there may be more.
+    /// Reads a worker's events, up to the limit; returns true if there may be more.
     fn turn(&mut self, source: &mut Source) -> bool {
         for _ in 0..TURN {
             if !source.take(self) {
@@ -477,12 +478,12 @@ impl Writing {
         true
     }
 
-    /// Whether there is no more time to write what is left.
+    /// Returns true if the time for writing the rest is over.
     fn is_late(&self) -> bool {
         self.ending.is_some_and(|it| it.elapsed() > ENDING)
     }
 
-    /// Writes what there is.
+    /// Writes the pending lines.
     fn write(&mut self) {
         self.write_packets();
         if let Some(target) = &mut self.target
@@ -507,7 +508,7 @@ impl Writing {
         eve::statistics(&mut self.lines, &outcomes, lost, &self.time);
     }
 
-    /// Writes what there is at the end, and counts what there was no time for.
+    /// Writes the remaining lines at the end, and counts those that the time limit loses.
     fn end(mut self, sources: &[Source]) {
         self.write();
         let left: usize = sources.iter().map(|it| it.events.slots()).sum();

@@ -1,4 +1,5 @@
-//! Flows that a worker remembers: a fixed number, in which one of a few neighbours makes room for a new one, whichever tells least.
+//! The flow table of a worker. It has a fixed size. A new flow replaces the least valuable one of a few neighbouring
+//! slots.
 
 use super::key::Key;
 use super::normalise::TCP;
@@ -11,7 +12,7 @@ use taut_inspect::stream::Stream;
 use taut_inspect::tcp::Connection;
 use taut_sys::HashKey;
 
-/// What is done with packets of a flow without asking rules.
+/// The decision on packets of a flow that needs no rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Settled {
     /// They are inspected.
@@ -19,7 +20,7 @@ pub(super) enum Settled {
     No,
     /// A rule dropped one.
     Drops,
-    /// A rule let one pass, or there was too much.
+    /// A rule passed one, or there was overload.
     Passes,
 }
 
@@ -27,54 +28,54 @@ pub(super) enum Settled {
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     key: Key,
-    /// Whether there is one here.
+    /// True if the slot is in use.
     is_used: bool,
-    /// Whether the lower end is the client: it opened, or sent first.
+    /// True if the lower endpoint is the client: it opened, or sent first.
     pub client_is_low: bool,
-    /// Whether the server has answered.
+    /// True if the server has replied.
     pub is_answered: bool,
     pub settled: Settled,
-    /// Ports that packets of the lower end come in through, and those of the other one.
+    /// The ingress ports of packets of the lower endpoint, and of the other one.
     ports: [Option<u8>; 2],
-    /// Numbers of its connection, if it is one of TCP.
+    /// The sequence state of its connection, if it is TCP.
     pub connection: Connection,
-    /// Protocol that an inspector knows, once it is known; none also when it is none of them.
+    /// The detected protocol; none if it is unknown so far, or not supported.
     pub application: Option<Application>,
     pub recognition: Recognition,
-    /// Whether some of its segments passed unread, as there was too much.
+    /// True if some of its segments passed without inspection because of overload.
     pub has_unread: bool,
-    /// Whether the inspector has had the first bytes of an end, to the server first.
+    /// True if the inspector has received the first bytes of an end, to the server first.
     pub is_fed: [bool; 2],
     pub seen_s: u32,
     pub bits: FlowBits,
-    /// Bytes of packets, to the server first.
+    /// The bytes of packets, to the server first.
     pub bytes: [u64; 2],
     pub packets: [u32; 2],
     pub streams: [Stream; 2],
-    /// Messages of DNS over TCP, to the server first.
+    /// The framing of DNS over TCP, to the server first.
     pub dns: [Framing; 2],
-    /// Number of its parser, from 1; 0 for none, [`super::lend::NO_MORE`] if it gets none any more.
+    /// The number of its parser, from 1; 0 for none, [`super::lend::NO_MORE`] if it gets none any more.
     pub parser: u32,
-    /// Numbers of its first messages of TLS, to the server first.
+    /// The numbers of its first TLS messages, to the server first.
     pub flights: [u32; 2],
-    /// Number of the flow, for events.
+    /// The number of the flow, for events.
     pub id: u64,
     pub alerts: u32,
 }
 
-/// Seconds without packets after which a connection is forgotten that may go on.
+/// The timeout of an open connection, in seconds without packets.
 const CONNECTION_S: u32 = 3600;
-/// Seconds without packets after which a connection is forgotten whose ends have both heard that it is over.
+/// The timeout of a connection after both ends have received its end, in seconds without packets.
 const CLOSED_S: u32 = 2;
-/// Seconds without packets after which any other flow is forgotten.
+/// The timeout of any other flow, in seconds without packets.
 const OTHER_S: u32 = 30;
-/// Seconds without packets after which it is forgotten that a rule has dropped a flow that is no connection.
+/// The timeout of a flow without connection that a rule has dropped, in seconds without packets.
 const DROPPED_S: u32 = 60;
-/// Seconds for which connections whose opening was not seen are not taken up after one that was known had to make room.
+/// The seconds after the eviction of a known connection in which connections without an observed opening are refused.
 const FORGOTTEN_S: u32 = CONNECTION_S;
 
 impl Flow {
-    /// Client and server, and protocol.
+    /// Returns client and server, and the protocol.
     pub fn ends(&self) -> ((u128, u16), (u128, u16), u8) {
         let (low, high) = (self.key.low, self.key.high);
         if self.client_is_low {
@@ -84,7 +85,7 @@ impl Flow {
         }
     }
 
-    /// Whether packets of that end come in through that port. The end of the other side is not believed on this one.
+    /// Returns true if packets of that endpoint arrive at that port. An endpoint must not change sides.
     pub fn comes_from(&mut self, is_low: bool, port: u8) -> bool {
         let (own, other) = (usize::from(!is_low), usize::from(is_low));
         match self.ports[own] {
@@ -97,7 +98,7 @@ impl Flow {
         }
     }
 
-    /// Turns its directions: who was taken for the client is the server.
+    /// Reverses its directions: the end that was the client becomes the server.
     pub fn turn(&mut self) {
         self.client_is_low = !self.client_is_low;
         self.connection.turn();
@@ -109,7 +110,7 @@ impl Flow {
         self.flights.swap(0, 1);
     }
 
-    /// Begins anew for another connection between the same ports; streams and parser were given back before.
+    /// Restarts it for another connection between the same ports; streams and parser were released before.
     pub fn reconnect(&mut self) {
         self.settled = Settled::No;
         self.is_answered = true;
@@ -118,7 +119,7 @@ impl Flow {
         self.forget_application();
     }
 
-    /// Forgets which protocol it is of.
+    /// Forgets the detected protocol.
     pub fn forget_application(&mut self) {
         self.application = None;
         self.recognition.restart();
@@ -134,26 +135,25 @@ impl Flow {
         self.key.protocol == TCP
     }
 
-    /// Whether both ends are done with it.
+    /// Returns true if both ends have closed it.
     pub fn is_over(&self) -> bool {
         self.is_tcp() && self.connection.may_be_over()
     }
 
-    /// Seconds without packets after which nobody asks for it any more.
+    /// Returns the timeout in seconds without packets.
     fn patience_s(&self) -> u32 {
         let is_tcp = self.is_tcp();
         match self.settled {
             Settled::Drops if !is_tcp => DROPPED_S,
             Settled::Drops => CONNECTION_S,
             _ if !is_tcp || !self.is_answered => OTHER_S,
-            // A reset may have been ignored.
+            // The receiver may have ignored a reset.
             _ if self.connection.is_closed() => CLOSED_S,
             _ => CONNECTION_S,
         }
     }
 
-    /// How much would be lost with it: a flow that nobody has answered is the first to make room, one that a rule has dropped the
-    /// last.
+    /// Returns the value of a flow for eviction: a flow without a reply goes first, one that a rule has dropped last.
     fn worth(&self) -> u8 {
         match self.settled {
             Settled::Drops => 3,
@@ -163,31 +163,31 @@ impl Flow {
         }
     }
 
-    /// Bytes of memory that its streams hold.
+    /// Returns the bytes of memory that its streams hold.
     pub fn memory_bytes(&self) -> usize {
         self.streams.iter().map(Stream::memory_bytes).sum()
     }
 }
 
-/// Flows of a worker.
+/// The flows of a worker.
 pub(super) struct Flows {
     flows: Box<[Flow]>,
-    /// Parts of hashes, by place: most of what is not it is told by them.
+    /// Parts of hashes, by slot, which rule out most other flows.
     tags: Box<[[u8; WAYS]]>,
     hash_key: HashKey,
     next_id: u64,
     pub used: usize,
-    /// Flows that made room before their time.
+    /// The number of flows that were evicted before their timeout.
     pub forced_out: u64,
-    /// When one made room of which something was known.
+    /// The time of the last eviction of a flow with state.
     forgotten_s: Option<u32>,
-    /// Place at which memory was looked for last.
+    /// The slot at which the last search for memory ended.
     looked: usize,
 }
 
-/// Places that a flow can be at.
+/// The number of slots at which a flow can be stored.
 const WAYS: usize = 8;
-/// Flows that are looked at for one that can do without its memory.
+/// The number of flows that a search for memory visits.
 const LOOKED: usize = 64;
 
 impl Flows {
@@ -205,15 +205,15 @@ impl Flows {
         }
     }
 
-    /// Whether a connection had to make room not long ago: one that goes on without having begun may be that one, and nobody knows what
-    /// it has brought.
+    /// Returns true if a connection was evicted recently. A connection without an observed opening may be that one,
+    /// with unknown earlier data.
     pub fn has_forgotten(&self, now_s: u32) -> bool {
         self.forgotten_s
             .is_some_and(|it| now_s.wrapping_sub(it) < FORGOTTEN_S)
     }
 
-    /// Has one flow of the next few give the memory of its streams back, but for that at a place: the one that holds most, those first that
-    /// are over. What it held is not known any more.
+    /// Releases the stream memory of one of the next few flows, except that in one slot. Closed flows go first, then
+    /// the one that holds most. The released data is no longer known.
     pub fn make_room(&mut self, arena: &mut Arena, but: usize, in_line: bool) -> bool {
         let most = self.flows.len();
         let places = (0..LOOKED).map(|it| (self.looked + it) % most);
@@ -229,7 +229,7 @@ impl Flows {
         };
         let flow = &mut self.flows[place];
         for stream in &mut flow.streams {
-            // What came early has been let on, and rules have not seen it in its place.
+            // Early data has passed, and the rules have not evaluated it in order.
             if stream.forget(arena) && in_line {
                 flow.settled = Settled::Drops;
             }
@@ -237,7 +237,7 @@ impl Flows {
         true
     }
 
-    /// Returns the place of the flow of that key, if there is one.
+    /// Returns the slot of the flow of that key, if there is one.
     pub fn place_of(&self, key: &Key) -> Option<usize> {
         let hash = key.hash(&self.hash_key);
         let first = ((hash as usize) & (self.tags.len() - 1)) * WAYS;
@@ -245,7 +245,7 @@ impl Flows {
         (first..first + WAYS).find(is_it)
     }
 
-    /// Finds the flow of that key, or makes room for a new one; `gone` is told of a flow that made room. Returns its place and whether it
+    /// Finds the flow of that key, or adds a new one; `gone` receives an evicted flow. Returns its slot and whether it
     /// is new.
     pub fn find(&mut self, key: &Key, now_s: u32, gone: impl FnOnce(&mut Flow)) -> (usize, bool) {
         let hash = key.hash(&self.hash_key);
@@ -317,7 +317,7 @@ impl Flows {
         &mut self.flows[place]
     }
 
-    /// Goes through the next few places, and tells of flows that nobody asks for any more, which are gone, and of others that are over.
+    /// Checks the next few slots; the callback receives expired flows, which are removed, and other closed flows.
     pub fn sweep(
         &mut self,
         from: usize,
@@ -328,7 +328,7 @@ impl Flows {
         let most = self.flows.len();
         for place in from..(from + places).min(most) {
             let tag = &mut self.tags[place / WAYS][place % WAYS];
-            // Places that are free need not be brought into the cache.
+            // Free slots need not be brought into the cache.
             if *tag == 0 {
                 continue;
             }
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn flows_that_meet_under_one_key_do_not_under_another() {
         let (one, other) = (HashKey::default(), HashKey::default());
-        // Also addresses whose halves make up for each other.
+        // The addresses include those with halves that cancel each other out.
         let flow = |number: u128| {
             let source = (number << 64 | (number ^ 7), 1_000);
             Key::of(source, (7, 80), 6, 0).0

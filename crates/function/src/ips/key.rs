@@ -2,19 +2,18 @@
 
 use taut_sys::HashKey;
 
-/// The two ends of a flow, the lower one first, its protocol, and the network that they are in: the same for packets of both
-/// directions.
+/// The two ends of a flow, the lower one first, its protocol, and its network: equal for packets of both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Key {
     pub low: (u128, u16),
     pub high: (u128, u16),
     pub protocol: u8,
-    /// VLANs and pair of ports.
+    /// The VLANs and the pair of ports.
     network: u32,
 }
 
 impl Key {
-    /// The key of a packet, and whether it comes from the lower end.
+    /// Returns the key of a packet, and whether it comes from the lower end.
     pub fn of(
         source: (u128, u16),
         destination: (u128, u16),

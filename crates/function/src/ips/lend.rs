@@ -1,4 +1,4 @@
-//! Parsers, and memory for TLS handshakes, that a flow borrows while it reads a message.
+//! The parsers, and memory for TLS handshakes, that a flow borrows while it reads a message.
 
 use super::flow::Flow;
 use taut_inspect::buffer::Application;
@@ -10,27 +10,27 @@ use taut_inspect::protocols::{Datagrams, Parser, WITH_RECORDS};
 use taut_inspect::tls::Hellos;
 use taut_inspect::{dns, tls};
 
-/// Messages of HTTP that are read at a time.
+/// The number of HTTP messages that are parsed at a time.
 const PARSERS: usize = 1024;
-/// Connections that are read at a time, of each protocol whose messages are records.
+/// The number of connections that are parsed at a time, for each protocol with records.
 const RECORD_PARSERS: usize = 256;
-/// Hellos of TLS that are put together at a time, and the longest one.
+/// The number of TLS hellos that are reassembled at a time, and the longest one.
 const HELLOS: usize = 64;
 pub(super) const HELLO_BYTES: usize = 16 * 1024;
-/// First messages of TLS that are put together at a time where rules ask for certificates or fingerprints.
+/// The number of first TLS messages that are reassembled at a time if rules need certificates or fingerprints.
 const FLIGHTS: usize = 128;
 
-/// Numbers of things that are lent to flows, from 1.
+/// A set of numbered items that are lent to flows, from 1.
 pub(super) struct Lent<T> {
     things: Box<[T]>,
     free: Vec<u32>,
-    /// Places of the flows that have them.
+    /// The slots of the flows that have them.
     owners: Box<[u32]>,
-    /// The thing that is looked at next when none is free.
+    /// The item that is checked next when none is free.
     hand: usize,
 }
 
-/// Things that are looked at for the one that has lain idle longest.
+/// The number of items that are checked for the one that was idle longest.
 const LOOKED_AT: usize = 16;
 
 impl<T> Lent<T> {
@@ -47,7 +47,7 @@ impl<T> Lent<T> {
         self.free.is_empty()
     }
 
-    /// The flow, of a few that have one of these, for which `idle` says most.
+    /// Returns the flow with the largest `idle`, of a few that have borrowed an item.
     pub fn idlest(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         let most = self.things.len();
         let places = (0..LOOKED_AT).map(|it| self.owners[(self.hand + it) % most] as usize);
@@ -56,7 +56,7 @@ impl<T> Lent<T> {
         found
     }
 
-    /// Lends one to the flow at that place.
+    /// Lends an item to the flow in that slot.
     pub fn take(&mut self, place: usize) -> Option<u32> {
         let number = self.free.pop()?;
         if let Some(owner) = self.owners.get_mut(number as usize - 1) {
@@ -76,22 +76,22 @@ impl<T> Lent<T> {
     }
 }
 
-/// Number of the parser of a flow of which nothing more is read: nothing of that number is lent.
+/// The parser number of a flow that is no longer parsed: no item has that number.
 pub(super) const NO_MORE: u32 = u32::MAX;
 
-/// First bytes of a TLS connection.
+/// The first bytes of a TLS connection.
 pub(super) struct Hello {
     pub bytes: Box<[u8; HELLO_BYTES]>,
     pub len: usize,
-    /// Place of the hello that is read next.
+    /// The parser state of the next hello.
     pub place: Hellos,
     pub message: tls::ClientHello,
 }
 
-/// Things that flows borrow while a message is read.
+/// The items that flows borrow during a message.
 pub(super) struct Messages {
     pub http: Lent<Http>,
-    /// Parsers of protocols whose messages are records, by the places in [`WITH_RECORDS`].
+    /// The parsers of protocols with records, by the indices in [`WITH_RECORDS`].
     records: [Lent<Option<Parser>>; WITH_RECORDS.len()],
     pub datagrams: Datagrams,
     pub hellos: Lent<Hello>,
@@ -120,13 +120,13 @@ impl Messages {
         }
     }
 
-    /// The lender of parsers of a protocol; none if its messages are not records.
+    /// Returns the parsers of a protocol; none if it has no records.
     pub fn parsers(&mut self, application: Application) -> Option<&mut Lent<Option<Parser>>> {
         let place = WITH_RECORDS.iter().position(|it| *it == application)?;
         self.records.get_mut(place)
     }
 
-    /// The flow for which `idle` says most, of a few that have borrowed of what is exhausted.
+    /// Returns the flow with the largest `idle`, of a few that have borrowed exhausted items.
     pub fn idlest_owner(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         if self.http.is_exhausted() {
             self.http.idlest(idle)
@@ -140,7 +140,7 @@ impl Messages {
         }
     }
 
-    /// Takes back all that a flow has borrowed.
+    /// Releases everything that a flow has borrowed.
     pub fn end(&mut self, flow: &mut Flow) {
         self.end_parser(flow);
         for flight in &mut flow.flights {
@@ -148,7 +148,7 @@ impl Messages {
         }
     }
 
-    /// Takes its parser back.
+    /// Releases its parser.
     pub fn end_parser(&mut self, flow: &mut Flow) {
         match flow.application {
             Some(Application::Http) => self.http.give_back(flow.parser),

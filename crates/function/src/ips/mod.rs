@@ -1,9 +1,9 @@
-//! IPS: inspects packets by rules of Snort and Suricata, inline: each packet is let pass, dropped or rejected before the next one is
-//! looked at. (Gallenmüller 2021, section 5.4: what it costs, and what makes it late.)
+//! IPS: inspects packets by rules of Snort and Suricata, inline: each packet passes, is dropped or is rejected before
+//! the next one is inspected. (Gallenmüller 2021, section 5.4: its cost, and the causes of late packets.)
 //!
-//! The worker finds the packet's flow (`flow.rs`), puts its bytes in order, has inspectors look for messages, and asks the rules
-//! (`plane.rs`; `taut-inspect`). One side decides which rules are in force (`rules.rs`) and swaps them while packets flow. What is
-//! found goes through a ring to a thread that writes (`events.rs`) lines (`eve.rs`) to a file or a socket (`target.rs`).
+//! The worker finds the packet's flow (`flow.rs`), reassembles its stream, parses messages, and evaluates the rules
+//! (`plane.rs`; `taut-inspect`). The control plane compiles the rules (`rules.rs`) and swaps them while packets flow.
+//! Events go through a ring to a thread that writes (`events.rs`) lines (`eve.rs`) to a file or a socket (`target.rs`).
 
 mod ask;
 mod connection;
@@ -61,14 +61,14 @@ pub(crate) const ENTRY: Entry = Entry {
     ports: None,
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
-        // What is wrong with rules is known when the chain is read.
+        // Errors in rules are reported when the chain is read.
         let compiled = compile(&checked, checked.refuses.chain).map_err(SettingsError)?;
         Ok(Box::new(Ips::new(checked, compiled)) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
 
-/// Rules of an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured.
+/// The rules of an inspection for measurements: it writes no events, has no socket and drops nothing.
 #[derive(Debug)]
 pub struct Looking {
     checked: Checked,
@@ -77,12 +77,12 @@ pub struct Looking {
 }
 
 impl Looking {
-    /// Makes a function that goes by the rules, with flows of its own.
+    /// Creates a function that uses the rules, with flows of its own.
     ///
     /// # Errors
-    /// What it cannot share with others.
+    /// Fails if it cannot share the state of the others.
     pub fn function(&mut self) -> Result<Box<dyn Function>, SettingsError> {
-        // The first one puts the rules in force for all.
+        // The first function puts the rules in force for all.
         let compiled = std::mem::take(&mut self.compiled);
         let mut function = Ips::new(self.checked.clone(), compiled);
         function.join(Member::default(), &self.shared)?;
@@ -90,10 +90,10 @@ impl Looking {
     }
 }
 
-/// Reads the rules of an inspection that only looks. Returns what came of them, too.
+/// Reads the rules of an inspection for measurements. Also returns the result of reading.
 ///
 /// # Errors
-/// As of a chain with these settings.
+/// Fails as a chain with these settings does.
 pub fn looking(table: toml::Table) -> Result<(Looking, Read), SettingsError> {
     let mut checked = Checked {
         events: None,
@@ -115,7 +115,7 @@ pub fn looking(table: toml::Table) -> Result<(Looking, Read), SettingsError> {
     ))
 }
 
-/// What is said of rules with mistakes.
+/// Returns the warning about rules with errors.
 fn warning(read: &Read) -> Option<String> {
     let first = read.first_mistake.as_ref()?;
     let rules = if read.mistaken == 1 {
@@ -129,7 +129,7 @@ fn warning(read: &Read) -> Option<String> {
     ))
 }
 
-/// What the functions of all workers share.
+/// The state that the functions of all workers share.
 #[derive(Clone)]
 struct Together {
     deciding: Arc<Deciding>,
@@ -138,7 +138,7 @@ struct Together {
 
 struct Ips {
     checked: Checked,
-    /// Rules as they were when the chain was read; the first worker puts them in force.
+    /// The rules as compiled with the chain; the first worker puts them in force.
     compiled: Compiled,
     member: Member,
     shared: Shared,
@@ -172,7 +172,7 @@ impl Function for Ips {
         true
     }
 
-    /// A flow is one worker's, both directions of it.
+    /// Both directions of a flow belong to one worker.
     fn spread(&self) -> Spread {
         Spread::Homes
     }
@@ -257,7 +257,7 @@ impl Function for Ips {
         outcome::drops(outcome)
     }
 
-    /// Beside outcomes: what is counted of flows and streams, and matches of a rule (`alert 2019401`).
+    /// Counts besides outcomes: of flows and streams, and matches of a rule (`alert 2019401`).
     fn count_of(&self, name: &str) -> Option<u64> {
         if let Some(id) = name.strip_prefix("alert ") {
             let rules = &self.together.as_ref()?.deciding.rules;

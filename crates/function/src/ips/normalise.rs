@@ -1,4 +1,5 @@
-//! The first step of the inspection: what of a frame its receiver would take for a packet, and what rules can ask of its headers.
+//! The first step of the inspection: it finds the packet that a receiver would accept in a frame, and the header fields
+//! that rules use.
 
 use super::key::Key;
 use super::outcome::Outcome;
@@ -18,28 +19,29 @@ pub(super) const DNS: u16 = 53;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What was read of a packet. It is read in place, as it is long, and is not copied on its way through the steps.
+/// The parsed fields of a packet. They are parsed in place and not copied between the steps, because the structure is
+/// large.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     pub packet: Packet<'a>,
-    /// What judging a segment of TCP needs.
+    /// The fields of a TCP segment that the connection state needs.
     pub segment: Option<SegmentHead>,
     pub payload: &'a [u8],
 }
 
-/// What a frame is for the inspection.
+/// The class of a frame for the inspection.
 pub(super) enum Look {
-    /// There is nothing to look into; it passes or is dropped as its outcome says.
+    /// There is nothing to inspect; the outcome says whether it passes.
     Done(Outcome),
-    /// It is a packet with a wrong checksum, which nobody takes.
+    /// The packet has a wrong checksum, so its receiver drops it.
     Damaged(Anomaly),
-    /// It is a fragment, with the right checksum in its own header.
+    /// The frame is a fragment with a correct header checksum.
     Fragment,
     Packet,
 }
 
-/// Looks at the headers of a frame; `checks`: whether checksums are looked at. What an end host would not take is not a packet. Of what is
-/// one, and of what is damaged, the facts are filled in.
+/// Checks the headers of a frame; `checks` says whether checksums are verified. A frame that an end host would not
+/// accept is not a packet. The facts are filled in for packets and damaged packets.
 pub(super) fn look<'a>(
     headers: &Headers,
     frame: &'a [u8],
@@ -71,7 +73,7 @@ pub(super) fn look<'a>(
     }
 }
 
-/// Whether the checksum of an IPv4 header is right; other headers have none.
+/// Returns true if the checksum of an IPv4 header is right; other headers have none.
 fn has_right_header(headers: &Headers, frame: &[u8]) -> bool {
     if headers.layer3() != Layer3::Ipv4 {
         return true;
@@ -80,8 +82,8 @@ fn has_right_header(headers: &Headers, frame: &[u8]) -> bool {
     header.is_some_and(|header| Sum::of(header).is_valid())
 }
 
-/// The receiver at the end of a packet's route, which its checksum is about (RFC 9293 section 3.1): the last one of a source route
-/// (RFC 791 section 3.1). None where a routing header of IPv6 leads on, whose last one is not looked for.
+/// Returns the final receiver of a packet, which its checksum covers (RFC 9293 section 3.1): the last one of a source
+/// route (RFC 791 section 3.1). Returns none for an IPv6 routing header with further segments, which is not parsed.
 fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
     const LOOSE: u8 = 131;
     const STRICT: u8 = 137;
@@ -93,7 +95,7 @@ fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
             if next == ROUTING && segments_left > 0 {
                 return None;
             }
-            // Units of eight bytes, but for the fragment header and the one with keys.
+            // Units are eight bytes, except in the fragment header and the authentication header.
             at += match next {
                 44 => 8,
                 51 => usize::from(units) * 4 + 8,
@@ -122,7 +124,7 @@ fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
     ip.get(16..20)
 }
 
-/// Whether the checksum of the header of layer 4 is right; UDP over IPv4 may have none (RFC 768).
+/// Returns true if the checksum of the layer 4 header is right; UDP over IPv4 may have none (RFC 768).
 fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
     let protocol = headers.protocol().0;
     let mut transport = headers.transport_in(frame);
@@ -148,7 +150,7 @@ fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
     let mut sum = Sum::by(transport, sum_of_halves);
     if has_addresses {
         let ip = frame.get(headers.ip()..).unwrap_or_default();
-        // Where nothing stands between, the receiver is the one behind the sender.
+        // If no headers lie between them, the receiver follows the sender.
         let (both, sender) = match headers.layer3() == Layer3::Ipv4 {
             true => (12..20, 12..16),
             false => (8..40, 8..24),
@@ -169,14 +171,14 @@ fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
 }
 
 impl<'a> Facts<'a> {
-    /// Those of a frame with these VLANs, of which nothing else was read yet.
+    /// Returns the facts of a frame with these VLANs, of which nothing else was parsed yet.
     pub fn of_vlans(vlans: Vlans) -> Self {
         let mut facts = Self::default();
         facts.packet.vlans = vlans;
         facts
     }
 
-    /// The key of its flow in a network, and whether it is of the flow's lower end.
+    /// Returns the key of its flow in a network, and whether the packet comes from the flow's lower endpoint.
     #[inline]
     pub fn key(&self, network: u32) -> (Key, bool) {
         let packet = &self.packet;
@@ -185,7 +187,7 @@ impl<'a> Facts<'a> {
         Key::of(source, destination, packet.protocol, network)
     }
 
-    /// Reads what rules can ask of a fragment by itself.
+    /// Parses the fields that rules use of a fragment by itself.
     pub fn read_fragment(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         self.read_network(headers, frame)?;
         self.payload = headers.transport_in(frame);
@@ -193,7 +195,7 @@ impl<'a> Facts<'a> {
         Some(())
     }
 
-    /// Reads what rules can ask of the header of IP.
+    /// Parses the IP header fields that rules use.
     fn read_network(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         let packet = &mut self.packet;
         (packet.source, packet.destination) = headers.addresses_in(frame);
@@ -202,7 +204,7 @@ impl<'a> Facts<'a> {
         of_ip(headers, frame, packet)
     }
 
-    /// Reads what rules can ask of the headers, and the payload behind them.
+    /// Parses the header fields that rules use, and the payload after them.
     fn read(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         self.read_network(headers, frame)?;
         let packet = &mut self.packet;
@@ -251,7 +253,7 @@ fn of_ip<'a>(headers: &Headers, frame: &'a [u8], packet: &mut Packet<'a>) -> Opt
             packet.tos = fixed[1];
             packet.ip_id = u16::from_be_bytes([fixed[4], fixed[5]]);
             let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
-            // In the order of Snort's letters: more, do not fragment, reserved.
+            // The bits are in the order of Snort's letters: more, do not fragment, reserved.
             packet.fragment_bits =
                 (fragment >> 13 & 1 | (fragment >> 14 & 1) << 1 | (fragment >> 15) << 2) as u8;
             packet.fragment_offset = fragment & 0x1fff;
@@ -290,14 +292,15 @@ fn of_tcp<'a>(transport: &'a [u8], packet: &mut Packet<'a>) -> Option<(SegmentHe
     Some((head, payload))
 }
 
-/// The VLANs of a frame, the outer one in the higher bits, and the pair of ports that it came in through: flows are those of one.
+/// Returns the network of a flow: the VLANs of a frame, the outer one in the higher bits, and its pair of ingress
+/// ports.
 pub(super) fn network_of(vlans: Vlans, from_port: usize) -> u32 {
     let mut ids = vlans.ids().map(u32::from);
     let [outer, inner] = [0; 2].map(|none| ids.next().unwrap_or(none));
     (from_port as u32 / 2) << 24 | outer << 12 | inner
 }
 
-/// Numbers of the VLANs in the link header of a frame.
+/// Returns the numbers of the VLANs in the link header of a frame.
 pub(super) fn vlans_of(link: &[u8]) -> Vlans {
     let mut vlans = Vlans::default();
     let tags = link.get(12..).unwrap_or_default();
@@ -307,7 +310,7 @@ pub(super) fn vlans_of(link: &[u8]) -> Vlans {
     vlans
 }
 
-/// Raises the time to live, or hop limit, of a packet to that number.
+/// Raises the time to live, or hop limit, of a packet to at least `least`.
 pub(super) fn raise_ttl(headers: &Headers, frame: &mut [u8], least: u8) {
     let ip = headers.ip();
     match headers.layer3() {
@@ -335,7 +338,7 @@ pub(super) fn raise_ttl(headers: &Headers, frame: &mut [u8], least: u8) {
     }
 }
 
-/// Takes the mark of urgent data from a segment: its receiver reads it as any data, and in its place, as rules have.
+/// Clears the URG flag of a segment: its receiver then reads the data in its place in the stream, as the rules do.
 pub(super) fn clear_urgent(headers: &Headers, frame: &mut [u8]) {
     let at = headers.transport();
     let Some(tcp) = frame
@@ -377,14 +380,14 @@ mod tests {
             for bit in 14 * 8..end * 8 {
                 let mut frame = frame.clone();
                 frame[bit / 8] ^= 1 << (bit % 8);
-                // Without its fragment bits it is another kind of packet, and its checksum is wrong then as well.
+                // Without its fragment bits it is another kind of packet, and its checksum is wrong as well.
                 assert!(outcome(&frame, true).is_some(), "{protocol:?} {bit}");
             }
         }
     }
 
     #[test]
-    fn a_checksum_is_about_the_last_receiver_of_a_source_route_however_long_the_header() {
+    fn udp_checksums_use_the_final_destination_of_a_source_route() {
         let plain = UdpFlow::default()
             .frame_as(Protocol::Udp, None, 100)
             .unwrap();
@@ -422,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_keeps_its_checksums() {
+    fn normalised_packets_keep_valid_checksums() {
         let mut frame = UdpFlow::default()
             .frame_as(Protocol::Tcp, None, 100)
             .unwrap();

@@ -1,4 +1,4 @@
-//! Tests that rules about what is odd are asked of packets that are dropped for that.
+//! Tests that rules about anomalies are evaluated for packets that are dropped for them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,10 +24,10 @@ fn open(function: &mut Box<dyn Function>) {
 }
 
 #[test]
-fn rules_about_wrong_checksums_are_asked_of_packets_that_are_dropped_for_them() {
+fn checksum_rules_match_packets_that_are_dropped_for_their_checksum() {
     let folder = tempfile::tempdir().unwrap();
     let mut function = ips(folder.path(), CHECKSUMS, "");
-    // Of no flow that is known, and none is made of it.
+    // The packet belongs to no known flow, and creates none.
     let mut datagram = udp(53, b"x");
     datagram[40] = 1;
     assert!(!passes(&mut function, &datagram));
@@ -41,7 +41,7 @@ fn rules_about_wrong_checksums_are_asked_of_packets_that_are_dropped_for_them() 
     let mut answer = segment(false, ACK, (500, 100), b"x");
     answer[50] ^= 1;
     assert!(!passes(&mut function, &answer));
-    // What they say of it is not of the flow.
+    // Its anomaly does not affect the flow.
     assert!(passes(&mut function, &segment(true, ACK, (100, 500), b"y")));
     drop(function);
     assert_eq!(ids(folder.path()), [4, 1, 2, 5]);
@@ -73,7 +73,8 @@ fn rules_about_fragments_that_overlap_are_asked() {
     assert_eq!(ids(folder.path()), [1, 3, 1, 3]);
 }
 
-/// Alerts of a rule for each event, when these segments come in an open connection; and whether the last one passes.
+/// Returns the alerts of a rule for each event with these segments in an open connection, and whether the last one
+/// passes.
 fn of_events(folder: &Path, events: &[&str], segments: &[Vec<u8>]) -> (Vec<u64>, bool) {
     let rules = events.iter().zip(1..).map(|(event, id)| {
         format!("alert tcp any any -> any any (stream-event:{event}; sid:{id};)\n")
@@ -86,7 +87,7 @@ fn of_events(folder: &Path, events: &[&str], segments: &[Vec<u8>]) -> (Vec<u64>,
 }
 
 #[test]
-fn rules_about_events_of_streams_are_asked_of_segments_that_are_dropped_for_them() {
+fn stream_event_rules_match_segments_that_the_stream_drops() {
     let events = [
         "est_invalid_ack",
         "suspected_rst_inject",

@@ -1,66 +1,66 @@
-//! What becomes of packets in the inspection.
+//! The outcomes of packets in the inspection.
 
 use crate::says_dropped;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of a packet; every packet is counted once.
+/// The outcome of a packet; every packet is counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Rules were asked, and it passed.
+    /// The rules were evaluated, and it passed.
     Passed,
     /// A rule dropped it.
     DroppedByRule,
     /// A rule rejected it.
     Rejected,
-    /// A rule dropped one of its flow before.
+    /// A rule dropped an earlier packet and the rest of its flow.
     DroppedWithFlow,
-    /// A rule let one of its flow pass before.
+    /// A rule passed an earlier packet and the rest of its flow.
     PassedWithFlow,
-    /// It passed without being inspected, as there was too much.
+    /// It passed without inspection because of overload.
     Bypassed,
-    /// It was dropped, as there was too much.
+    /// It was dropped because of overload.
     DroppedOverload,
-    /// It passed although rules were not asked, as there was no more time for it.
+    /// It passed without all rules, because its time was over.
     PassedOverTime,
-    /// It was dropped, as there was no more time for it.
+    /// It was dropped because its time was over.
     DroppedOverTime,
-    /// It repeats bytes of its stream with other content.
+    /// It repeats bytes of its stream with different content.
     DroppedOverlap,
-    /// It repeats bytes of its stream that were forgotten for want of memory, and are not acknowledged.
+    /// It repeats unacknowledged bytes of its stream that were discarded for lack of memory.
     DroppedUnknown,
-    /// There was no memory to keep what it brings to a stream.
+    /// There was no memory for its stream data.
     DroppedNoMemory,
-    /// It is a fragment: it waits for the others of its datagram, or passes, as it is set.
+    /// It is a fragment, which waits for its datagram or passes, as configured.
     Fragment,
-    /// It is a fragment that contradicts others, repeats one, or has no room.
+    /// It is a fragment that contradicts others, repeats one, or does not fit.
     DroppedFragment,
-    /// A header is cut short or lies about a length.
+    /// A header is truncated or has a wrong length.
     Malformed,
     /// A checksum is wrong.
     DroppedChecksum,
-    /// No end of TCP sends these flags together, or data without an acknowledgement.
+    /// No TCP sends these flags together, or data without an acknowledgement.
     DroppedFlags,
-    /// It lies outside of the window that its receiver has offered.
+    /// It is outside the window that its receiver has offered.
     DroppedWindow,
-    /// It acknowledges what was never sent.
+    /// It acknowledges bytes that were never sent.
     DroppedAcknowledgement,
-    /// It goes on with an opening that is not answered, or opens with data where there is a connection.
+    /// It continues an opening without a reply, or opens with data where there is a connection.
     DroppedOpening,
-    /// It belongs to a connection whose opening was not seen, and such are dropped.
+    /// It belongs to a connection without an observed opening, and those are dropped.
     DroppedMidstream,
-    /// It belongs to a connection whose opening was not seen, and such pass.
+    /// It belongs to a connection without an observed opening, and those pass.
     PassedMidstream,
-    /// It brings data behind the end of its connection.
+    /// It has data after the end of its connection.
     DroppedOver,
-    /// It ends a request in the middle of its head.
+    /// It ends a request in the middle of its header.
     DroppedUnfinished,
-    /// It ends a message that rules ask about and that was cut so small that nobody could read it.
+    /// It ends a message that rules need, in segments too small to parse.
     DroppedUnread,
-    /// It came in through the port of the other end of its flow.
+    /// It arrived at the port of the other end of its flow.
     DroppedWrongSide,
-    /// It has urgent data, and such is dropped, or its mark cannot be taken away.
+    /// It has urgent data, which is dropped, or its flag cannot be cleared.
     DroppedUrgent,
-    /// It is no packet of IP; it passed.
+    /// It is not IP; it passed.
     NotIp,
 }
 
@@ -95,43 +95,43 @@ pub(super) const OUTCOMES: [&str; 28] = [
     "not_ip",
 ];
 
-/// Whether packets with the outcome of that name go no further.
+/// Returns true if packets with the outcome of that name go no further.
 pub(super) fn drops(name: &str) -> bool {
     says_dropped(name) || name == OUTCOMES[Outcome::Rejected as usize]
 }
 
-/// Things worth knowing that are no outcome of a packet.
+/// The counted events that are not an outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
-    /// Matches that were written down.
+    /// Recorded matches.
     Alerts,
-    /// Flows that were new.
+    /// New flows.
     Flows,
-    /// Flows that made room before their time.
+    /// Flows that were evicted before their timeout.
     FlowsForcedOut,
-    /// Messages that no parser was free for.
+    /// Messages without a free parser.
     NoParser,
-    /// Flows that lost their parser to others, as they had brought nothing for longest.
+    /// Flows that lost their parser to others, because they were idle for longest.
     ParsersTaken,
-    /// Segments that came out of order and were kept.
+    /// Segments that arrived out of order and were stored.
     OutOfOrder,
-    /// Places of streams at which bytes are missing for good.
+    /// Positions in streams at which bytes are missing for good.
     Gaps,
-    /// Segments that came early and found no room: what was missing in front of them was given up.
+    /// Early segments without memory: the missing bytes before them were given up.
     NoMemory,
-    /// Flows whose first bytes tell no protocol.
+    /// Flows without a detected protocol.
     Unrecognised,
-    /// Segments whose mark of urgent data was taken away.
+    /// Segments with a cleared URG flag.
     UrgentCleared,
     /// Faults in messages of HTTP, DNS and TLS.
     Faults,
-    /// Messages of HTTP that reached a limit of what is kept or unpacked.
+    /// HTTP messages that reached a limit on storage or decompression.
     LimitsReached,
-    /// Messages that were not looked at, as there were too many in one segment.
+    /// Messages that were not inspected, because there were too many in one segment.
     MessagesLeftOut,
-    /// Rules that needed too many steps for a packet, or wanted a buffer changed that is too long for that.
+    /// Rules that needed too many steps for a packet, or had to transform a buffer that is too long.
     GivenUp,
-    /// Bits of flows that found no room.
+    /// Bits of flows without space.
     BitsFull,
     /// Fragments that passed with their datagram.
     FragmentsPassed,
@@ -159,7 +159,7 @@ pub(super) const NOTES: [&str; 17] = [
     "fragments_dropped",
 ];
 
-/// Counters of one worker; others may read them.
+/// The counters of one worker; others may read them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     outcomes: [AtomicU64; OUTCOMES.len()],
@@ -179,7 +179,7 @@ impl Counters {
         }
     }
 
-    /// Adds to a note of which several threads know something.
+    /// Adds to a note that several threads write.
     pub fn note_elsewhere(&self, note: Note, more: u64) {
         self.notes[note as usize].fetch_add(more, Ordering::Relaxed);
     }
@@ -207,5 +207,5 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// What becomes of a packet that must not pass, and why.
+/// The outcome of a packet that must not pass, and the reason.
 pub(super) type Refused = (Outcome, &'static str);

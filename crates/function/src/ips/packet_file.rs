@@ -1,4 +1,4 @@
-//! The packets that alerts are about, in a pcapng file of a limited size: each with the rules that it fits as comments.
+//! The packets that caused alerts, in a pcapng file of a limited size: each has its matching rules as comments.
 
 use super::target::{append_to, is_gone};
 use std::fs::File;
@@ -7,31 +7,30 @@ use std::time::{Duration, Instant};
 use taut_capture::pcapng::{Section, interface, section};
 use taut_port::pcap::annotated::{append_packet, packet_bytes};
 
-/// Longest frame: IP packets with what is in front of them.
+/// The longest frame: IP packets with the headers before them.
 const SNAP_BYTES: u32 = 1 << 17;
-/// Longest block: a frame, and the rules that it fits.
+/// The longest block: a frame and its matching rules.
 const LONGEST_BLOCK_BYTES: u64 = 1 << 20;
-/// The file is looked for at its path this often.
+/// The interval at which the file's path is checked.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What a pcapng file begins with (draft-ietf-opsawg-pcapng section 4.1), in either order of bytes.
+/// The first bytes of a pcapng file (draft-ietf-opsawg-pcapng section 4.1), in either byte order.
 const BEGINNING: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// A file that packets are put behind each other in. What is there when it is opened stays, and a section of its own
-/// begins behind it.
+/// A file to which packets are appended. Its contents at the time of opening stay, and a new section follows them.
 pub(super) struct PacketFile {
     path: String,
     file: File,
-    /// Time at which the path was last looked at.
+    /// The time of the last check of the path.
     looked: Instant,
-    /// Whether it can be cut back to its last whole block.
+    /// True if it can be truncated to its last complete block.
     is_regular: bool,
-    /// Bytes of whole blocks in the file, and how many it may have.
+    /// The bytes of complete blocks in the file, and the size limit.
     written_bytes: u64,
     most_bytes: u64,
-    /// Blocks that are written next, and packets in them.
+    /// The blocks that are written next, and the number of packets in them.
     blocks: Vec<u8>,
     packets: u64,
-    /// Interfaces that were described.
+    /// The number of interfaces that were described.
     interfaces: usize,
     left_out: u64,
 }
@@ -40,7 +39,7 @@ impl PacketFile {
     /// Opens the file, and begins a section in it.
     ///
     /// # Errors
-    /// When it cannot be written, or is there and no pcapng file.
+    /// Fails if it cannot be written, or exists and is not pcapng.
     pub fn open(path: &str, most_bytes: u64) -> io::Result<Self> {
         let mut file = append_to(path)?;
         let facts = file.metadata()?;
@@ -53,7 +52,7 @@ impl PacketFile {
                 let what = "it is there and no pcapng file: choose another name, or take it away";
                 return Err(io::Error::other(what));
             }
-            // Nobody could read what stands behind a part of a block, which a full disk or a power cut has left.
+            // Readers could not parse data after a truncated block, which a full disk or a power failure leaves.
             let whole = whole_bytes(&file, bytes)?;
             if whole < bytes {
                 file.set_len(whole)?;
@@ -78,7 +77,7 @@ impl PacketFile {
         Ok(opened)
     }
 
-    /// Begins the file anew from time to time if it was removed from its path; what nobody can read there stays so.
+    /// Recreates the file if it was removed from its path, checked at an interval; an unreadable path stays as it is.
     fn look(&mut self) {
         if self.looked.elapsed() < AGAIN {
             return;
@@ -92,7 +91,7 @@ impl PacketFile {
         }
     }
 
-    /// Puts a packet that came in through that port into what is written next, if the file may have it.
+    /// Adds a packet with its ingress port to the next blocks, if the file has space for it.
     pub fn put(&mut self, port: u8, time_ns: u64, frame: &[u8], comments: &[String]) {
         if self.packets == 0 {
             self.look();
@@ -123,7 +122,7 @@ impl PacketFile {
         self.packets += 1;
     }
 
-    /// Writes what was put into it. What the disk does not take is left out, whole.
+    /// Writes the pending blocks. Blocks that the disk refuses are lost completely.
     pub fn write(&mut self) {
         if self.blocks.is_empty() {
             return;
@@ -133,10 +132,10 @@ impl PacketFile {
             Err(_) => {
                 self.left_out += self.packets;
                 if self.is_regular {
-                    // Where that fails, too, readers find a block that is cut short.
+                    // If that fails as well, readers find a truncated block.
                     let _ = self.file.set_len(self.written_bytes);
                 }
-                // They may have been described in what was left out.
+                // The lost blocks may have described them.
                 self.interfaces = 0;
                 self.blocks.clear();
                 section(&mut self.blocks, &Section::ours(""));
@@ -148,13 +147,13 @@ impl PacketFile {
         self.packets = 0;
     }
 
-    /// Packets that are not in the file.
+    /// Returns the number of packets that are not in the file.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 }
 
-/// Bytes of a file up to a last block that is cut short; all of them if what stands there is no such block.
+/// Returns the bytes of a file up to a truncated last block; all of them if the file ends in no such block.
 fn whole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
     let mut file = BufReader::new(file);
     file.seek(SeekFrom::Start(0))?;
@@ -179,7 +178,7 @@ fn whole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
             return Ok(bytes);
         }
         if u64::from(total) > left {
-            // More than any block of ours: no end that is cut short, but damage before it.
+            // The rest is longer than any block of ours, so it is damage rather than a truncated end.
             return Ok(if left > LONGEST_BLOCK_BYTES {
                 bytes
             } else {
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_put_behind_what_was_there_up_to_the_size_that_it_may_have() {
+    fn packets_are_appended_to_the_file_up_to_its_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alerts.pcapng");
         let open = || PacketFile::open(path.to_str().unwrap(), 4000).unwrap();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_is_begun_anew_and_what_was_left_out_stays_counted() {
+    fn a_removed_file_is_recreated_and_the_skip_count_remains() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alerts.pcapng");
         let mut file = PacketFile::open(path.to_str().unwrap(), 4000).unwrap();
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_part_of_a_block_can_be_read() {
+    fn packets_appended_after_a_truncated_block_are_readable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("alerts.pcapng");
         let open = || PacketFile::open(path.to_str().unwrap(), 1 << 20).unwrap();
@@ -278,7 +277,7 @@ mod tests {
             assert_eq!(found[..1], first, "{cut}");
             assert_eq!(found[1..], [(0, vec![3; 61])], "{cut}");
         }
-        // What is damaged otherwise is left alone.
+        // Other damage is left alone.
         let damaged = [&whole[..], &[0; 40]].concat();
         std::fs::write(&path, &damaged).unwrap();
         put(3);

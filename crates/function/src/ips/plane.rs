@@ -1,6 +1,6 @@
-//! A worker's part of the inspection. A packet goes through its steps in this order: what its receiver would take for a packet
-//! (`normalise.rs`), its flow (`flow.rs`), what its receiver takes of a segment and which bytes of a stream are new (`connection.rs`),
-//! which messages they are and what rules say of them (`ask.rs`), and what becomes of it (here).
+//! A worker's part of the inspection. Packets pass through these steps in order: normalisation (`normalise.rs`), its
+//! flow (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), and its verdict
+//! (here).
 
 use super::ask::{Ask, Asking, MOST_TOLD};
 use super::connection::{self, release};
@@ -13,7 +13,7 @@ use super::outcome::{Counters, Note, Outcome, Refused};
 use super::rules::{InForce, Rules};
 use super::settings::{self, Checked, Midstream, OverTime, Overload, Policies, Urgent};
 use super::tunnel::looked_into;
-use crate::swapped::InUse;
+use crate::table_swap::InUse;
 use crate::{Context, Member};
 use std::sync::Arc;
 use taut_inspect::anomaly::Anomaly;
@@ -27,18 +27,18 @@ use taut_port::{BATCH_CAPACITY, Batch, PortError, Punt};
 use taut_sys::{Clock, HashKey};
 use taut_wire::{EtherType, Headers, Layer3};
 
-/// Places of the table of flows that are looked at in each batch for flows that are over.
+/// Slots of the flow table that are checked for expired flows in each batch.
 const SWEPT: usize = 4;
-/// Bytes in front of a segment that rules see with it, and bytes that are kept of a direction.
+/// The number of bytes before a segment that rules see with it, and the number of bytes stored per direction.
 const WINDOW: usize = 256;
 const KEPT: usize = 1 << 20;
-/// Longest datagram that is put together of fragments, with a link header in front.
+/// The length of the longest reassembled datagram, with a link header in front.
 const WHOLE_BYTES: usize = (1 << 16) + 128;
-/// Bytes from which on a flow is one of those that pass first when there is too much.
+/// The number of bytes from which a flow counts as large. Large flows bypass the inspection first under overload.
 const ELEPHANT_BYTES: u64 = 1 << 20;
 
-/// Hash of the two ends of a flow, the same in both directions, for the choice of a worker. Ports do not count: fragments have none
-/// but in the first one, and the datagram that they become is of the flow of those that were not cut.
+/// Returns the hash of a flow's two endpoints for the choice of a worker. It is the same in both directions. Ports do
+/// not count: only the first fragment has them, and fragments and whole packets of a flow need the same worker.
 pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
     let (headers, frame) = looked_into(inner, &Headers::of(frame), frame);
     if headers.layer3() == Layer3::Other || headers.fault().is_some() {
@@ -59,40 +59,40 @@ pub(super) struct Plane {
     swept: usize,
     arena: Arena,
     fragments: Box<Fragments>,
-    /// When fragments were last looked through for those that have waited too long.
+    /// The time of the last check for fragments that have timed out.
     expired_s: u32,
-    /// The frame that was put together of fragments.
+    /// The frame of a reassembled datagram.
     whole: Vec<u8>,
     messages: Messages,
-    /// Bytes of a stream in front of a segment and those of the segment.
+    /// The bytes of a stream before a segment, followed by the segment.
     joined: Vec<u8>,
     policies: Policies,
     limits: StreamLimits,
-    /// Ticks that packets may have come without a pause before something is done about it.
+    /// The ticks for which packets may arrive without a pause before the overload policy applies.
     bound_ticks: u64,
-    /// Time at which packets began to come without a pause.
+    /// The time since which packets have arrived without a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
 }
 
-/// What is done with a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
     Drop,
     Reject,
-    /// It waits for the other fragments of its datagram.
+    /// The packet waits for the other fragments of its datagram.
     Wait,
-    /// It passes, and the other fragments of its datagram do.
+    /// The packet and the other fragments of its datagram pass.
     Release,
 }
 
-/// When a batch came.
+/// The time at which a batch arrived.
 #[derive(Clone, Copy)]
 struct Now {
     ticks: u64,
     s: u32,
-    /// Whether packets have come for longer than they may wait.
+    /// True if packets have arrived without a pause for longer than the bound.
     is_too_much: bool,
     from_port: usize,
 }
@@ -176,7 +176,7 @@ impl Plane {
         counters.set(Note::BitsFull, self.questions.inspector.bits_full);
     }
 
-    /// Does to a packet what is to become of it.
+    /// Applies a fate to a packet.
     fn carry_out(&self, batch: &mut Batch, i: usize, headers: &Headers, fate: Fate) {
         if self.policies.alert_only {
             return;
@@ -203,7 +203,7 @@ impl Plane {
         }
     }
 
-    /// Goes by the newest rules.
+    /// Switches to the newest rules.
     fn go_by_newest(&mut self) {
         let in_force = self.questions.in_use.get();
         if in_force.version != self.version {
@@ -212,7 +212,7 @@ impl Plane {
         }
     }
 
-    /// Whether packets have come in full batches, without a pause, for longer than they may wait.
+    /// Returns true if packets have arrived in full batches, without a pause, for longer than the bound.
     fn is_too_much(&mut self, len: usize, now_ticks: u64) -> bool {
         if self.policies.overload == Overload::Queue {
             return false;
@@ -248,7 +248,7 @@ impl Plane {
         });
     }
 
-    /// The first step: what the frame is.
+    /// Runs the first step, which classifies the frame.
     fn frame(&mut self, headers: &Headers, frame: &[u8], now: Now) -> (Outcome, Fate) {
         let (inner, inside) = &looked_into(self.policies.inner, headers, frame);
         let link = frame.get(..headers.ip()).unwrap_or_default();
@@ -270,8 +270,8 @@ impl Plane {
         }
     }
 
-    /// Takes a fragment. With the last one that was missing its datagram is looked at as any packet, and what becomes of that becomes of
-    /// them all.
+    /// Processes a fragment. The last missing fragment completes the datagram, which is then inspected like any packet.
+    /// Its outcome applies to all fragments.
     fn fragment(
         &mut self,
         (headers, frame): (&Headers, &[u8]),
@@ -311,14 +311,14 @@ impl Plane {
             Look::Packet if facts.segment.is_none_or(|it| it.flags & URG == 0) => {
                 self.packet(&mut facts, network, &whole, now)
             }
-            // What cannot be changed any more is dropped.
+            // Packets that can no longer be changed are dropped.
             Look::Packet => (Outcome::DroppedUrgent, Fate::Drop),
             Look::Damaged(anomaly) => {
                 self.odd(&mut facts, anomaly, network, &whole, now);
                 (Outcome::DroppedChecksum, Fate::Drop)
             }
             Look::Done(outcome) => (outcome, Fate::Drop),
-            // Cut up by its sender, and again by nobody of good faith.
+            // The reassembled datagram is itself a fragment, which only an attacker sends.
             Look::Fragment => (Outcome::DroppedFragment, Fate::Drop),
         };
         self.whole = whole;
@@ -328,7 +328,7 @@ impl Plane {
         }
     }
 
-    /// Asks the rules that want it about a packet, or a fragment, by itself, of which this is odd. Nothing of it is noted in its flow.
+    /// Evaluates the rules about this anomaly for a single packet or fragment. The flow's state does not change.
     #[cold]
     fn odd(
         &mut self,
@@ -364,7 +364,7 @@ impl Plane {
         self.questions.end_of_packet(flow, facts, frame, now, None);
     }
 
-    /// The step of the flow: finds it, and says what its packets get without a question.
+    /// Runs the flow step: finds the flow, and returns the outcome if it needs no inspection.
     fn packet(
         &mut self,
         facts: &mut Facts<'_>,
@@ -390,7 +390,7 @@ impl Plane {
         }
         let is_from_server = from_low != flow.client_is_low;
         if is_from_server && connection::opens(facts) && flow.connection.is_unknown() {
-            // Whoever opens is the client, whatever came before and was not believed.
+            // The end that opens the connection is the client, whatever unverified packets came before.
             flow.turn();
         }
         let direction = usize::from(from_low != flow.client_is_low);
@@ -409,7 +409,8 @@ impl Plane {
         }
     }
 
-    /// The step of the connection: what the receiver of a packet takes of it, or what becomes of the packet without a question.
+    /// Runs the connection step: returns the part of the packet that its receiver accepts, or the outcome if it needs
+    /// no inspection.
     fn judge(
         &mut self,
         facts: &Facts<'_>,
@@ -443,7 +444,7 @@ impl Plane {
             }
             match flow.connection.segment(direction, head, policy) {
                 Ok(it) => change = it,
-                // Rules about packets alone are asked all the same: they tell of scans.
+                // Rules about single packets are evaluated all the same: they detect scans.
                 Err(refusal) => refused = Some(connection::refused(refusal)),
             }
         }
@@ -454,7 +455,8 @@ impl Plane {
             &mut self.arena,
             &mut self.messages,
         ) {
-            // Of a flow that is settled only a new connection is looked at; whether there is one its receiver says.
+            // In a settled flow only the opening of a new connection is inspected, and only the receiver's reply
+            // confirms it.
             return Err(match flow.settled {
                 Settled::Drops if !connection::is_opening(facts) => {
                     (Outcome::DroppedWithFlow, Fate::Drop)
@@ -468,7 +470,8 @@ impl Plane {
             place,
             from_low,
             established: match facts.segment {
-                // Data of an opening, and what comes with the end of the handshake, is handed out in an established connection.
+                // Data in a SYN, and in the packet that completes the handshake, is delivered once the connection is
+                // established.
                 Some(head) => {
                     let is_opening = head.flags & SYN != 0;
                     was_established || has_data && (is_opening || flow.connection.is_established())
@@ -482,9 +485,9 @@ impl Plane {
         })
     }
 
-    /// Sees to it that there is a parser, and memory for first messages, for whichever flow needs one next: one that has brought nothing
-    /// for longest, in the middle of a message, loses its own. What it brings from then on is dropped, as nobody knows where in the
-    /// message it is.
+    /// Ensures that a parser and memory for first messages are free for the next flow that needs them. If none is free,
+    /// the flow that has been idle for longest in the middle of a message loses its parser. Later data of that flow is
+    /// dropped, because its offset in the message is unknown.
     fn see_to_parsers(&mut self, step: &Step) {
         let Self {
             flows,
@@ -508,7 +511,7 @@ impl Plane {
         }
     }
 
-    /// The steps of streams, messages and rules, and what comes of them.
+    /// Runs the steps of streams, messages and rules, and returns the outcome.
     fn inspect(&mut self, facts: &mut Facts<'_>, step: &Step, frame: &[u8]) -> (Outcome, Fate) {
         connection::make_room(
             &mut self.flows,
@@ -566,7 +569,7 @@ impl Plane {
         };
         let (outcome, fate, reason) = conclusion.of(flow);
         if flow.settled != Settled::No {
-            // Nobody looks into it any more.
+            // The flow is not inspected any more.
             release(flow, arena, messages);
         }
         questions.end_of_packet(flow, facts, frame, step.now, reason);
@@ -574,21 +577,21 @@ impl Plane {
     }
 }
 
-/// What asking rules about packets takes.
+/// The state that the evaluation of rules needs for a packet.
 struct Questions {
     in_use: InUse<InForce>,
     inspector: Inspector,
-    /// Rules that certificates of a packet have fitted.
+    /// The rules that matched certificates of a packet.
     told: Vec<u32>,
     counters: Arc<Counters>,
     events: Option<Events>,
-    /// Ticks that rules are asked about a packet for at most.
+    /// The limit on the ticks that the rules may take per packet.
     max_ticks: u64,
     alert_only: bool,
 }
 
 impl Questions {
-    /// Begins with another packet, of the flow at a place.
+    /// Begins with another packet, which belongs to the flow in this slot.
     #[inline]
     fn about<'a, 'p>(
         &'a mut self,
@@ -598,7 +601,7 @@ impl Questions {
     ) -> Ask<'a, 'p> {
         self.inspector.begin(self.max_ticks);
         Ask {
-            // Those of the inspector, also where there are newer ones by now.
+            // These are the inspector's rules, even if newer ones exist by now.
             in_force: self.in_use.held(),
             inspector: &mut self.inspector,
             counters: &self.counters,
@@ -616,7 +619,7 @@ impl Questions {
         }
     }
 
-    /// Writes the packet down if a rule says so, and why it is dropped, where that is not a rule.
+    /// Records the packet if a rule requests it, and the reason for a drop that no rule requested.
     #[inline]
     fn end_of_packet(
         &mut self,
@@ -648,15 +651,15 @@ fn nanoseconds(ticks: u64, ticks_per_s: f64) -> u64 {
     (ticks as f64 / ticks_per_s * 1e9) as u64
 }
 
-/// A packet on its way through the steps.
+/// The state of a packet on its way through the steps.
 struct Step {
     place: usize,
     from_low: bool,
     established: bool,
     change: Change,
-    /// What is to be said against it.
+    /// The reason why the receiver refuses the packet, if it does.
     refused: Option<Refused>,
-    /// What is odd about it.
+    /// The anomalies of the packet.
     anomalies: u64,
     now: Now,
 }
@@ -668,22 +671,23 @@ fn of_flow(packet: &mut Packet<'_>, flow: &Flow, from_low: bool) {
     (packet.flow_packets, packet.flow_bytes) = (flow.packets, flow.bytes);
 }
 
-/// All that says what becomes of a packet.
+/// Everything that determines the outcome of a packet.
 struct Conclusion {
     verdict: Verdict,
-    /// Why its receiver, or the stream, takes nothing of it.
+    /// The reason why the receiver or the stream accepts nothing of the packet.
     refused: Option<Refused>,
     is_over_time: bool,
-    /// Whether there is a message that rules ask about and nobody can read.
+    /// True if rules need a message that cannot be parsed.
     is_unread: bool,
-    /// Whether a rule wants the rest of the flow to pass without being looked at.
+    /// True if a rule lets the rest of the flow bypass the inspection.
     bypasses: bool,
     over_time: OverTime,
     in_line: bool,
 }
 
 impl Conclusion {
-    /// What becomes of the packet, and why, where no rule says so. The flow is settled where it is.
+    /// Returns the outcome, the fate, and the reason if no rule decided. Settles the flow if the verdict applies to all
+    /// of it.
     fn of(&self, flow: &mut Flow) -> (Outcome, Fate, Option<&'static str>) {
         match self.verdict {
             Verdict::Pass => {
@@ -700,7 +704,7 @@ impl Conclusion {
                     _ => (Outcome::Rejected, Fate::Reject, None),
                 }
             }
-            // What its stream takes nothing of does not pass: the rest of the flow is looked into.
+            // Refused data does not pass. The rest of the flow is inspected.
             Verdict::None | Verdict::PassPacket if self.bypasses && self.refused.is_none() => {
                 flow.settled = Settled::Passes;
                 (Outcome::Passed, Fate::Pass, None)
@@ -716,7 +720,7 @@ impl Conclusion {
                 (None, _) if !self.is_over_time => (Outcome::Passed, Fate::Pass, None),
                 (None, OverTime::Pass) => (Outcome::PassedOverTime, Fate::Pass, None),
                 (None, OverTime::Drop) => {
-                    // What was not looked at is in its stream: it must not come again, then as something known.
+                    // Uninspected data is in the stream. A retransmission must not pass later as known data.
                     if self.in_line && flow.is_tcp() {
                         flow.settled = Settled::Drops;
                     }
@@ -727,7 +731,7 @@ impl Conclusion {
     }
 }
 
-/// What packets of a flow get that is settled; none where they have to be looked at.
+/// Returns the outcome for packets of a settled flow; none if they need inspection.
 fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
     // An opening may become another connection.
     let opens = connection::is_opening(facts) || connection::is_answer(facts);
@@ -739,12 +743,12 @@ fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
     }
 }
 
-/// What packets get when there is too much.
+/// Returns the outcome for packets under overload.
 fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
     if overload == Overload::Drop {
         return (Outcome::DroppedOverload, Fate::Drop);
     }
-    // Flows that have brought much bring most of what is too much: they pass for good.
+    // Large flows cause most of the overload, so they bypass the inspection for good.
     if flow.bytes[0] + flow.bytes[1] > ELEPHANT_BYTES {
         flow.settled = Settled::Passes;
     }
@@ -752,7 +756,7 @@ fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
     (Outcome::Bypassed, Fate::Pass)
 }
 
-/// Gives back what a flow has borrowed, and writes down what became of it.
+/// Releases everything that a flow has borrowed, and records how it ended.
 fn end(
     flow: &mut Flow,
     arena: &mut Arena,
@@ -784,7 +788,8 @@ fn end(
     }
 }
 
-/// Gives back what a flow has borrowed that is over but remembered: behind its end nothing is looked into.
+/// Releases everything that a closed flow has borrowed. The flow is remembered, but data after its end is not
+/// inspected.
 fn ease(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
     for stream in &mut flow.streams {
         stream.forget(arena);
@@ -792,8 +797,8 @@ fn ease(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
     messages.end(flow);
 }
 
-/// Makes the frame of a datagram that was put together, of fragments with that link header: one within a tunnel may be of the
-/// other version.
+/// Builds the frame of a reassembled datagram from the link header of its fragments. The IP version may differ from
+/// theirs inside a tunnel.
 fn frame_around(frame: &mut Vec<u8>, link: &[u8], packet: &[u8]) {
     let kind = match packet.first() {
         Some(byte) if byte >> 4 == 6 => EtherType::IPV6,

@@ -1,8 +1,8 @@
-//! Rules in force: read from their files, made ready aside, and swapped whole while packets flow.
+//! The rules in force: read from their files, compiled aside, and swapped as a whole while packets flow.
 
 use super::settings::Checked;
 use crate::changes::pause;
-use crate::swapped::{InUse, Swapped};
+use crate::table_swap::{InUse, Swapped};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,28 +11,28 @@ use taut_inspect::compile::{Inspector, RuleCounters, RuleSet};
 use taut_inspect::read::{Options, Reading};
 use taut_inspect::rule::{About, Action};
 
-/// Counters of rates that a worker has.
+/// The number of rate counters of a worker.
 const RATE_COUNTERS: usize = 65_536;
-/// Sets of rules whose descriptions are kept for events that are still to be written.
+/// The number of rule sets with descriptions that are retained for pending events.
 const KEPT: usize = 4;
-/// Rules that have a counter of their own in metrics; the others have one together.
+/// The number of rules with a metric of their own; the others share one.
 pub(super) const MOST_SHOWN: usize = 100;
-/// A file of rules is no longer than this.
+/// The size limit of a rule file.
 const MOST_FILE_BYTES: u64 = 256 << 20;
 
-/// A set of rules, and memory to ask it for each worker.
+/// A set of rules, and the memory with which each worker evaluates it.
 pub(super) struct InForce {
     pub version: u64,
     pub set: RuleSet,
-    /// Taken by workers, one each, when they first see the set.
+    /// The inspectors of this set. Each worker takes one when it first uses the set.
     inspectors: Slots,
-    /// Those of sets before, left here by workers to be freed by whoever decides.
+    /// The inspectors of earlier sets, which workers leave here for the control plane to free.
     left: Slots,
-    /// Counters of all that workers take.
+    /// The counters of all inspectors that workers take.
     counters: Vec<Arc<[RuleCounters]>>,
 }
 
-/// Places in which memory changes hands without anybody waiting: who finds one locked goes on to the next.
+/// Slots that exchange memory without waiting: a thread that finds one locked tries the next.
 #[derive(Default)]
 struct Slots(Vec<Mutex<Option<Inspector>>>);
 
@@ -42,7 +42,7 @@ impl Slots {
         slots.find_map(|slot| slot.try_lock().ok()?.take())
     }
 
-    /// Puts one into a free place; gives it back where there is none.
+    /// Stores an inspector in a free slot; returns it if there is none.
     fn put(&self, inspector: Inspector) -> Option<Inspector> {
         let mut inspector = Some(inspector);
         for slot in &self.0 {
@@ -70,7 +70,7 @@ impl InForce {
         made
     }
 
-    /// Has memory for as many workers.
+    /// Adds slots for as many workers.
     fn make_room(&mut self, workers: usize) {
         while self.inspectors.0.len() < workers {
             let inspector = Inspector::new(&self.set, RATE_COUNTERS);
@@ -80,87 +80,87 @@ impl InForce {
         }
     }
 
-    /// Changes a worker's memory for that of this set. Never waits, and frees nothing.
+    /// Replaces a worker's inspector by one of this set. It never waits and frees nothing.
     pub fn change(&self, inspector: &mut Inspector) {
-        // There is one for each worker.
+        // There is one inspector for each worker.
         let next = self.inspectors.take();
         let next = next.unwrap_or_else(|| Inspector::new(&self.set, RATE_COUNTERS));
         let before = std::mem::replace(inspector, next);
-        // There is a place for each that was taken.
+        // There is a slot for each inspector that was taken.
         drop(self.left.put(before));
     }
 }
 
-/// What is known of a rule.
+/// The description of a rule.
 pub(super) struct Known {
     pub about: About,
-    /// Whether it drops or rejects what it fits.
+    /// True if it drops or rejects matching packets.
     pub drops: bool,
 }
 
-/// Counters of all workers for a version, by worker.
+/// The counters of all workers for a version, by worker.
 type OfVersion = (u64, Vec<Arc<[RuleCounters]>>);
 
 struct State {
     swapped: Swapped<InForce>,
-    /// Descriptions of rules by version, the newest last.
+    /// The descriptions of rules by version, the newest last.
     about: Vec<(u64, Arc<Vec<Known>>)>,
     counters: OfVersion,
-    /// Rules of that version that have a counter of their own in metrics.
+    /// The rules of that version with a metric of their own.
     shown: Vec<u32>,
-    /// Workers and slow paths that there are, or are to be.
+    /// The number of existing or planned workers and slow paths.
     workers: usize,
-    /// Those of them that have begun.
+    /// The number of those that have started.
     made: usize,
     read: Read,
 }
 
-/// What came of reading.
+/// The result of reading rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Read {
-    /// Rules in force.
+    /// The number of rules in force.
     pub rules: usize,
-    /// Rules that were left out, as something in them is wrong.
+    /// The number of rules that were skipped because of an error.
     #[serde(default)]
     pub mistaken: usize,
-    /// What is wrong first, with its place.
+    /// The first error, with its position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_mistake: Option<String>,
-    /// Rules that were left out, as a part of them was not understood.
+    /// The number of rules that were skipped because a part is unsupported.
     pub left_out: usize,
-    /// Rules that are in force without a part that was not understood.
+    /// The number of rules that are in force without an unsupported part.
     pub in_part: usize,
-    /// Rules of a number that another one had before.
+    /// The number of rules with the identifier of an earlier rule.
     pub doubled: usize,
-    /// Numbers of rules by the option that was not understood.
+    /// The number of rules for each unsupported option.
     pub not_understood: BTreeMap<String, usize>,
-    /// Bytes of memory that searches take.
+    /// The memory of the pattern search, in bytes.
     pub memory_bytes: usize,
 }
 
-/// A rule and what came of it.
+/// A rule with its cost and its matches.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Costs {
-    /// Group and number.
+    /// The generator identifier.
     pub gid: u32,
-    /// Number.
+    /// The rule identifier.
     pub sid: u32,
-    /// Message.
+    /// The message.
     pub msg: String,
-    /// Times that it was asked.
+    /// The number of evaluations.
     pub asked: u64,
-    /// Times that it fitted.
+    /// The number of matches.
     pub fitted: u64,
-    /// Ticks that it took in packets that were looked at closely.
+    /// The ticks that it took in packets with detailed timing.
     pub ticks: u64,
-    /// Times that it was asked in those.
+    /// The number of evaluations in those packets.
     pub timed: u64,
 }
 
-/// Rules made ready, and what came of reading them.
+/// Compiled rules, and the result of reading them.
 pub(super) type Compiled = (RuleSet, Read);
 
-/// The side that decides.
+/// The control plane of the rules.
 pub(super) struct Rules {
     checked: Checked,
     state: Mutex<State>,
@@ -169,7 +169,7 @@ pub(super) struct Rules {
 impl Rules {
     pub fn new(checked: &Checked, (set, read): Compiled, workers: usize) -> Self {
         let about = describe(&set);
-        // Each has a slow path.
+        // Each worker has a slow path.
         let workers = 2 * workers;
         let in_force = InForce::new(set, 1, workers);
         let counters = in_force.counters.clone();
@@ -191,7 +191,7 @@ impl Rules {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the end of one more worker, and its memory to ask the rules that it begins with.
+    /// Creates the receiving end for one more worker, and its inspector for the current rules.
     pub fn worker(&self) -> (InUse<InForce>, Inspector) {
         let mut state = self.lock();
         state.made += 1;
@@ -207,11 +207,11 @@ impl Rules {
         (in_use, inspector)
     }
 
-    /// Reads all files again and swaps the rules; those in force stay if anything is wrong, unless the settings say that
-    /// mistakes only leave out their rules.
+    /// Reads all files again and swaps the rules. After an error the rules in force stay, unless the settings say that
+    /// errors only skip their rules.
     ///
     /// # Errors
-    /// What is wrong, in one line.
+    /// Returns the error in one line.
     pub fn reload(&self) -> Result<Read, String> {
         let (set, read) = compile(&self.checked, self.checked.refuses.reload)?;
         let about = describe(&set);
@@ -221,7 +221,7 @@ impl Rules {
         };
         let mut in_force = InForce::new(set, version, workers);
         let mut state = self.lock();
-        // Another one may have begun meanwhile.
+        // Another worker may have started during this.
         in_force.make_room(state.workers);
         state.counters = (version, in_force.counters.clone());
         state.shown.clear();
@@ -233,7 +233,7 @@ impl Rules {
         Ok(read)
     }
 
-    /// Waits until all workers go by the rules in force, and frees those before. Nobody else waits for that.
+    /// Waits until all workers use the rules in force, and frees the earlier ones. Nobody else waits for that.
     pub fn settle(&self, patience: Duration) -> bool {
         let since = Instant::now();
         loop {
@@ -254,15 +254,15 @@ impl Rules {
         self.lock().read.clone()
     }
 
-    /// What is known of the rules of a version; none once there were others for long.
+    /// Returns the descriptions of the rules of a version; none for a version that is too old.
     pub fn described(&self, version: u64) -> Option<Arc<Vec<Known>>> {
         let state = self.lock();
         let found = state.about.iter().find(|it| it.0 == version);
         found.map(|it| Arc::clone(&it.1))
     }
 
-    /// Times that rules of this number have fitted packets of all workers; none if there is no such rule in force, or
-    /// somebody changes the rules at the moment. Never waits.
+    /// Returns the number of packets of all workers that matched this rule. Returns none if no such rule is in force,
+    /// or if the rules are being changed. It never waits.
     pub fn fitted(&self, id: u32) -> Option<u64> {
         let state = self.state.try_lock().ok()?;
         let (version, workers) = &state.counters;
@@ -276,8 +276,8 @@ impl Rules {
         (!rules.is_empty()).then(|| rules.iter().map(fitted).sum())
     }
 
-    /// How often rules have fitted since they were read, those that did: the first ones that are seen to keep
-    /// counters of their own, [`MOST_SHOWN`] at most, so that none comes and goes; and all others together.
+    /// Returns the matches since the rules were read. At most [`MOST_SHOWN`] rules have counters of their own: the
+    /// first that matched, so that none disappears later. All others are added up.
     pub fn hits(&self) -> (Vec<(About, u64)>, u64) {
         let mut state = self.lock();
         let State {
@@ -312,7 +312,7 @@ impl Rules {
         (hits, others)
     }
 
-    /// The rules that cost most or fitted most, those first.
+    /// Returns the rules with the highest cost or the most matches, in that order.
     pub fn top(&self, most: usize) -> Vec<Costs> {
         let state = self.lock();
         let (version, workers) = &state.counters;
@@ -359,10 +359,10 @@ fn describe(set: &RuleSet) -> Arc<Vec<Known>> {
     Arc::new(known.collect())
 }
 
-/// Reads files of rules.
+/// Reads rule files.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// Fails if a file cannot be read.
 pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Reading, String> {
     let mut reading = Reading::default();
     for file in files {
@@ -386,11 +386,11 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
     Ok(reading)
 }
 
-/// Reads files and makes their rules ready, but for those with mistakes.
+/// Reads files and compiles their rules, except those with errors.
 ///
 /// # Errors
-/// When a file cannot be read; if a mistake refuses all, the first one, with file, line and column, and how many there are
-/// besides.
+/// Fails if a file cannot be read. If an error refuses all rules, returns the first one, with file, line and column,
+/// and the number of others.
 pub(super) fn compile(checked: &Checked, refuses: bool) -> Result<Compiled, String> {
     let reading = read_files(&checked.rules, &checked.options)?;
     let first_mistake = first_mistake(&checked.rules, &reading);
@@ -418,7 +418,7 @@ pub(super) fn compile(checked: &Checked, refuses: bool) -> Result<Compiled, Stri
     Ok((set, read))
 }
 
-/// The first mistake with its place, and how many there are besides.
+/// Returns the first error with its position, and the number of others.
 fn first_mistake(files: &[PathBuf], reading: &Reading) -> Option<String> {
     let (file, mistake) = reading.mistakes.first()?;
     let more = match reading.mistaken - 1 {

@@ -1,4 +1,4 @@
-//! What the control socket of an inspection is asked, and answers.
+//! The requests and replies of an inspection's control socket.
 
 use super::events::Writer;
 use super::outcome::{Counters, drops};
@@ -10,58 +10,58 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Request: `{"op": "reload"}`.
+/// A request, such as `{"op": "reload"}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Read all rule files again and go by them.
+    /// Reads all rule files again and swaps the rules.
     Reload {},
-    /// Rules by what they cost.
+    /// Returns the rules by cost.
     Top {
-        /// Number of rules at most.
+        /// The limit on the number of rules.
         most: usize,
     },
-    /// State.
+    /// Returns the state.
     Status {},
 }
 
-/// Answer to a request.
+/// The reply to a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether the request was granted.
+    /// True if the request was granted.
     pub ok: bool,
-    /// Reason why it was not.
+    /// The reason for a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What came of reading the rules.
+    /// The result of reading the rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Read>,
-    /// Rules by what they cost.
+    /// The rules by cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<Costs>>,
-    /// What became of packets, by cause.
+    /// The packet counts by outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<BTreeMap<String, u64>>,
-    /// Other counters.
+    /// The other counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<BTreeMap<String, u64>>,
 }
 
-/// What all workers share.
+/// The control plane that all workers share.
 pub(super) struct Deciding {
     pub rules: Arc<Rules>,
     pub events: Option<Writer>,
     pub counters: Mutex<Vec<Arc<Counters>>>,
 }
 
-/// Time that workers may take until they go by other rules.
+/// The time limit for workers to switch to other rules.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
 
 /// Counts by name.
 type Counts = BTreeMap<String, u64>;
 
 impl Deciding {
-    /// Outcomes and notes of all workers.
+    /// Returns the outcomes and notes of all workers.
     fn counted(&self) -> (Counts, Counts) {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut outcomes, mut notes) = (Counts::new(), Counts::new());

@@ -12,47 +12,47 @@ use taut_inspect::search;
 use taut_inspect::variables::Variables;
 use taut_settings::{Size, duration};
 
-/// What is done with more packets than can be inspected.
+/// The policy for packets above the inspection's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Overload {
-    /// They wait in the ring of the port that they come from, and are lost where it is full.
+    /// They wait in the ring of their ingress port, and are lost when it is full.
     Queue,
-    /// They pass without being inspected, those of the flows with most bytes first.
+    /// They pass without inspection, those of the flows with most bytes first.
     Bypass,
     /// They are dropped.
     Drop,
 }
 
-/// What is done with a packet that there is no more time for.
+/// The policy for a packet that has used up its inspection time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OverTime {
-    /// It passes, unless a rule that was asked has dropped it.
+    /// The packet passes, unless an evaluated rule has dropped it.
     Pass,
-    /// It is dropped.
+    /// The packet is dropped.
     Drop,
 }
 
-/// What is done with fragments.
+/// The policy for fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Fragments {
-    /// They wait until their datagram is whole, and pass if that does.
+    /// They wait until their datagram is complete, and pass if it passes.
     #[default]
     Inspect,
-    /// They pass without being inspected.
+    /// They pass without inspection.
     Pass,
 }
 
-/// What becomes of bytes that come twice and differ, of a stream or of a datagram in fragments.
+/// The policy for overlapping bytes that differ, in a stream or in a fragmented datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Overlap {
-    /// The segment is dropped, and the datagram.
+    /// The segment or the datagram is dropped.
     #[default]
     Drop,
-    /// Those that came first count.
+    /// The bytes that arrived first count.
     First,
 }
 
@@ -65,44 +65,44 @@ impl Overlap {
     }
 }
 
-/// What is done with packets whose checksums are wrong.
+/// The policy for packets with wrong checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Checksums {
-    /// They are dropped, as their receiver would.
+    /// They are dropped, as by their receiver.
     #[default]
     Drop,
-    /// Nobody looks at checksums, as where network cards fill them in later.
+    /// Checksums are not verified, for captures before the NIC fills them in.
     Ignore,
 }
 
-/// What is done with connections whose opening was not seen.
+/// The policy for connections without an observed opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Midstream {
-    /// They are inspected from there on.
+    /// They are inspected from their first observed packet on.
     #[default]
     Inspect,
-    /// They pass without being inspected.
+    /// They pass without inspection.
     Pass,
     /// They are dropped.
     Drop,
 }
 
-/// What is done with segments that have urgent data.
+/// The policy for segments with urgent data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Urgent {
-    /// The mark is taken away: the data is as any.
+    /// The URG flag is cleared, and the data is inspected as usual.
     #[default]
     Clear,
     /// They are dropped.
     Drop,
-    /// They pass as they are, and the data is inspected as any.
+    /// They pass unchanged, and the data is inspected as usual.
     Pass,
 }
 
-/// Language of rule files.
+/// The language of rule files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 enum Language {
     #[serde(rename = "snort3")]
@@ -111,7 +111,7 @@ enum Language {
     Suricata,
 }
 
-/// What looks for the patterns of rules.
+/// The engine that searches for the patterns of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Matcher {
@@ -163,61 +163,61 @@ pub(super) struct Settings {
     matcher: Matcher,
 }
 
-/// When a mistake in a rule refuses all rules, not only its own.
+/// The cases in which an error in one rule refuses all rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refuses {
-    /// Whether it does when the chain is read.
+    /// True if it refuses the chain when the chain is read.
     pub chain: bool,
-    /// Whether it does when they are read again: those in force stay then.
+    /// True if it refuses a reload; the rules in force stay.
     pub reload: bool,
 }
 
-/// Settings that make sense.
+/// The validated settings.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
-    /// Files of rules.
+    /// The rule files.
     pub rules: Vec<PathBuf>,
-    /// How they are read.
+    /// The options for reading them.
     pub options: Options,
-    /// Whether one mistake in them refuses all when the chain is read, or when they are read again.
+    /// The cases in which one error refuses all rules.
     pub refuses: Refuses,
-    /// What looks for their patterns.
+    /// The engine that searches for their patterns.
     pub matcher: search::Matcher,
-    /// Where events go: a file, or a Unix socket behind `unix:`.
+    /// The destination of events: a file, or a Unix socket after `unix:`.
     pub events: Option<String>,
-    /// File of the packets that alerts are about, and bytes that it may have.
+    /// The file for packets that caused alerts, and its size limit in bytes.
     pub alerts: Option<(String, u64)>,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
-    /// Flows that a worker remembers at a time.
+    /// The number of flows in a worker's flow table.
     pub flows: usize,
-    /// Bytes that a worker keeps of streams.
+    /// The bytes of stream data that a worker stores.
     pub memory_bytes: usize,
     pub overlap: Overlap,
     pub policies: Policies,
-    /// How much of messages of HTTP is kept.
+    /// The limits on stored HTTP messages.
     pub http: HttpLimits,
-    /// Time that packets may have come without a pause before something is done about it.
+    /// The time for which packets may arrive without a pause before the overload policy applies.
     pub bound: Duration,
-    /// Time that rules are asked about a packet for at most.
+    /// The limit on the time that the rules may take per packet.
     pub max_time: Duration,
 }
 
-/// What each packet is held against.
+/// The policies that apply to each packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policies {
-    /// Whether nothing is dropped.
+    /// True if nothing is dropped.
     pub alert_only: bool,
     pub fragments: Fragments,
-    /// Whether packets with wrong checksums are dropped.
+    /// True if packets with wrong checksums are dropped.
     pub checks: bool,
-    /// Time to live that packets leave with at least.
+    /// The lowest time to live of packets that leave.
     pub min_ttl: u8,
     pub urgent: Urgent,
     pub midstream: Midstream,
     pub overload: Overload,
     pub over_time: OverTime,
-    /// Whether packets in tunnels are looked at in the place of those that carry them.
+    /// True if the packets inside tunnels are inspected instead of those that carry them.
     pub inner: bool,
 }
 
@@ -226,11 +226,11 @@ const MOST_FLOWS: usize = 1 << 24;
 const MEMORY_BYTES: usize = 64 << 20;
 const ALERTS_BYTES: u64 = 100_000_000;
 const LEAST_ALERTS_BYTES: u64 = 64 << 10;
-/// Far more than any packet takes that was not made to take long. Interruptions of the worker count as well: of one that shares
-/// two busy cores with others, none was longer than 25 ms in 20 s.
+/// The default is far more than any packet needs that is not crafted to be slow. Interruptions of the worker count as
+/// well. For a worker on two busy shared cores, none exceeded 25 ms in 20 s.
 const MAX_TIME: Duration = Duration::from_millis(50);
 const BOUND: Duration = Duration::from_millis(1);
-/// Less than this is the clock's own time, more is no bound.
+/// A shorter time is within the clock's own cost; a longer one is no useful limit.
 const LEAST_TIME: Duration = Duration::from_micros(1);
 const MOST_TIME: Duration = Duration::from_secs(1);
 
@@ -316,7 +316,7 @@ impl Settings {
     }
 }
 
-/// Limits of what is kept of messages of HTTP.
+/// Returns the limits on stored HTTP messages.
 fn http_limits(head: Option<Size>, body: Option<Size>) -> Result<HttpLimits, SettingsError> {
     const HEAD: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
     const BODY: std::ops::RangeInclusive<u64> = 1 << 10..=16 << 20;

@@ -1,5 +1,5 @@
-//! The slow path: both ends of a connection that a rule rejects are told that it is over, and frames of fragments wait
-//! until the worker, which puts their datagrams together, has looked at the whole one.
+//! The slow path. It resets both ends of a connection that a rule rejects. Frames of fragments wait here until the
+//! worker has reassembled and inspected their datagram.
 
 use super::outcome::{Counters, Note};
 use super::tunnel::{self, looked_into};
@@ -17,24 +17,23 @@ use taut_wire::{
 
 /// The chain has two ports, or pairs of them.
 const PAIR: Pairs = Pairs::of(usize::MAX);
-/// Hops that a reset may make.
+/// The hop limit of a reset.
 const HOPS: u8 = 64;
 const MAC_BYTES: usize = 6;
 const TCP_BYTES: usize = 20;
 
-/// What a frame costs beside its bytes.
+/// The cost of a frame in addition to its bytes.
 const FRAME_BYTES: usize = 64;
-/// Frames of fragments wait for so long at most, and so many bytes of them.
+/// The time for which frames of fragments may wait, and the limit on their bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 const WAITING_BYTES: usize = 4 << 20;
-/// Frames that wait are looked through this often.
+/// The interval between checks for expired frames.
 const EXPIRE: Duration = Duration::from_secs(1);
 
-/// What the fragments of a datagram share, in whichever tunnel: addresses, identification, and protocol of IPv4; and the port that
-/// they came in through.
+/// The identity of a datagram, within any tunnel: addresses, identification, IPv4 protocol, and ingress port.
 type Datagram = (u128, u128, u32, u8, usize);
 
-/// Frames of the fragments of a datagram.
+/// The frames of the fragments of a datagram.
 struct Waiting {
     since: Instant,
     frames: Vec<Vec<u8>>,
@@ -44,9 +43,9 @@ struct Waiting {
 pub(super) struct SlowPath {
     limit: ErrorLimit,
     inner: bool,
-    /// Frames that wait until the worker has seen the last fragment of their datagram.
+    /// The frames that wait until the worker has received the last fragment of their datagram.
     waiting: HashMap<Datagram, Waiting>,
-    /// Datagrams in the order in which they began, some of them gone by now.
+    /// The datagrams in the order in which they began; some of them are released by now.
     order: VecDeque<(Instant, Datagram)>,
     bytes: usize,
     expired: Instant,
@@ -74,7 +73,7 @@ impl SlowPath {
         gone.frames
     }
 
-    /// Lets the datagrams go that have waited longest: those whose time is over, and others while too much waits.
+    /// Drops the oldest datagrams: those that have expired, and others while too many bytes wait.
     fn make_room(&mut self) {
         while let Some(&(since, datagram)) = self.order.front() {
             let is_there = self
@@ -127,7 +126,7 @@ impl SlowPath {
         ))
     }
 
-    /// Keeps the frame of a fragment.
+    /// Stores the frame of a fragment.
     fn keep(&mut self, punted: &Punted<'_>) {
         let Some(datagram) = self.datagram(punted) else {
             return;
@@ -151,7 +150,7 @@ impl SlowPath {
         }
     }
 
-    /// Sends the frames of a datagram that passes, the last one of which has come.
+    /// Sends the frames of a datagram that passes, with its last fragment.
     fn release(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
         let mut frames = match self.datagram(punted) {
             Some(datagram) => self.remove(&datagram),
@@ -173,11 +172,11 @@ impl SlowPath {
         let frame = punted.frame;
         let headers = Headers::of(frame);
         if self.inner && tunnel::inside(&headers, frame).is_some() {
-            // Who sends and receives is at the other ends of tunnels, whose numbers nobody here knows.
+            // Sender and receiver are at the other ends of tunnels, whose numbers are unknown here.
             return;
         }
         if headers.protocol() == IpProtocol::TCP {
-            // The sender is told by the port that it came in through, the receiver by the partner of that.
+            // The sender's reset leaves through the ingress port, the receiver's through its partner.
             if let Some(reset) = reset(&headers, frame, true) {
                 send(Passage::of_own(punted.from_port), &reset);
             }
@@ -216,8 +215,9 @@ impl Handler for SlowPath {
     }
 }
 
-/// Returns the frame that ends the connection for one of its ends (RFC 9293 section 3.5.2): for the sender of this segment, as if its
-/// receiver had sent it, or for the receiver, as if the sender had. None for a reset, and for what is no TCP segment.
+/// Returns the frame that ends the connection for one of its ends (RFC 9293 section 3.5.2). It goes to the segment's
+/// sender as if from its receiver, or to the receiver as if from the sender. Returns none for a reset, and for other
+/// packets than TCP.
 fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     let link = frame.get(..headers.ip())?;
     let segment = Tcp::new(headers.transport_in(frame)).ok()?;
@@ -237,7 +237,7 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// Returns the source and the destination of a packet like this one, or, `to_sender`, of one in reverse.
+/// Returns the source and the destination of a packet like this one, or, `to_sender`, of its reverse.
 fn directed<T>((source, destination): (T, T), to_sender: bool) -> (T, T) {
     match to_sender {
         true => (destination, source),
@@ -245,7 +245,7 @@ fn directed<T>((source, destination): (T, T), to_sender: bool) -> (T, T) {
     }
 }
 
-/// Returns the reset that answers a segment, or that follows it; none if the segment is a reset.
+/// Returns the reset that replies to a segment, or that follows it; none if the segment is a reset.
 fn reset_of(segment: &Tcp<&[u8]>, to_sender: bool) -> Option<TcpRepr<'static>> {
     let flags = segment.flags();
     if flags.contains(TcpFlags::RST) {
@@ -305,7 +305,7 @@ fn push_over_ipv4(
     Some(())
 }
 
-/// Appends an IPv6 packet as [`push_over_ipv4`] does one of IPv4.
+/// Appends an IPv6 packet like [`push_over_ipv4`].
 fn push_over_ipv6(
     reply: &mut Vec<u8>,
     ip: &Ipv6<&[u8]>,
@@ -330,5 +330,5 @@ fn push_over_ipv6(
     Some(())
 }
 
-/// Shortest frame without its check sequence.
+/// The length of the shortest frame without its check sequence.
 const SHORTEST_BYTES: usize = 60;

@@ -1,5 +1,5 @@
-//! The same rules over the same packets as Suricata had: alerts and drops, packet by packet, held against what it
-//! recorded (tests/data/suricata, made and recorded by the scripts in benches/peers/suricata).
+//! A comparison with Suricata: the same rules over the same packets, with alerts and drops packet by packet. Its
+//! results were recorded in tests/data/suricata by the scripts in benches/peers/suricata.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use taut_inspect::search::Matcher;
 use taut_port::{Mark, Punt};
 
-/// Where both differ, and why: part of the corpus and number of the packet, then `+` for what is only said here and `-`
-/// for what is only said there. The reference of the function has the reasons.
+/// The differences, with part of the corpus and number of the packet: `+` for an alert of ours alone and `-` for one of
+/// Suricata alone. The function's reference has the reasons.
 const DIFFERENCES: &[(&str, &[&str])] = &[
     (
         "a drop is one of the flow; in Suricata of the packet alone where the rule asks about packets (`dsize`)",
@@ -78,7 +78,7 @@ const DIFFERENCES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Numbers of the rules that fit packets, and packets that were dropped, both by the packet's number, from 1.
+/// The numbers of the matching rules, and the dropped packets, both by the packet's number, from 1.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
     alerts: BTreeMap<usize, Vec<u64>>,
@@ -89,7 +89,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/suricata")
 }
 
-/// Frames of a capture with their times in us.
+/// Returns the frames of a capture with their times in us.
 fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut packed = GzDecoder::new(fs::File::open(file).unwrap());
@@ -106,7 +106,7 @@ fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
     frames
 }
 
-/// What Suricata said: a line `NUMBER: SID SID...` for each packet that rules fit, and `dropped: NUMBER...`.
+/// Parses Suricata's results: a line `NUMBER: SID SID...` for each packet with matches, and `dropped: NUMBER...`.
 fn recorded(text: &str) -> Said {
     let mut said = Said::default();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -122,7 +122,7 @@ fn recorded(text: &str) -> Said {
     said
 }
 
-/// What the inspection says.
+/// Returns the results of this inspection.
 fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
@@ -137,7 +137,7 @@ fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
     let clock = Clock::calibrate(Duration::from_millis(2));
     let begin_us = frames.first().map_or(0, |it| it.0);
     let mut said = Said::default();
-    // Events come one behind the other: how many there are for each packet says whose they are.
+    // Events are in order: the number of events per packet assigns them to packets.
     let mut events = Vec::new();
     for (number, (at_us, frame)) in (1..).zip(frames) {
         let alerts = function.count_of("alerts").unwrap();
@@ -189,7 +189,7 @@ fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
     said
 }
 
-/// What differs, a line each.
+/// Returns the differences, one line each.
 fn differences(name: &str, ours: &Said, theirs: &Said) -> Vec<String> {
     let mut lines = Vec::new();
     let none = Vec::new();

@@ -1,5 +1,6 @@
-//! The target of events: a file that is appended to, or a reader at a socket. Events that it does not take are counted and dropped,
-//! so a full disk, a removed file, and a reader that is slow or gone cost no memory; writing goes on when the target takes events again.
+//! The target of events: a file that is appended to, or a reader at a socket. Events that it does not accept are
+//! counted and dropped. A full disk, a removed file, and a slow or absent reader thus cost no memory; writing continues
+//! when the target accepts events again.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::{File, OpenOptions, symlink_metadata};
@@ -8,12 +9,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A socket that nobody listened at is tried again after this, and a file is looked for at its path.
+/// The interval between attempts to connect a socket, and between checks of a file's path.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Time that a reader may take for what is written at a time.
+/// The time that a reader may take for one write.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Opens a file to append to. Links are not followed: who may write into the folder must not have root write elsewhere.
+/// Opens a file to append to. Links are not followed: a user with write access to the folder must not redirect root's
+/// writes.
 pub(super) fn append_to(path: &str) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     OpenOptions::new()
@@ -25,7 +27,7 @@ pub(super) fn append_to(path: &str) -> io::Result<File> {
         .open(path)
 }
 
-/// Whether a file was removed from its path, or another one is there.
+/// Returns true if a file was removed from its path, or replaced there.
 pub(super) fn is_gone(file: &File, path: &str) -> bool {
     let Ok(ours) = file.metadata() else {
         return false;
@@ -37,27 +39,27 @@ pub(super) fn is_gone(file: &File, path: &str) -> bool {
     ours.is_file() && is_other
 }
 
-/// Where lines go.
+/// The destination of lines.
 pub(super) struct Target {
     path: String,
     sink: Sink,
-    /// Time at which the path was last looked at.
+    /// The time of the last check of the path.
     looked: Option<Instant>,
-    /// End of a line whose beginning was written: it comes first, so that readers find whole lines.
+    /// The unwritten end of a line: it is written first, so that readers find complete lines.
     rest: Vec<u8>,
 }
 
 enum Sink {
     File(File),
-    /// A socket, while somebody listens.
+    /// A socket, while a reader is connected.
     Socket(Option<UnixStream>),
 }
 
 impl Target {
-    /// Opens a file, or names the socket behind `unix:`.
+    /// Opens a file, or stores the socket path after `unix:`.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// Fails if the file cannot be opened.
     pub fn open(text: &str) -> io::Result<Self> {
         let (path, sink) = match text.strip_prefix("unix:") {
             Some(path) => (path, Sink::Socket(None)),
@@ -71,7 +73,7 @@ impl Target {
         })
     }
 
-    /// Writes whole lines, and returns how many of them were not taken, with one before whose end nobody takes any more.
+    /// Writes complete lines. Returns how many were not accepted, including an earlier line without its end.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
         let cut = self.look();
         let (taken, lost) = match &mut self.sink {
@@ -88,13 +90,13 @@ impl Target {
         }
     }
 
-    /// Gives up the end of a line whose beginning was written, and returns how many there were.
+    /// Gives up the end of a partly written line; returns how many there were.
     pub fn give_up(&mut self) -> u64 {
         u64::from(!std::mem::take(&mut self.rest).is_empty())
     }
 
-    /// Looks from time to time whether the file is still there, or somebody listens again; returns how many lines were cut
-    /// for that.
+    /// Checks at an interval whether the file is still there, or a reader listens again; returns how many lines were
+    /// truncated by a change.
     fn look(&mut self) -> u64 {
         if self.looked.is_some_and(|it| it.elapsed() < AGAIN) {
             return 0;
@@ -115,7 +117,7 @@ impl Target {
     }
 }
 
-/// Connects to whoever listens at that path, without waiting for it.
+/// Connects to the listener at that path, without waiting for it.
 fn listener(path: &str) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -126,7 +128,7 @@ fn listener(path: &str) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether whoever reads has not read what there was before.
+/// Returns true if the reader has not read the earlier data.
 fn is_slow(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -135,8 +137,8 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Writes the end of an earlier line and then whole lines, as far as they are taken. Of a line that is taken in part, the
-/// end becomes `rest`. Returns how many lines were not taken, and why.
+/// Writes the end of an earlier line and then complete lines, as far as they are accepted. The rest of a partly written
+/// line becomes `rest`. Returns how many lines were not accepted, and the reason.
 fn write(sink: &mut impl Write, rest: &mut Vec<u8>, lines: &[u8]) -> (io::Result<()>, u64) {
     let until = Instant::now() + PATIENCE;
     let (taken, result) = put(sink, rest, until);
@@ -155,7 +157,7 @@ fn write(sink: &mut impl Write, rest: &mut Vec<u8>, lines: &[u8]) -> (io::Result
     (result, count(lost))
 }
 
-/// Writes bytes as far as they are taken within that time.
+/// Writes bytes as far as they are accepted within that time.
 fn put(sink: &mut impl Write, bytes: &[u8], until: Instant) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while taken < bytes.len() {
@@ -180,7 +182,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Read};
     use std::os::unix::net::UnixListener;
 
-    /// A disk with room for so many bytes.
+    /// A disk with space for a number of bytes.
     struct Disk {
         there: Vec<u8>,
         room: usize,
@@ -202,9 +204,9 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the disk is full, and for however long: whole lines, and all others counted.
+        /// Wherever the disk is full, and for however long: lines are complete, and all others counted.
         #[test]
-        fn a_disk_that_was_full_has_whole_lines_and_the_others_are_counted(
+        fn a_full_disk_leaves_complete_lines_and_counts_lost_ones(
             writes in proptest::collection::vec((0..5_usize, 0..60_usize), 1..20),
         ) {
             let mut disk = Disk { there: Vec::new(), room: 0 };
@@ -237,7 +239,7 @@ mod tests {
         target.looked = None;
         assert_eq!(target.write(b"two\n"), 0);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
-        // What stands there now is not written to: it leads elsewhere.
+        // The link there now is not written to: it leads elsewhere.
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).unwrap();
         target.looked = None;
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_are_slow_or_gone_lose_lines_and_others_find_whole_ones() {
+    fn slow_or_closed_readers_lose_only_complete_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sock");
         let mut target = Target::open(&format!("unix:{}", path.display())).unwrap();
@@ -264,7 +266,7 @@ mod tests {
         target.looked = None;
         let line = [&[b'x'; 9_999][..], b"\n"].concat();
         let mut written = 0;
-        // Who reads nothing is full at some time.
+        // A reader that reads nothing has a full socket at some time.
         let lost = loop {
             written += 1;
             match target.write(&line) {

@@ -14,7 +14,7 @@ pub(super) fn ips(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     function
 }
 
-/// An inspection by these rules, with settings of ours where `more` does not say any.
+/// Returns an inspection with these rules, and with the tests' settings where `more` has none.
 fn not_prepared(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     fs::write(folder.join("rules"), rules).unwrap();
     let mut text = format!("rules = [\"{}/rules\"]\n{more}\n", folder.display());
@@ -32,7 +32,7 @@ fn not_prepared(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     (ENTRY.build)(text.parse().unwrap()).unwrap()
 }
 
-/// Whether the frame passes.
+/// Returns true if the frame passes.
 pub(super) fn passes(function: &mut Box<dyn Function>, frame: &[u8]) -> bool {
     let mut batch = batch_of(frame, 64);
     function.process(
@@ -62,7 +62,7 @@ pub(super) fn udp(destination_port: u16, payload: &[u8]) -> Vec<u8> {
     sealed(frame)
 }
 
-/// The frame with the right checksums of IPv4 and TCP, at their usual places.
+/// Returns the frame with the right checksums of IPv4 and TCP, at their usual offsets.
 pub(super) fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     use taut_wire::Sum;
     frame[24..26].fill(0);
@@ -78,13 +78,14 @@ pub(super) fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// A segment of TCP between two hosts, from the client or to it. Of the handshake below nothing but the openings is acknowledged.
+/// Returns a TCP segment between two hosts, from the client or to it. It acknowledges only the SYNs of the handshake
+/// below.
 fn tcp(from_client: bool, flags: u8, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let acknowledgement = if from_client { 500 } else { 100 };
     segment(from_client, flags, (sequence, acknowledgement), payload)
 }
 
-/// A segment with a sequence and an acknowledgement number.
+/// Returns a segment with a sequence and an acknowledgement number.
 pub(super) fn segment(
     from_client: bool,
     flags: u8,
@@ -137,7 +138,7 @@ pub(super) fn ids(folder: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// Asks the inspection at the socket of that folder.
+/// Sends a request to the inspection's socket in that folder.
 fn ask(folder: &Path, text: &str) -> Value {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(folder.join("sock")).unwrap();
@@ -180,7 +181,7 @@ fn alerts_are_counted_by_name_and_by_rule() {
 }
 
 #[test]
-fn a_packet_that_a_rule_drops_is_dropped_with_all_that_follow_in_its_flow() {
+fn a_drop_rule_drops_its_packet_and_the_flow_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"EVIL\"; nocase; sid:1; rev:3;)\n\
                  alert udp any any -> any any (msg:\"seen\"; content:\"evil\"; offset:0; depth:4; sid:2;)\n\
@@ -218,7 +219,7 @@ fn a_packet_that_a_rule_drops_is_dropped_with_all_that_follow_in_its_flow() {
 }
 
 #[test]
-fn a_rule_about_packets_lets_them_pass_and_not_their_flow() {
+fn a_pass_rule_about_packets_does_not_pass_their_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "pass tcp any any -> any any (flow:not_established; sid:1;)\n\
                  pass udp any any -> any any (dsize:<3; sid:2;)\n\
@@ -238,19 +239,19 @@ fn a_rule_about_packets_lets_them_pass_and_not_their_flow() {
 }
 
 #[test]
-fn a_rule_that_bypasses_has_the_rest_of_its_flow_pass() {
+fn a_bypass_rule_passes_the_rest_of_its_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"skip\"; bypass; sid:1;)\n\
                  drop udp any any -> any any (content:\"evil\"; sid:2;)\n\
                  alert udp any any -> any any (content:\"also\"; sid:3;)\n\
                  alert tcp any any -> any any (content:\"skip\"; bypass; sid:4;)\n";
     let mut function = ips(folder.path(), rules, "");
-    // Other rules are asked about the packet itself, and one that drops it counts.
+    // Other rules still apply to the packet itself, and one that drops it counts.
     assert!(!passes(&mut function, &udp(5000, b"skip evil")));
     assert!(!passes(&mut function, &udp(5000, b"fine")));
     assert!(passes(&mut function, &udp(5001, b"skip also")));
     assert!(passes(&mut function, &udp(5001, b"evil also")));
-    // What nobody takes has nothing pass.
+    // A segment that no receiver accepts lets nothing pass.
     handshake(&mut function);
     let outside = segment(true, 0x10, (90_000_000, 500), b"skip");
     assert!(!passes(&mut function, &outside));
@@ -304,13 +305,13 @@ fn messages_are_found_over_segments_in_any_order() {
     drop(function);
     let mut found = ids(folder.path());
     found.sort_unstable();
-    // Bytes that are sent again are looked at again, as nobody remembers all that was there.
+    // Retransmitted bytes are inspected again, because not all of them are stored.
     assert_eq!(found, [1, 2, 2, 3, 4, 6]);
     assert_eq!(events(folder.path(), "drop").len(), 1);
 }
 
 #[test]
-fn another_connection_between_the_same_ports_begins_anew_in_both_directions() {
+fn a_new_connection_on_the_same_ports_restarts_both_directions() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert http any any -> any any (flow:to_server,established; http.uri; content:\"/one\"; sid:1;)\n\
                  alert http any any -> any any (flow:to_client; http.stat_code; content:\"404\"; sid:2;)\n";
@@ -331,7 +332,7 @@ fn another_connection_between_the_same_ports_begins_anew_in_both_directions() {
         assert!(put(true, ACK, (100, 500), b"GET /one HTTP/1.1\r\n\r\n"));
         assert!(put(false, ACK, (500, 121), answer));
         assert!(put(true, FIN | ACK, (121, end), b""));
-        // Who has not said that he is done goes on; what nobody answers begins nothing.
+        // An end that has not closed continues; an opening without a reply begins nothing.
         assert!(put(true, SYN, (4000, 0), b""));
         assert!(put(false, ACK, (end, 122), b" more"));
         assert!(put(false, FIN | ACK, (end + 5, 122), b""));
@@ -343,7 +344,7 @@ fn another_connection_between_the_same_ports_begins_anew_in_both_directions() {
 }
 
 #[test]
-fn another_connection_between_the_same_ports_is_still_known_by_its_port() {
+fn a_new_connection_on_the_same_ports_is_still_identified() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert dns any any -> any any (dns.query; content:\"bad\"; sid:1;)\n";
     let mut function = ips(folder.path(), rules, "");
@@ -381,7 +382,7 @@ fn http2_is_read_where_a_connection_goes_on_with_it() {
     let ask = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
     let agree = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    // GET, the path as it is.
+    // The request is a GET with a literal path.
     let request = b"\0\0\x08\x01\x04\0\0\0\x03\x82\x04\x05/evil";
     let answer = b"\0\0\x01\x01\x04\0\0\0\x03\x8d";
     let begun = [&preface[..], request].concat();
@@ -402,7 +403,7 @@ fn http2_is_read_where_a_connection_goes_on_with_it() {
     }
     drop(function);
     assert_eq!(ids(folder.path()), [3, 1, 2]);
-    // Nobody reads what a client says before its server has agreed.
+    // The client's bytes before the server's consent are not parsed.
     let folder = tempfile::tempdir().unwrap();
     let mut function = ips(folder.path(), rules, "");
     for (from_client, flags, numbers, payload, passed) in [
@@ -417,7 +418,7 @@ fn http2_is_read_where_a_connection_goes_on_with_it() {
 }
 
 #[test]
-fn a_question_that_is_cut_too_small_to_be_read_does_not_pass() {
+fn a_dns_request_in_tiny_segments_does_not_pass() {
     let label = |letter, len| [&[len as u8][..], &[letter; 63][..len]].concat();
     let labels = [
         b"\x03bad".to_vec(),
@@ -504,7 +505,7 @@ fn all_messages_of_a_segment_are_looked_at() {
     let both = [&hello(b"fine")[..], &[20, 3, 3, 0, 1, 1], &hello(b"bad3")].concat();
     assert!(passes(&mut function, &to_port(443, true, 2, 99, b"")));
     assert!(passes(&mut function, &to_port(443, true, 0x18, 100, &both)));
-    // A hello and a key exchange in one record.
+    // The record has a hello and a key exchange.
     let answer = [22, 3, 3, 0, 12, 2, 0, 0, 2, 1, 1, 12, 0, 0, 2, 1, 1];
     assert!(passes(&mut function, &to_port(443, false, 0x12, 499, b"")));
     assert!(passes(
@@ -515,7 +516,7 @@ fn all_messages_of_a_segment_are_looked_at() {
     assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
 }
 
-/// A message of TLS, and messages in records of that size.
+/// Returns a TLS message, and messages in records of that size.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat()
 }
@@ -525,7 +526,7 @@ fn records(messages: &[u8], size: usize) -> Vec<u8> {
     messages.chunks(size).flat_map(record).collect()
 }
 
-/// A certificate for `CN=a.example`, signed by `CN=b`, of number 1a2b, as far as it is read, and some bytes.
+/// A certificate for `CN=a.example`, signed by `CN=b`, with number 1a2b, up to the parsed fields, and some bytes.
 const CERTIFICATE: &[u8] =
     b"\x30\x39\x30\x37\x02\x02\x1a\x2b\x30\x00\x30\x0c\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01b\x30\x00\
       \x30\x14\x31\x12\x30\x10\x06\x03\x55\x04\x03\x0c\x09a.example\x04\x09some more";
@@ -566,7 +567,7 @@ fn certificates_and_fingerprints_of_tls_are_found_over_segments() {
     let last = answer.len().div_ceil(40) - 1;
     for (number, part) in answer.chunks(40).enumerate() {
         let segment = tcp(false, 0x18, 500 + 40 * number as u32, part);
-        // The one with the end of the certificates is dropped.
+        // The segment with the end of the certificates is dropped.
         let goes = passes(&mut function, &segment);
         assert_eq!(goes, number < last, "{number} of {last}");
     }
@@ -601,7 +602,7 @@ fn protocols_are_known_by_their_first_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let mut function = ips(folder.path(), rules, "");
         handshake(&mut function);
-        // In two segments, as they come.
+        // The greeting arrives in two segments.
         let (one, two) = greeting.split_at(greeting.len().min(8));
         for (at, part) in [(500, one), (508, two)] {
             if !part.is_empty() {
@@ -670,8 +671,8 @@ fn datagrams_of_ntp_and_ike_are_known_at_their_ports() {
 }
 
 #[test]
-fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
-    // Rules without a content are asked for every packet, and so many of them take more than a microsecond.
+fn packets_over_the_time_limit_pass_or_drop_as_configured() {
+    // Rules without a content are evaluated for every packet, and this number of them takes more than a microsecond.
     let mut rules = String::new();
     for sid in 1..3000 {
         writeln!(
@@ -710,7 +711,7 @@ fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
 }
 
 #[test]
-fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
+fn the_alert_file_has_the_packets_with_their_rules() {
     use taut_capture::pcapng::{Block, read};
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"evil\"; sid:1; rev:3;)\n\
@@ -770,7 +771,7 @@ fn packets_in_tunnels_are_looked_at_on_request() {
         let mut function = ips(folder.path(), rules, &more);
         assert_eq!(passes(&mut function, &frame), passed);
         assert!(passes(&mut function, &plain), "of other addresses");
-        // A tunnel that is cut, and one within which something lies about its length.
+        // The tunnel is truncated, or a length within it is wrong.
         assert!(!passes(&mut function, &frame[..at]));
         let mut lies = frame.clone();
         lies[at - 28 + 2] = 0xff;
@@ -813,7 +814,7 @@ fn fragments_in_tunnels_are_put_together_before_they_pass() {
         src_ip: "2001:db8::1".parse().unwrap(),
         dst_ip: "2001:db8::2".parse().unwrap(),
     };
-    // Halves of a datagram, each in a tunnel frame of its own: 24 bytes of it in each.
+    // The two halves of a datagram are each in a tunnel frame of its own: 24 bytes of it in each.
     let half = |word: &[u8], second: bool, id: u8| {
         let flow = UdpFlow {
             dst_port: 5000,
@@ -899,7 +900,7 @@ fn others_read_what_is_counted_and_which_rules_fit() {
         assert!(passes(&mut function, &udp(port, b"fine")));
     }
     let all = hits();
-    // Those that had a counter keep it.
+    // The rules that had a counter keep it.
     assert_eq!(all.len(), rules::MOST_SHOWN + 1);
     assert!(all.contains(&named(200, 3)) && all.contains(&named(7, 2)));
     assert_eq!(
@@ -997,7 +998,7 @@ fn bits_of_a_flow_and_rates_hold_rules_back() {
 }
 
 #[test]
-fn bits_of_hosts_hold_over_flows_and_sizes_of_streams_are_of_each_end() {
+fn host_bits_span_flows_and_stream_sizes_are_per_direction() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any 5000 (xbits:set,seen,track ip_src,expire 60; noalert; sid:1;)\n\
                  alert udp any any -> any 5001 (xbits:isset,seen,track ip_src; sid:2;)\n\
@@ -1041,7 +1042,7 @@ fn mistakes_in_rules_are_said_with_their_places() {
             && said.contains("and 1 mistake more"),
         "{said}"
     );
-    // Unless that is said, they leave out their rules.
+    // By default errors skip their rules.
     let (_, read) = looking(rules.parse().unwrap()).unwrap();
     assert_eq!((read.rules, read.mistaken), (1, 2));
     let warned = warning(&read).unwrap();
@@ -1059,7 +1060,7 @@ fn mistakes_in_rules_are_said_with_their_places() {
 }
 
 #[test]
-fn a_reload_with_mistakes_leaves_out_their_rules_if_that_is_said() {
+fn a_non_strict_reload_skips_rules_with_errors() {
     let (good, bad) = (
         "drop udp any any -> any any (content:\"new\"; sid:1;)\n",
         "drop udp any any -> any any (msg:\"a\" content:\"old\"; sid:2;)\n",
@@ -1094,7 +1095,7 @@ fn a_reload_with_mistakes_leaves_out_their_rules_if_that_is_said() {
 }
 
 #[test]
-fn a_reload_changes_the_rules_and_one_with_mistakes_does_not() {
+fn a_reload_changes_the_rules_unless_they_have_errors() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("control = \"{}/sock\"", folder.path().display());
     let mut function = ips(
@@ -1143,7 +1144,7 @@ fn a_reload_changes_the_rules_and_one_with_mistakes_does_not() {
 }
 
 #[test]
-fn a_flood_of_flows_stays_within_the_memory_of_the_table() {
+fn a_flood_of_flows_stays_within_the_table_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut function = ips(
         folder.path(),
@@ -1193,7 +1194,7 @@ fn rules_that_only_alert_say_allowed_beside_one_that_drops() {
 }
 
 #[test]
-fn what_a_reset_says_is_no_part_of_the_stream() {
+fn the_payload_of_a_reset_is_outside_the_stream() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert tcp any any -> any any (flow:only_stream; content:\"gone\"; sid:1;)\n\
         alert tcp any any -> any any (content:\"gone\"; sid:2;)\n";
@@ -1269,7 +1270,7 @@ fn alerts_say_what_the_message_says() {
     assert_eq!(http["http_user_agent"], "curl");
     assert_eq!(http["protocol"], "HTTP/1.1");
     assert_eq!(http["status"], Value::Null);
-    // Long ones are cut.
+    // Long values are truncated.
     assert_eq!(
         http["url"].as_str().unwrap(),
         format!("/a?{}", &long[..509])
@@ -1314,7 +1315,7 @@ fn a_reader_that_comes_and_goes_keeps_nothing_from_passing() {
             assert!(passes(&mut function, &udp(1, b"any")));
         }
     };
-    // Nobody listens; then somebody reads nothing, then a line, and is gone.
+    // There is no listener; then a reader that reads nothing, then one that reads a line and exits.
     pass_until(&|| lost() > 0);
     let listening = UnixListener::bind(folder.path().join("eve")).unwrap();
     listening.set_nonblocking(true).unwrap();
@@ -1347,7 +1348,7 @@ fn packets_in_tunnels_are_what_rules_are_asked_about() {
     }
 }
 
-/// Bytes of memory that this process has.
+/// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> usize {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|it| it.strip_prefix("VmRSS:"));
@@ -1356,10 +1357,10 @@ fn resident_bytes() -> usize {
 }
 
 #[test]
-fn alerts_without_a_pause_take_no_more_memory_and_questions_are_answered() {
-    // Memory is that of a process: in one of its own, without the other tests.
+fn alert_floods_need_bounded_memory_and_requests_get_replies() {
+    // Memory belongs to a process, so the test runs in one of its own.
     if std::env::var_os("TAUT_TEST_ALONE").is_none() {
-        let test = "alerts_without_a_pause_take_no_more_memory_and_questions_are_answered";
+        let test = "alert_floods_need_bounded_memory_and_requests_get_replies";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         alone
             .args([test, "--nocapture"])
@@ -1415,6 +1416,6 @@ fn alerts_without_a_pause_take_no_more_memory_and_questions_are_answered() {
     let passed = stats["ips"]["passed"].as_u64().unwrap();
     let lost = stats["events_lost"].as_u64().unwrap();
     assert_eq!(alerts + lost, 8 * passed);
-    // All the time there was more than could be written.
+    // There were always more events than could be written.
     assert!(lost > 0, "{alerts} alerts");
 }

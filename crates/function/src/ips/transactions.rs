@@ -13,7 +13,7 @@ const RULES: &str = "alert http any any => any 8080 (http.uri; content:\"/secret
 
 const NONE: [u64; 0] = [];
 
-/// A connection, and how far both ends are.
+/// A connection, and the positions of both ends.
 struct Exchange {
     function: Box<dyn Function>,
     folder: tempfile::TempDir,
@@ -45,7 +45,7 @@ impl Exchange {
         batch.is_kept(0)
     }
 
-    /// Sends a segment with the text from one end, and says whether it passes.
+    /// Sends a segment with the text from one end; returns true if it passes.
     fn says(&mut self, is_client: bool, text: &str) -> bool {
         let [client, server] = self.next;
         let numbers = if is_client {
@@ -58,7 +58,7 @@ impl Exchange {
         passes
     }
 
-    /// Numbers of the rules that have fitted.
+    /// Returns the numbers of the rules that have matched.
     fn alerts(self) -> Vec<u64> {
         drop(self.function);
         ids(self.folder.path())
@@ -72,7 +72,8 @@ fn answer(status: u16, head: &str, body: &str) -> String {
     )
 }
 
-/// The numbers of the rules that fit an exchange of these texts. A text that begins with `HTTP` is the server's.
+/// Returns the numbers of the rules that match an exchange of these texts. A text that begins with `HTTP` is the
+/// server's.
 fn alerts_of(texts: &[&str]) -> Vec<u64> {
     let mut exchange = Exchange::new(RULES);
     for text in texts {
@@ -90,7 +91,7 @@ fn both_messages_of_a_transaction_have_to_fit() {
     assert_eq!(alerts_of(&[secret, found]), [1]);
     assert_eq!(alerts_of(&[secret, refused]), NONE);
     assert_eq!(alerts_of(&[other, found]), NONE);
-    // Of one connection each response answers its request.
+    // In a connection each response belongs to its request.
     assert_eq!(alerts_of(&[secret, refused, other, found]), NONE);
     assert_eq!(
         alerts_of(&[&[secret, other].concat(), refused, found]),
@@ -101,7 +102,7 @@ fn both_messages_of_a_transaction_have_to_fit() {
         alerts_of(&[secret, "HTTP/1.1 100 Continue\r\n\r\n", found]),
         [1]
     );
-    // As many as are awaited at a time, the last one of which is the one.
+    // The number of pending requests is the limit; the last of them matches.
     let many = format!("{}{secret}", other.repeat(15));
     let answers = refused.repeat(15);
     assert_eq!(alerts_of(&[&many, &answers, found]), [1]);
@@ -127,7 +128,7 @@ fn the_response_may_fit_before_the_request_is_whole() {
 }
 
 #[test]
-fn a_buffer_that_both_messages_have_is_that_of_the_side_that_is_said() {
+fn buffers_of_both_messages_follow_the_direction_in_the_rule() {
     let request = |of: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nContent-Type: a/{of}\r\n\r\n");
     let response = |of: &str| answer(200, &format!("Content-Type: a/{of}\r\n"), "");
     assert_eq!(alerts_of(&[&request("json"), &response("xml")]), [3]);
@@ -135,7 +136,7 @@ fn a_buffer_that_both_messages_have_is_that_of_the_side_that_is_said() {
 }
 
 #[test]
-fn what_completes_a_transaction_that_is_to_be_dropped_does_not_pass() {
+fn the_response_that_completes_a_dropped_transaction_does_not_pass() {
     let rules = RULES.replace("alert", "drop");
     let mut exchange = Exchange::new(&rules);
     assert!(exchange.says(true, "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n"));

@@ -1,13 +1,13 @@
-//! The headers of a packet inside a tunnel, found in the frame that carries it. Known tunnels are IP in IP (RFC 2003,
-//! 2473, 4213), GRE (RFC 2784, 2890) with IP, Ethernet or ERSPAN II (draft-foschiano-erspan) in it, and in UDP GTP-U (3GPP TS 29.281), VXLAN
-//! (RFC 7348) and Teredo (RFC 4380); between Ethernet and IP also NSH (RFC 8300).
+//! The headers of a packet inside a tunnel. Known tunnels are IP in IP (RFC 2003, 2473, 4213), GRE (RFC 2784, 2890)
+//! with IP, Ethernet or ERSPAN II (draft-foschiano-erspan) in it, and in UDP: GTP-U (3GPP TS 29.281), VXLAN (RFC 7348)
+//! and Teredo (RFC 4380); between Ethernet and IP also NSH (RFC 8300).
 
 use taut_wire::gtpu::{MessageType, UDP_PORT};
 use taut_wire::{EtherType, Ethernet, Gtpu, Headers, IpProtocol, Layer3};
 
-/// Tunnels within each other that are looked into.
+/// The limit on nested tunnels that are parsed.
 const MOST_LEVELS: usize = 3;
-/// Ethernet and NSH headers between two of IP that are read.
+/// The limit on Ethernet and NSH headers between two IP headers.
 const MOST_LINK_HEADERS: usize = 3;
 
 const IPV4_IN_IP: IpProtocol = IpProtocol(4);
@@ -23,11 +23,11 @@ const NSH: EtherType = EtherType(0x894f);
 const UDP_BYTES: usize = 8;
 const VXLAN_BYTES: usize = 8;
 const ERSPAN_BYTES: usize = 8;
-/// Nonce and confirmation of a Teredo authentication, and an origin.
+/// The bytes of the nonce and the confirmation byte of a Teredo authentication; the next constant is an origin's.
 const TEREDO_NONCE_BYTES: usize = 9;
 const TEREDO_ORIGIN_BYTES: usize = 8;
 
-/// What a tunnel carries, and where in the frame.
+/// The content of a tunnel, and its offset in the frame.
 #[derive(Debug, Clone, Copy)]
 enum Carried {
     Ip(usize),
@@ -35,8 +35,8 @@ enum Carried {
     Nsh(usize),
 }
 
-/// Headers of the innermost packet in tunnels, and the frame up to the end of that; none if the frame has none, or not all of
-/// it.
+/// Returns the headers of the innermost packet in tunnels, and the frame up to its end; none if there is no complete
+/// one.
 pub(super) fn inside<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
     let mut found = None;
     for _ in 0..MOST_LEVELS {
@@ -49,7 +49,8 @@ pub(super) fn inside<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers,
     found
 }
 
-/// The same, if such are to be looked into; else, and of all other frames, what the frame itself has.
+/// Returns the same if tunnels are to be inspected. Otherwise, and for all other frames, returns the frame's own
+/// headers.
 pub(super) fn looked_into<'a>(
     is_wanted: bool,
     headers: &Headers,
@@ -59,8 +60,8 @@ pub(super) fn looked_into<'a>(
     inside.unwrap_or((*headers, frame))
 }
 
-/// Headers of the packet in one tunnel. Of those whose packet lies about its length only that of a user in GTP-U is
-/// one: what else stands there by chance is looked at as it is.
+/// Returns the headers of the packet in one tunnel. A packet with an inconsistent length counts only as a user's packet
+/// in GTP-U. Other bytes may resemble a packet by chance, so the carrier is inspected instead.
 fn next<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
     if headers.fault().is_some() || headers.is_fragment() {
         return None;
@@ -88,7 +89,7 @@ fn version(frame: &[u8], at: usize) -> u8 {
     frame.get(at).map_or(0, |byte| byte >> 4)
 }
 
-/// What a datagram carries by the ports that tunnels have.
+/// Returns the content of a datagram to or from a tunnel port.
 fn udp<'a>(headers: &Headers, frame: &'a [u8], at: usize) -> Option<(Headers, &'a [u8])> {
     let (from, to) = headers.ports()?;
     let datagram = frame.get(at..)?;
@@ -108,7 +109,7 @@ fn udp<'a>(headers: &Headers, frame: &'a [u8], at: usize) -> Option<(Headers, &'
     }
 }
 
-/// The user's packet in a G-PDU.
+/// Returns the user's packet in a G-PDU.
 fn gtpu<'a>(frame: &'a [u8], at: usize, payload: &[u8]) -> Option<(Headers, &'a [u8])> {
     let message = Gtpu::new(payload).ok()?;
     if message.message_type() != MessageType::G_PDU {
@@ -120,7 +121,8 @@ fn gtpu<'a>(frame: &'a [u8], at: usize, payload: &[u8]) -> Option<(Headers, &'a 
     (inside.layer3() != Layer3::Other).then_some((inside, frame))
 }
 
-/// Bytes in front of the packet in a Teredo datagram: an authentication and an origin may be there (RFC 4380 section 5.1.1).
+/// Returns the number of bytes before the packet in a Teredo datagram: an authentication and an origin may be there
+/// (RFC 4380 section 5.1.1).
 fn teredo(payload: &[u8]) -> Option<usize> {
     let mut at = 0;
     if let [0, 1, identifier, authentication, ..] = payload {
@@ -132,7 +134,8 @@ fn teredo(payload: &[u8]) -> Option<usize> {
     (version(payload, at) == 6).then_some(at)
 }
 
-/// What a GRE header of version 0 has behind it. Checksum, key and sequence number are passed over; routes are not read.
+/// Returns the content after a GRE header of version 0. Checksum, key and sequence number are skipped; routes are not
+/// read.
 fn gre(frame: &[u8], at: usize) -> Option<Carried> {
     const HAS_CHECKSUM: u16 = 0x8000;
     const HAS_KEY: u16 = 0x2000;
@@ -150,7 +153,7 @@ fn gre(frame: &[u8], at: usize) -> Option<Carried> {
         EtherType::IPV6 if version(frame, at) == 6 => Some(Carried::Ip(at)),
         TRANSPARENT_ETHERNET => Some(Carried::Ethernet(at)),
         NSH => Some(Carried::Nsh(at)),
-        // The header of the second version, which begins with its number less one, is there where GRE counts.
+        // The type II header is present if GRE has a sequence number. Its version field holds 1.
         ERSPAN_2 if flags & HAS_SEQUENCE != 0 && version(frame, at) == 1 => {
             Some(Carried::Ethernet(at + ERSPAN_BYTES))
         }
@@ -158,7 +161,7 @@ fn gre(frame: &[u8], at: usize) -> Option<Carried> {
     }
 }
 
-/// Reads what is carried up to the headers of IP.
+/// Reads the carried headers up to IP.
 fn read(frame: &[u8], mut carried: Carried) -> Option<(Headers, &[u8])> {
     for _ in 0..MOST_LINK_HEADERS {
         carried = match carried {
@@ -182,7 +185,7 @@ fn read(frame: &[u8], mut carried: Carried) -> Option<(Headers, &[u8])> {
     None
 }
 
-/// What an NSH header of version 0 has behind it.
+/// Returns the content after an NSH header of version 0.
 fn nsh(frame: &[u8], at: usize) -> Option<Carried> {
     const WORD_BYTES: usize = 4;
     const LEAST_WORDS: usize = 2;
@@ -228,7 +231,7 @@ mod tests {
             frame[at..at + bytes.len()].copy_from_slice(bytes);
             frame
         };
-        // Another port, an echo, another version, a length that leads out of the datagram, no IP, a fragment.
+        // The cases are: another port, an echo, another version, a length beyond the datagram, no IP, and a fragment.
         for (at, bytes) in [
             (36, &[8, 105][..]),
             (43, &[1]),
@@ -240,7 +243,7 @@ mod tests {
         ] {
             assert_eq!(look(&changed(at, bytes)), None, "{at}");
         }
-        // A packet that says that it is longer than its tunnel lies.
+        // This packet claims a length beyond its tunnel.
         let (headers, _) = look(&changed(52, &[255, 255])).unwrap();
         assert!(headers.fault().is_some());
         for cut in 0..frame.len() {
@@ -254,7 +257,7 @@ mod tests {
 
     const PORTS: (u16, u16) = (1111, 2222);
 
-    /// A packet of IP of that version with that protocol in it.
+    /// Returns an IP packet of that version and protocol.
     fn ip(version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let builder = match version {
             4 => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),
@@ -293,7 +296,7 @@ mod tests {
         [header, packet].concat()
     }
 
-    /// A packet in a tunnel of that kind, whose own packet is of that version of IP.
+    /// Returns a tunnel of that kind around a packet; the tunnel's own IP version is `version`.
     fn tunnelled(kind: usize, version: u8, packet: &[u8]) -> Vec<u8> {
         let is_six = packet[0] >> 4 == 6;
         let [high, low] = ethertype(packet);
@@ -322,7 +325,7 @@ mod tests {
                 let header = [0x0f, 0xc2, 1, next, 0, 0, 1, 0xff];
                 gre(&[0, 0, 0x89, 0x4f], &with(&header, packet))
             }
-            // What carries IPv6 alone.
+            // These carry IPv6 alone.
             _ if !is_six => ip(version, 4, packet),
             8 => udp(version, TEREDO_PORT, packet),
             _ => {
@@ -337,7 +340,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever tunnels are in each other: the innermost packet, and none that is cut.
+        /// For any nesting of tunnels, the innermost packet is found complete.
         #[test]
         fn packets_are_found_in_any_three_tunnels(
             tunnels in proptest::collection::vec((0..10_usize, prop_oneof![Just(4_u8), Just(6)]), 1..=3),
@@ -357,7 +360,7 @@ mod tests {
             prop_assert_eq!(headers.ports(), Some(PORTS), "{:?}", headers);
             prop_assert!(headers.transport_in(inner).ends_with(&payload));
             prop_assert!(inner.len() <= whole);
-            // One more level is not looked into.
+            // A further level is not parsed.
             if tunnels.len() == MOST_LEVELS {
                 let frame = ethernet(&ip(4, if packet[0] >> 4 == 6 { 41 } else { 4 }, &packet), 0);
                 prop_assert_ne!(look(&frame).unwrap().0.ports(), Some(PORTS));
@@ -366,7 +369,7 @@ mod tests {
             prop_assert!(look(cut).is_none());
         }
 
-        /// Whatever bytes stand where tunnels have their headers: a packet within the frame, or none.
+        /// Arbitrary bytes in place of tunnel headers give a packet within the frame, or none.
         #[test]
         fn any_bytes_are_a_packet_within_the_frame_or_none(
             kind in 0..10_usize,
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_tunnel_is_none() {
+    fn packets_that_only_resemble_a_tunnel_are_not_decapsulated() {
         let inner = udp(4, PORTS.1, b"inner");
         let gre = |header: &[u8], packet: &[u8]| ethernet(&ip(4, 47, &with(header, packet)), 0);
         let erspan = ethernet(&inner, 0);
@@ -413,7 +416,7 @@ mod tests {
         ] {
             assert_eq!(look(&frame), None, "{what}");
         }
-        // NSH right behind Ethernet.
+        // NSH directly follows Ethernet.
         let header = [0x0f, 0xc2, 1, 1, 0, 0, 1, 0xff];
         let mut frame = ethernet(&with(&header, &inner), 0);
         frame[12..14].copy_from_slice(&NSH.0.to_be_bytes());

@@ -1,14 +1,14 @@
-//! State of the TCP connection that a mapping is for, as its packets tell it (RFC 7857 section 2, after RFC 6146
-//! section 3.5.2), and which of them are to be believed.
+//! The state of a mapping's TCP connection, learned from its packets (RFC 7857 section 2, after RFC 6146 section
+//! 3.5.2), and the check of their validity.
 //!
-//! Nothing but a RST with the expected sequence number shortens a mapping from outside (RFC 7857 section 2.2 asks for such a check
-//! against attackers off the path; expected is what RFC 5961 section 3.2 lets a host reset by): who sends to an outside port need
-//! not be the peer. For the same reason a RST from inside counts only with the number that the host sends next, as hosts answer
-//! stray segments with a RST.
+//! From outside, only a RST with the expected sequence number shortens a mapping. RFC 7857 section 2.2 requires such a
+//! check against off-path attackers, because the sender to an outside port need not be the peer. The expected number is
+//! the one with which RFC 5961 section 3.2 lets a host reset. For the same reason a RST from inside counts only with
+//! the number that the host sends next, as hosts reply to stray segments with a RST.
 
-use super::seen::{ACK, FIN, RST, SYN, Segment};
+use super::parser::{ACK, FIN, RST, SYN, Segment};
 
-/// Flags of what has been seen. Numbers as in crates/xdp/ebpf/function/nat.h.
+/// Flags of observed events. The numbers are those in crates/xdp/ebpf/function/nat.h.
 pub(super) mod state {
     /// A packet other than a RST came from outside.
     pub const ANSWERED: u8 = 1;
@@ -20,20 +20,20 @@ pub(super) mod state {
     pub const RESET: u8 = 8;
     /// `next` is known.
     pub const NUMBERED: u8 = 16;
-    /// Flags of an open connection, of the first four.
+    /// The flags of an open connection, of the first four.
     pub const OPEN: u8 = ANSWERED | ACKNOWLEDGED;
     pub const PHASE: u8 = ANSWERED | ACKNOWLEDGED | FINISHED | RESET;
     /// The mapping never times out.
     pub const STATIC: u8 = 32;
 }
 
-/// The connection of a mapping: the latest, where there are several.
+/// The connection of a mapping: the latest, if there are several.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Connection {
     pub state: u8,
     /// The sequence number that the host sends next.
     next: u32,
-    /// The one that it expects, as it said last.
+    /// The sequence number that it expects, from its last acknowledgement.
     expected: u32,
 }
 
@@ -53,7 +53,7 @@ impl Connection {
         self.state & state::STATIC != 0
     }
 
-    /// Notes a segment from inside. Returns whether the mapping's time begins anew.
+    /// Records a segment from inside. Returns true if the mapping's timeout restarts.
     #[inline]
     pub fn left(&mut self, it: &Segment) -> bool {
         if it.flags & RST != 0 {
@@ -64,7 +64,7 @@ impl Connection {
             return is_its;
         }
         if it.flags & SYN != 0 {
-            // Another connection beside one that is open takes nothing from it.
+            // Another connection does not change the state of one that is open.
             if !self.is_open() {
                 self.state &= state::STATIC;
             }
@@ -90,8 +90,8 @@ impl Connection {
         true
     }
 
-    /// Notes a segment from outside. Returns whether the mapping's time begins anew: that of a connection that is reset
-    /// does, and is shorter.
+    /// Records a segment from outside. Returns true if the mapping's timeout restarts: that of a reset connection does,
+    /// and is shorter.
     #[inline]
     pub fn came(&mut self, it: &Segment) -> bool {
         if it.flags & RST == 0 {
@@ -106,7 +106,7 @@ impl Connection {
     }
 }
 
-/// Whether the first of two sequence numbers is before the other (RFC 9293 section 3.4).
+/// Returns true if the first of two sequence numbers is before the other (RFC 9293 section 3.4).
 fn is_behind(first: u32, other: u32) -> bool {
     (1..1 << 31).contains(&other.wrapping_sub(first))
 }

@@ -1,43 +1,43 @@
-//! Counts of the mappings that each inside address has, for a limit of them (RFC 6888 REQ-4).
-//! Exact, of a fixed size, and never moved: the version in the kernel (crates/xdp/ebpf/function/nat.h) is the same array, a lock
-//! to each bucket.
+//! The number of mappings of each inside address, for a limit on them (RFC 6888 REQ-4). The table is exact, of a fixed
+//! size, and never moved. The XDP version (crates/xdp/ebpf/function/nat.h) has the same array, with a lock for each
+//! bucket.
 
 use crate::mix::mix;
 
-/// Hosts of a bucket. Numbers as in crates/xdp/ebpf/function/nat.h.
+/// The number of hosts in a bucket. The numbers are those in crates/xdp/ebpf/function/nat.h.
 const HOSTS: usize = 15;
 
-/// An inside address that has mappings; a count of 0 is an empty place.
+/// An inside address with mappings; a count of 0 marks an empty entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Host {
     address: u32,
     count: u32,
 }
 
-/// Counts by inside address.
+/// The counts by inside address.
 pub(super) struct Hosts {
     buckets: Vec<[Host; HOSTS]>,
     seed: u64,
     limit: u32,
 }
 
-/// Buckets that hosts with so many mappings together lie in: four of them to a bucket at most, even if each mapping is of another
-/// host, so that one in a hundred thousand is full then.
+/// Returns the number of buckets for hosts with that many mappings in all. A bucket gets at most four hosts on
+/// average, even if each mapping belongs to another host. One bucket in a hundred thousand is then full.
 pub(super) fn buckets(mappings: usize) -> usize {
     mappings.div_ceil(4).next_power_of_two()
 }
 
-/// Reason why a host is refused another mapping.
+/// The reason why a host is refused another mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoMore {
-    /// The host has as many as it may.
+    /// The host has reached its limit.
     Limit,
-    /// There is no place to count them at.
+    /// There is no entry to count them in.
     Room,
 }
 
 impl Hosts {
-    /// Makes counts for so many mappings, of which a host has up to `limit`.
+    /// Creates the counts for that many mappings; a host has up to `limit`.
     pub fn new(mappings: usize, limit: u32, seed: u64) -> Self {
         Self {
             buckets: vec![[Host::default(); HOSTS]; buckets(mappings)],
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_hosts_as_there_are_mappings_find_a_place() {
+    fn the_table_has_a_slot_for_one_host_per_mapping() {
         for seed in 0..20 {
             let mut hosts = Hosts::new(4096, 1, seed);
             for address in 0..4096 {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_refuses_another_host_until_one_has_none_left() {
+    fn a_full_bucket_refuses_hosts_until_one_is_removed() {
         let mut hosts = Hosts::new(1, 2, 0);
         for address in 0..15 {
             hosts.add(address).unwrap();

@@ -1,11 +1,11 @@
-//! Source NAT with port translation: hosts inside share the outside addresses. (RFC 3022; RFC 4787 for UDP, RFC 5382 for
-//! TCP, RFC 5508 for ICMP.) Mappings do not depend on who is talked to, and whoever is may answer through them.
+//! Source NAT with port translation: hosts inside share the outside addresses. (RFC 3022; RFC 4787 for UDP, RFC 5382
+//! for TCP, RFC 5508 for ICMP.) Mappings are endpoint-independent, and every outside host may reply through them.
 
 mod connection;
 mod hosts;
 mod outcome;
+mod parser;
 mod rewrite;
-mod seen;
 mod setting;
 mod table;
 #[cfg(test)]
@@ -17,8 +17,8 @@ use crate::{
 };
 use connection::{Connection, state};
 use outcome::{OUTCOMES, Outcome};
+use parser::{Class as Protocol, Flow, Seen};
 use rewrite::{End, replace, replace_error};
-use seen::{Class as Protocol, Flow, Seen};
 use setting::Checked;
 pub(crate) use setting::Settings;
 use std::time::Duration;
@@ -44,18 +44,18 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Frames(in_kernel),
 };
 
-/// Timeouts are of seconds.
+/// The time of a calibration, which suffices because timeouts are in seconds.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
 struct Nat {
     checked: Checked,
     table: Option<Table>,
-    /// Kinds of the packets of a batch, and the place of each flow's mapping. Kept, as it is large.
+    /// The kinds of a batch's packets, and the slot of each flow's mapping. The list is large, so it is reused.
     seen: Vec<(Seen, Option<u32>)>,
     counts: [u64; OUTCOMES.len()],
 }
 
-/// Returns what the kernel does to frames that leave through that port.
+/// Returns the XDP version for frames that leave through that port.
 fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
     let checked = settings::<Settings>(table)?.check()?;
     let is_outwards = checked.outside.contains(&port);
@@ -88,7 +88,7 @@ fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, Settings
 }
 
 impl Nat {
-    /// Translates a frame from inside to outside; `found` is the place of the flow's mapping, if it had one before this
+    /// Translates a frame from inside to outside; `found` is the slot of the flow's mapping, if it had one before this
     /// batch.
     fn outwards(
         table: &mut Table,
@@ -105,7 +105,7 @@ impl Nat {
                 }
                 let inside = key(flow.class, flow.source);
                 let found = found.filter(|slot| table.mapping(*slot).inside == inside);
-                // One before it in the batch may have made it, or ended it.
+                // An earlier packet of the batch may have created it, or ended it.
                 let found = found.or_else(|| table.find(inside));
                 let made = found.map_or_else(|| table.make(flow.class, inside, now), Ok);
                 let slot = match made {
@@ -117,7 +117,7 @@ impl Nat {
                 let is_live = table.is_live(slot, now);
                 let mapping = table.mapping_mut(slot);
                 if !is_live {
-                    // The host gets the same port again, and all else begins anew.
+                    // The host gets the same port again, and all other state restarts.
                     mapping.last_used = now;
                     mapping.connection = Connection::default();
                 }
@@ -241,7 +241,7 @@ impl Function for Nat {
             )));
         }
         checked.forwards.sort_by_key(|it| it.slot);
-        // Every table has all static mappings, so that none gives their ports away.
+        // Every table has all static mappings, so that none assigns their ports.
         let fixed = checked.forwards.len();
         checked.most = fixed + (checked.most - fixed).div_ceil(member.of);
         Ok(())
@@ -287,7 +287,7 @@ impl Function for Nat {
             return;
         };
         let outside = &self.checked.outside;
-        // A function in front may have sent packets of a batch different ways.
+        // An earlier function may have sent packets of a batch to different ports.
         let goes_together = batch.goes_together();
         let usually = outside.contains(&context.to_port);
         let is_outwards = |batch: &Batch, index: usize| match goes_together {
@@ -297,11 +297,12 @@ impl Function for Nat {
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
-        // Not the headers that the batch keeps: they are read and used in one go, and all that passes here is changed.
+        // The batch's own cache of headers is not used: the headers are read and used at once, and every passing packet
+        // changes.
         let packets = batch.packets().iter().map(Packet::bytes);
         seen.extend(packets.map(|frame| (Seen::of(frame), None)));
         if usually || !goes_together {
-            // All at once, so that their misses overlap.
+            // All lookups run together, so that their misses overlap.
             for (seen, found) in &mut *seen {
                 if let Seen::Flow(Flow { class, source, .. }) = seen {
                     *found = table.find(key(*class, *source));

@@ -1,6 +1,6 @@
-//! Outcomes of packets: every packet is counted under exactly one of these.
+//! The outcomes of packets: every packet is counted under exactly one of these.
 
-/// Outcome of a packet. Numbers as in crates/xdp/ebpf/function/nat.h.
+/// The outcome of a packet. The numbers are those in crates/xdp/ebpf/function/nat.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     ToOutside,
@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
     Malformed,
 }
 
-/// Names of the outcomes, in the order of the enumeration.
+/// The names of the outcomes, in the order of the enumeration.
 pub(super) const OUTCOMES: [&str; 13] = [
     "translated to outside",
     "translated to inside",

@@ -1,18 +1,18 @@
-//! Addresses and ports of packets, replaced. Checksums change by what has changed, so that a wrong one stays wrong and
-//! none stays none. (RFC 1624; RFC 5508 for those that ICMP errors quote.)
+//! The replacement of addresses and ports in packets. Checksums are updated, so that a wrong one stays wrong and a
+//! missing one stays missing. (RFC 1624; RFC 5508 for packets that ICMP errors quote.)
 
-use super::seen::{Class, Endpoint, Flow};
+use super::parser::{Class, Endpoint, Flow};
 use taut_wire::checksum::Sum;
 use taut_wire::udp::nonzero;
 
-/// End of a flow.
+/// One end of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Source,
     Destination,
 }
 
-/// Replaces one end of a flow. Returns what its bytes add to a checksum over them.
+/// Replaces one end of a flow. Returns the change of a checksum over its bytes.
 #[inline]
 pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> Sum {
     let (from, address_at, port_at) = match end {
@@ -47,7 +47,8 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
     all.combine(change16(before, checksum))
 }
 
-/// Replaces one address of an IPv4 header, `change` being its own. Returns what the header's checksum adds.
+/// Replaces one address of an IPv4 header; `change` is the address's own difference. Returns the difference of the
+/// header's checksum.
 #[inline]
 fn set_address(frame: &mut [u8], ip: u16, at: usize, change: Sum, to: u32) -> Sum {
     let ip = usize::from(ip);
@@ -59,7 +60,7 @@ fn set_address(frame: &mut [u8], ip: u16, at: usize, change: Sum, to: u32) -> Su
     change16(before, checksum)
 }
 
-/// Replaces source or destination of the error itself, and its checksum by what the quoted packet has changed.
+/// Replaces source or destination of the error itself, and updates its checksum by the change of the quoted packet.
 #[inline]
 pub(super) fn replace_error(
     frame: &mut [u8],

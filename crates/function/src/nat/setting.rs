@@ -1,13 +1,13 @@
-//! Settings of a translator, and whether they can be.
+//! The settings of a translator, and their validation.
 
-use super::seen::Class;
+use super::parser::Class;
 use super::table::{Choice, key};
 use crate::{Member, SettingsError, each};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-/// Outside addresses at most.
+/// The limit on outside addresses.
 pub(super) const MOST_ADDRESSES: usize = 16;
 const MOST_MAPPINGS: i64 = 1 << 20;
 
@@ -45,7 +45,7 @@ enum Addresses {
 #[serde(deny_unknown_fields)]
 struct Forward {
     protocol: ForwardProtocol,
-    /// Outside address of the mapping; without it, the first one.
+    /// The outside address of the mapping; by default, the first one.
     address: Option<Ipv4Addr>,
     port: u16,
     to: SocketAddrV4,
@@ -66,12 +66,12 @@ fn mappings() -> i64 {
     65_536
 }
 
-/// A sixteenth of the default table.
+/// Returns a sixteenth of the default table.
 fn mappings_per_host() -> i64 {
     4096
 }
 
-/// Times without packets from inside after which mappings end.
+/// The times without packets from inside after which mappings end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub udp: Duration,
@@ -80,14 +80,14 @@ pub(super) struct Times {
     pub icmp: Duration,
 }
 
-/// A mapping that is always there.
+/// A mapping that always exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Static {
     pub slot: u32,
     pub inside: u64,
 }
 
-/// Settings that can be.
+/// The validated settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Checked {
     pub(super) outside: Vec<usize>,
@@ -163,7 +163,7 @@ impl Settings {
         Ok(Checked {
             forwards: forwards(each("forward", self.forward, Ok)?, &choice, most)?,
             outside: self.outside,
-            // What the RFCs recommend, or want at least.
+            // The defaults are those that the RFCs recommend, or their minimum.
             timeouts: Times {
                 udp: time("udp_timeout", self.udp_timeout, 300)?,
                 tcp: time("tcp_timeout", self.tcp_timeout, 7440)?,

@@ -1,40 +1,40 @@
-//! Table of which outside port stands for which inside one: mappings lie where their outside port says, and are found
-//! by their inside one through a hash table. All memory is taken at once.
+//! The table that assigns outside ports to inside ports. A mapping is stored at the index of its outside port; a hash
+//! table finds it by its inside endpoint. All memory is allocated at the start.
 
 use super::connection::Connection;
 use super::hosts::{Hosts, NoMore};
-use super::seen::{Class, Endpoint};
+use super::parser::{Class, Endpoint};
 use crate::Member;
 use crate::mix::mix;
 use std::time::Duration;
 
-/// Ports that are tried for a new mapping.
+/// The number of ports that are tried for a new mapping.
 pub(super) const TRIES: u64 = 64;
-/// Places that a sweep looks through for mappings that have timed out.
+/// The number of slots that a sweep checks for expired mappings.
 pub(super) const SWEPT: usize = 64;
-/// Sweeps that one new flow makes up for at most.
+/// The limit on overdue sweeps that one new flow runs.
 pub(super) const MOST_SWEEPS: u64 = 4;
-/// While enough new flows come, sweeps come by every place once in so long.
+/// The time in which sweeps visit every slot while enough new flows arrive.
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
-/// Seed that spreads hosts over tables; the same for all of them.
+/// The seed that spreads hosts over tables; the same for all of them.
 const HOMES: u64 = 0x5bd1_e995;
 
-/// Time without packets from inside after which a mapping ends, in the unit of `now`.
+/// The time without packets from inside after which a mapping ends, in the unit of `now`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Timeouts {
     pub udp: u64,
     pub tcp: u64,
     pub tcp_closing: u64,
     pub icmp: u64,
-    /// Time from one sweep to the next.
+    /// The time from one sweep to the next.
     pub sweep: u64,
 }
 
-/// Mapping, at the place of its outside port.
+/// A mapping, at the slot of its outside port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mapping {
-    /// Key of the inside endpoint; 0 for none.
+    /// The key of the inside endpoint; 0 for none.
     pub inside: u64,
     pub last_used: u64,
     pub connection: Connection,
@@ -51,7 +51,7 @@ pub(super) fn key(class: Class, (address, port): Endpoint) -> u64 {
     (class as u64 + 1) << 48 | u64::from(address) << 16 | u64::from(port)
 }
 
-/// Reason why there is no mapping.
+/// The reasons why there is no mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     NoPort,
@@ -59,14 +59,14 @@ pub(super) enum Refused {
     HostFull,
 }
 
-/// Settings that decide which ports are taken.
+/// The settings that decide which ports are chosen.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub addresses: Vec<u32>,
     pub first_port: u16,
     pub last_port: u16,
     pub seed: u64,
-    /// Number of the table that the choice is for, among several: each has ports and hosts of its own.
+    /// The number of the table among several: each has ports and hosts of its own.
     pub member: Member,
 }
 
@@ -76,24 +76,24 @@ impl Choice {
         below(mix(HOMES, u64::from(address)), self.member.of as u64) as usize
     }
 
-    /// Returns the number of the worker that an outside port belongs to, but for static mappings: two in a row are of
-    /// one worker, so that each has even and odd ones.
+    /// Returns the number of the worker that an outside port belongs to, except for static mappings. Pairs of ports
+    /// belong to one worker, so that each has even and odd ones.
     pub fn home_of_port(&self, port: u16) -> usize {
         usize::from(port >> 1) % self.member.of
     }
 
-    /// Number of an outside address.
+    /// Returns the number of an outside address.
     pub fn number(&self, address: u32) -> Option<usize> {
         self.addresses.iter().position(|it| *it == address)
     }
 
-    /// Place of an outside endpoint.
+    /// Returns the slot of an outside endpoint.
     pub fn slot(&self, class: Class, number: usize, port: u16) -> u32 {
         let block = class as usize * self.addresses.len() + number;
         (block * PORTS + usize::from(port)) as u32
     }
 
-    /// The outside endpoint of a place.
+    /// Returns the outside endpoint of a slot.
     pub fn endpoint(&self, slot: u32) -> Endpoint {
         let number = slot as usize / PORTS % self.addresses.len();
         (self.addresses[number], slot as u16)
@@ -103,20 +103,20 @@ impl Choice {
         3 * self.addresses.len() * PORTS
     }
 
-    /// Time from one sweep to the next.
+    /// Returns the time from one sweep to the next.
     pub fn sweep_interval(&self) -> Duration {
         REVOLUTION / (self.slots() / SWEPT) as u32
     }
 
-    /// The places to try for an inside endpoint, in order: all of the address that belongs to the inside address, of ports as
-    /// even or odd as the inside one (RFC 4787 section 4: paired pooling, parity).
+    /// Returns the slots to try for an inside endpoint, in order. All have the outside address assigned to the inside
+    /// address, and the parity of the inside port (RFC 4787 section 4: paired pooling, parity).
     fn candidates(&self, class: Class, inside: u64) -> impl Iterator<Item = u32> {
         let address = u64::from((inside >> 16) as u32);
         let number = below(mix(self.seed, address), self.addresses.len() as u64) as usize;
         let first = u64::from(self.first_port);
         let first = first + ((first ^ inside) & 1);
         let last = u64::from(self.last_port);
-        // The first one of ours: it is of the same parity, as pairs are.
+        // This is the first port of this worker: it has the same parity, because pairs do.
         let of = self.member.of as u64;
         let behind = (self.member.number as u64 + of - first / 2 % of) % of;
         let (first, step) = (first + 2 * behind, 2 * of);
@@ -128,12 +128,12 @@ impl Choice {
     }
 }
 
-/// Spreads a hash over 0 to `count` - 1.
+/// Maps a hash to 0 to `count` - 1.
 fn below(hash: u64, count: u64) -> u64 {
     ((hash >> 32) * count) >> 32
 }
 
-/// An entry of the hash table: the place of the mapping of an inside endpoint.
+/// An entry of the hash table: the slot of the mapping of an inside endpoint.
 #[derive(Clone, Copy, Default)]
 struct Entry {
     inside: u64,
@@ -144,14 +144,14 @@ pub(super) struct Table {
     pub choice: Choice,
     timeouts: Timeouts,
     mappings: Vec<Mapping>,
-    /// Open addressing, at most half full.
+    /// The hash table, with open addressing, at most half full.
     entries: Vec<Entry>,
     hosts: Hosts,
     count: usize,
     most: usize,
-    /// Place where the last sweep ended.
+    /// The slot at which the last sweep ended.
     hand: usize,
-    /// Time up to which sweeps are made up for.
+    /// The time up to which sweeps have run.
     swept: u64,
 }
 
@@ -183,7 +183,7 @@ impl Table {
         mix(self.choice.seed, inside) as usize & (self.entries.len() - 1)
     }
 
-    /// The place of the mapping of an inside endpoint.
+    /// Returns the slot of the mapping of an inside endpoint.
     #[inline]
     pub fn find(&self, inside: u64) -> Option<u32> {
         let mut at = self.home(inside);
@@ -208,7 +208,7 @@ impl Table {
         }
     }
 
-    /// Whether a mapping is there and has not timed out.
+    /// Returns true if a mapping exists and has not timed out.
     pub fn is_live(&self, slot: u32, now: u64) -> bool {
         let mapping = self.mapping(slot);
         mapping.inside != 0
@@ -216,7 +216,7 @@ impl Table {
                 || now.saturating_sub(mapping.last_used) <= self.timeout(mapping))
     }
 
-    /// Makes a mapping for an inside endpoint that has none.
+    /// Creates a mapping for an inside endpoint that has none.
     pub fn make(&mut self, class: Class, inside: u64, now: u64) -> Result<u32, Refused> {
         self.sweep(now);
         if self.count >= self.most {
@@ -239,7 +239,7 @@ impl Table {
         Ok(slot)
     }
 
-    /// Puts a mapping at a free place; those of a host that count for its limit are added to it before.
+    /// Stores a mapping in a free slot. The caller has already counted it for the limit of its host.
     pub fn put(&mut self, slot: u32, inside: u64, now: u64, connection: Connection) {
         *self.mapping_mut(slot) = Mapping {
             inside,
@@ -254,7 +254,7 @@ impl Table {
         self.count += 1;
     }
 
-    /// Ends the mapping at a place, if there is one; static ones never do.
+    /// Ends the mapping in a slot, if there is one; static ones never end.
     fn end(&mut self, slot: u32) {
         let inside = std::mem::take(&mut self.mapping_mut(slot).inside);
         if inside == 0 {
@@ -265,7 +265,7 @@ impl Table {
         while self.entries[hole].inside != inside {
             hole = (hole + 1) & mask;
         }
-        // What was pushed on by it moves up, so that no search ends too early.
+        // Displaced entries move up, so that no search ends too early.
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -284,8 +284,8 @@ impl Table {
         self.hosts.remove((inside >> 16) as u32);
     }
 
-    /// Ends mappings that have timed out among the next places, as many of them as the time since the last sweep makes due:
-    /// what that costs depends on the time that passes, not on how many new flows come. Returns how many it looked at.
+    /// Ends expired mappings among the next slots, as many as the time since the last sweep requires. The cost thus
+    /// depends on the elapsed time, not on the number of new flows. Returns how many slots it checked.
     fn sweep(&mut self, now: u64) -> usize {
         let interval = self.timeouts.sweep.max(1);
         let due = now.saturating_sub(self.swept) / interval;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_found_until_they_end_whatever_came_and_went_between() {
+    fn mappings_are_found_until_they_end_despite_other_changes() {
         let mut table = table(500, (1024, 65535));
         let mut random = fastrand::Rng::with_seed(1);
         let mut known: HashMap<u64, u32> = HashMap::new();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_in_range_as_even_as_inside_and_of_one_address_for_a_host() {
+    fn outside_ports_keep_parity_and_each_host_keeps_one_address() {
         let mut table = table(1000, (4000, 4999));
         let mut addresses = HashMap::new();
         for host in 0..40 {
@@ -394,14 +394,14 @@ mod tests {
         places
             .make(Class::Icmp, key(Class::Icmp, (7, 1)), 0)
             .unwrap();
-        // A sweep takes several calls to come by all places.
+        // A sweep needs several calls to visit all slots.
         let mut tries = 0..10_000;
         assert_eq!(places.make(Class::Udp, inside(2), 10), Err(Refused::Full));
         assert!(tries.any(|n| places.make(Class::Udp, inside(2), 11 + n).is_ok()));
     }
 
     #[test]
-    fn tcp_lives_long_once_it_is_answered_and_acknowledged_and_static_for_ever() {
+    fn established_tcp_mappings_live_long_and_static_ones_forever() {
         let mut table = table(10, (1024, 2048));
         let slot = table.make(Class::Tcp, key(Class::Tcp, (7, 1)), 0).unwrap();
         assert!(table.is_live(slot, 50) && !table.is_live(slot, 51));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_that_meets_a_full_table_has_no_more_swept_than_time_passes() {
+    fn a_flood_does_not_make_a_full_table_sweep_faster() {
         let mut table = table(1000, (1024, 65535));
         let second = 1_000_000_000;
         table.timeouts.udp = 300 * second;
@@ -428,7 +428,7 @@ mod tests {
         });
         let slots = table.choice.slots();
         let mut looked_at = 0;
-        // A million a second for four seconds, and then everything has timed out.
+        // A million flows a second arrive for four seconds, and then everything has timed out.
         for n in 0..4_000_000 {
             let now = start + u64::from(n) * 1000;
             let places = table.sweep(now);
@@ -443,7 +443,7 @@ mod tests {
             looked_at <= slots && looked_at > slots * 9 / 10,
             "{looked_at}"
         );
-        // All room is there again after one revolution, however few flows come.
+        // All space is free again after one revolution, however few flows arrive.
         let late = start + 400 * second;
         let due = table.timeouts.sweep * MOST_SWEEPS;
         (0..=slots as u64 / 256).for_each(|n| {

@@ -1,4 +1,4 @@
-//! Tests of what the translator does to packets, checked by a parser that is not ours.
+//! Tests of the translator's changes to packets, checked by an independent parser.
 #![allow(clippy::unwrap_used)]
 
 mod connections;
@@ -20,7 +20,7 @@ fn nat(more: &str) -> Box<dyn Function> {
     nat
 }
 
-/// A frame through the translator at a time in ticks; none if it is dropped.
+/// Returns a frame after the translator at a time in ticks; none if it is dropped.
 fn at(nat: &mut dyn Function, frame: &[u8], to_port: usize, now_ticks: u64) -> Option<Vec<u8>> {
     let mut batch = batch_of(frame, 0);
     let context = Context {
@@ -43,7 +43,7 @@ fn back(nat: &mut dyn Function, frame: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_packet_that_was_sent_elsewhere_is_translated_by_the_port_that_it_leaves_through() {
+fn the_actual_egress_port_decides_whether_a_packet_is_translated() {
     let text = "outside = [2]\naddress = \"203.0.113.1\"\nseed = 1";
     let mut nat = (ENTRY.build)(text.parse().unwrap()).unwrap();
     nat.prepare().unwrap();
@@ -89,7 +89,7 @@ fn packet(kind: Kind, from: ([u8; 4], u16), to: ([u8; 4], u16), payload: &[u8]) 
     bytes
 }
 
-/// Addresses and ports, after every checksum was found to be right.
+/// Returns addresses and ports, after a check of every checksum.
 fn ends(frame: &[u8]) -> (([u8; 4], u16), ([u8; 4], u16)) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else {
@@ -132,7 +132,7 @@ fn any_kind() -> impl Strategy<Value = Kind> {
 
 proptest! {
     #[test]
-    fn a_packet_that_is_translated_and_answered_comes_back_with_nothing_else_changed(
+    fn translation_and_its_reverse_change_only_address_port_and_checksum(
         kind in any_kind(), host: [u8; 2], port: u16, peer_port: u16,
         payload in proptest::collection::vec(any::<u8>(), 0..200)
     ) {
@@ -143,7 +143,7 @@ proptest! {
         let (from, to) = ends(&translated);
         prop_assert_eq!((from.0, to.0), (OUTSIDE, PEER));
         prop_assert!(from.1 >= 1024 && from.1 % 2 == port % 2);
-        // Nothing but address, port and checksums.
+        // Only address, port and checksums change.
         let mut undone = translated.clone();
         undone[26..30].copy_from_slice(&sent[26..30]);
         undone[24..26].copy_from_slice(&sent[24..26]);
@@ -156,10 +156,10 @@ proptest! {
             undone[place..place + 2].copy_from_slice(&sent[place..place + 2]);
         }
         prop_assert_eq!(&undone, &sent);
-        // Whoever answers.
+        // Every peer can reply.
         for peer in [PEER, [192, 0, 2, 200]] {
             let answer = packet(kind, (peer, peer_port), (OUTSIDE, from.1), &payload);
-            // Of an echo, the identifier.
+            // An echo has the identifier.
             let answer = if kind == Kind::Echo {
                 packet(kind, (peer, from.1), (OUTSIDE, from.1), &payload)
             } else {
@@ -171,7 +171,7 @@ proptest! {
         }
         // The mapping stays.
         prop_assert_eq!(out(&mut *nat, &sent).unwrap(), translated);
-        // A wrong checksum stays wrong, and that of UDP may be none.
+        // A wrong checksum stays wrong, and that of UDP may be missing.
         let mut wrong = sent.clone();
         wrong[checksum_at] ^= 1;
         let wrong = out(&mut *nat, &wrong).unwrap();
@@ -184,9 +184,9 @@ proptest! {
     }
 
     #[test]
-    fn an_icmp_error_about_a_translated_packet_reaches_who_sent_it_with_what_was_sent(
+    fn icmp_errors_are_translated_together_with_the_packet_they_quote(
         kind in any_kind(), port: u16, payload in proptest::collection::vec(any::<u8>(), 0..40),
-        // Half of a TCP checksum, at 37, stays as it was: the other half decides what it is to be.
+        // Half of a TCP checksum, at 37, stays: the other half determines its value.
         quoted in prop_oneof![28_usize..37, 38_usize..100]
     ) {
         let mut nat = nat("");
@@ -205,7 +205,7 @@ proptest! {
         let came = back(&mut *nat, &error(OUTSIDE, &translated)).unwrap();
         ends(&came);
         prop_assert_eq!(came, error(inside.0, &sent));
-        // And the other way: a host inside complains of an answer.
+        // In the other direction, a host inside sends an error about a reply.
         let answer = match kind {
             Kind::Echo => packet(kind, (PEER, ends(&translated).0.1), (OUTSIDE, 0), &payload),
             kind => packet(kind, (PEER, 53), (OUTSIDE, ends(&translated).0.1), &payload),
@@ -229,7 +229,7 @@ fn counts(nat: &dyn Function) -> Vec<u64> {
 }
 
 #[test]
-fn what_cannot_be_translated_is_dropped_and_counted_by_cause_and_what_is_not_ipv4_passes() {
+fn untranslatable_packets_are_counted_by_cause_and_non_ipv4_passes() {
     let mut nat = nat("ports = \"2000-2001\"\nmappings = 2\n");
     let inside = |n| ([10, 0, 0, 1], n);
     let udp = |from, to| packet(Kind::Udp, from, to, b"x");
@@ -262,14 +262,14 @@ fn what_cannot_be_translated_is_dropped_and_counted_by_cause_and_what_is_not_ipv
 }
 
 #[test]
-fn a_mapping_ends_when_its_host_has_said_nothing_for_so_long() {
+fn a_mapping_expires_when_its_host_stays_idle() {
     let mut nat = nat("udp_timeout = \"2s\"\n");
     let sent = packet(Kind::Udp, ([10, 0, 0, 1], 9), (PEER, 53), b"x");
     let hz = Clock::calibrate(Duration::from_millis(20)).hz as u64;
     let (from, _) = ends(&at(&mut *nat, &sent, 1, hz).unwrap());
     let answer = packet(Kind::Udp, (PEER, 53), from, b"y");
     assert!(at(&mut *nat, &answer, 0, hz * 29 / 10).is_some());
-    // Answers do not keep it (RFC 4787, REQ-6).
+    // Replies do not refresh it (RFC 4787, REQ-6).
     assert!(at(&mut *nat, &answer, 0, hz * 31 / 10).is_none());
     // The host gets its port back.
     assert_eq!(ends(&at(&mut *nat, &sent, 1, hz * 4).unwrap()).0, from);
@@ -277,7 +277,7 @@ fn a_mapping_ends_when_its_host_has_said_nothing_for_so_long() {
 }
 
 #[test]
-fn servers_inside_are_reached_at_their_outside_ports_and_answer_from_there() {
+fn inside_servers_are_reached_and_reply_at_their_outside_ports() {
     let mut nat = nat(
         "forward = [{ protocol = \"tcp\", port = 80, to = \"10.0.0.5:8080\" }, { protocol = \"udp\", port = 53, to = \"10.0.0.6:53\" }]",
     );
@@ -293,7 +293,7 @@ fn servers_inside_are_reached_at_their_outside_ports_and_answer_from_there() {
 }
 
 #[test]
-fn several_hosts_with_one_port_have_different_ones_outside_in_one_batch() {
+fn equal_ports_of_hosts_in_a_batch_get_different_mappings() {
     let mut nat = nat("");
     let pool = taut_port::PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();

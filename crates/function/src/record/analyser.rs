@@ -9,7 +9,7 @@ use taut_lua::{AnalyserHost, AnalyserScript, LIMIT, PacketFacts};
 use taut_port::{Batch, PoolHandle};
 use taut_sys::available_bytes;
 
-/// An analyser, as it is set up.
+/// The settings of an analyser.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub file: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// What has the capture make it; it may have these triggers fire.
+    /// Returns the settings with which the capture starts it; it may fire these triggers.
     pub fn settings(&self, triggers: &[String]) -> analyser::Settings {
         let (checked, triggers) = (self.clone(), triggers.to_vec());
         analyser::Settings {
@@ -34,13 +34,13 @@ impl Checked {
     }
 }
 
-/// Name of the script of that file.
+/// Returns the script's name, from its file.
 fn name_of(file: &Path) -> String {
     let name = file.file_stem().unwrap_or(file.as_os_str());
     name.to_string_lossy().into_owned()
 }
 
-/// A script, and the copies of packets that it sees.
+/// A script, and the copies of packets that it receives.
 struct Lua {
     name: String,
     script: AnalyserScript,
@@ -90,7 +90,7 @@ impl Analyser for Lua {
 
     fn take(&mut self, record: &Record<'_>, flow: Option<(usize, u8)>) {
         let facts = &record.facts;
-        // A copy, as a script may write to what it sees; of a long frame, its start.
+        // The script gets a copy, because it may write to it; it gets only the start of a long frame.
         let kept = record.frame.len().min(self.pool.room());
         let Some(mut packet) = self.pool.take(kept as u16) else {
             return;
@@ -142,7 +142,7 @@ impl Analyser for Lua {
     }
 }
 
-/// Says what is wrong with a script while packets pass.
+/// Reports an error of a script while packets pass.
 #[cold]
 fn say(why: &str, is_over: bool) {
     let more = match is_over {

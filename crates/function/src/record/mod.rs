@@ -1,9 +1,9 @@
-//! RECORD: keeps all packets of the last seconds in memory, and writes those that a trigger is about, also from before
-//! it fired. (Gallenmüller 2021, section 3.5: FlowScope.)
+//! RECORD: stores all packets of the last seconds in memory, and writes those of a trigger, including packets before it
+//! fired. (Gallenmüller 2021, section 3.5: FlowScope.)
 //!
-//! Each worker writes into the ring as a producer of its own; what looks at packets, fires triggers and writes files
-//! are threads of `taut-capture`, which the workers share; analysers are scripts (`analyser.rs`). What functions in front of it have done with a packet is
-//! recorded with it.
+//! Each worker writes into the ring as a producer of its own. The threads that examine packets, fire triggers and write
+//! files belong to `taut-capture`, and the workers share them. Analysers are scripts (`analyser.rs`). The verdicts of
+//! earlier functions are recorded with a packet.
 
 mod analyser;
 mod server;
@@ -36,7 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets"),
 };
 
-/// What the functions of all workers share.
+/// The state that the functions of all workers share.
 #[derive(Clone)]
 struct Together {
     deciding: Arc<Deciding>,
@@ -47,21 +47,21 @@ struct Record {
     checked: Checked,
     member: Member,
     shared: Shared,
-    /// Dropped before the capture, which ends when nobody writes any more.
+    /// This field is dropped before the capture, which ends when there is no producer any more.
     plane: Option<Plane>,
     counted: Counted,
-    /// By port, whether packets bear stamps when they arrive.
+    /// True for each port that timestamps arriving packets.
     stamped: Vec<bool>,
     together: Option<Together>,
 }
 
-/// Counts of the chain that triggers are about.
+/// The counts of the chain that triggers observe.
 #[derive(Default)]
 struct Counted {
     names: Vec<String>,
-    /// Of each the number of its trigger, and how far it had come when it was told last; none before.
+    /// The number of the trigger and the last value for each count; no value before the first.
     before: Vec<(usize, Option<u64>)>,
-    /// Whether it was said which of them nobody counts.
+    /// True if unknown counts have been reported.
     is_checked: bool,
 }
 
@@ -78,12 +78,12 @@ impl Counted {
         }
     }
 
-    /// Takes how far they have come, and tells which have grown.
+    /// Accepts the current counts, and reports those that have grown.
     fn take(&mut self, counts: &[Option<u64>], mut grew: impl FnMut(usize, u64)) {
         for ((at, before), now) in self.before.iter_mut().zip(counts) {
-            // One that is not known at the moment has not begun anew.
+            // A count that is unavailable at the moment has not restarted.
             let Some(now) = *now else { continue };
-            // One that goes back is that of a function that has taken the place of another one.
+            // A lower count belongs to a function that has replaced another one.
             let by = before.map_or(0, |before| now.saturating_sub(before));
             *before = Some(now);
             if by > 0 {
@@ -93,13 +93,13 @@ impl Counted {
     }
 }
 
-/// What a worker records with.
+/// A worker's part of the recording.
 struct Plane {
-    /// By port, whether packets bear stamps when they arrive.
+    /// True for each port that timestamps arriving packets.
     stamped: Vec<bool>,
     producer: Producer,
     clock: PacketClock,
-    /// Time of the last packet.
+    /// The time of the last packet.
     last_ns: u64,
     drops: bool,
 }
@@ -122,7 +122,7 @@ impl Plane {
     #[inline]
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let mut facts = Facts {
-            // One time for the whole batch, as it has come in one go.
+            // The whole batch has one time, because it arrived together.
             time_ns: self.clock.at(context.now_ticks),
             // A chain has few ports.
             port: context.from_port as u8,
@@ -136,7 +136,7 @@ impl Plane {
         for (at, packet) in batch.packets().iter().enumerate() {
             facts.wire_bytes = packet.len() as u32;
             if !arrivals.is_empty() {
-                // Of one without a stamp it is when it was received. Times of a producer never run backwards.
+                // A packet without a timestamp gets its receive time. Times of a producer never run backwards.
                 let time_ns = if arrivals[at] > 0 {
                     arrivals[at]
                 } else {
@@ -171,7 +171,7 @@ impl Function for Record {
         }
     }
 
-    /// Where buckets are handed over, that is looked at also when no packets come.
+    /// If buckets are handed over, the function also checks for that without packets.
     fn holds_packets(&self) -> bool {
         self.checked.hands_over()
     }
@@ -245,7 +245,7 @@ impl Function for Record {
     }
 }
 
-/// Says that a trigger will never fire.
+/// Reports that a trigger will never fire.
 #[cold]
 fn say_unknown(name: &str) {
     eprintln!(

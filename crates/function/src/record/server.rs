@@ -1,4 +1,4 @@
-//! What the control socket of a recording is asked, and answers.
+//! The requests and replies of a recording's control socket.
 
 use crate::control_socket::{Decides, Loading, answer};
 use serde::{Deserialize, Serialize};
@@ -8,69 +8,69 @@ use taut_capture::capture::{Capture, Found, Status};
 use taut_capture::filter::Filter;
 use taut_capture::flows::{By, FlowsStatus};
 
-/// Request: `{"op": "status"}`.
+/// A request, such as `{"op": "status"}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// State.
+    /// Returns the state.
     Status {},
-    /// Have a trigger fire.
+    /// Fires a trigger.
     Trigger {
-        /// Its name.
+        /// The name of the trigger.
         name: String,
-        /// Why, as comments in files are to say.
+        /// The reason, for comments in files.
         #[serde(default)]
         cause: String,
     },
-    /// Make the ring larger or smaller.
+    /// Resizes the ring.
     Resize {
-        /// Its size, bytes.
+        /// The size in bytes.
         bytes: u64,
     },
-    /// The flows that send most at the moment.
+    /// Returns the flows that send most at the moment.
     Flows {
-        /// How many.
+        /// The limit on their number.
         most: usize,
-        /// What they are sorted by.
+        /// The order of the flows.
         #[serde(default)]
         by: By,
     },
-    /// Write packets from memory and disk into a file.
+    /// Writes packets from memory and disk into a file.
     Query {
-        /// Expression that they fit.
+        /// The expression that they match.
         filter: String,
-        /// Time of the first, nanoseconds since 1970.
+        /// The time of the first packet, nanoseconds since 1970.
         from_ns: u64,
-        /// Time of the last.
+        /// The time of the last packet, nanoseconds since 1970.
         to_ns: u64,
-        /// The file, which the process writes that has the capture.
+        /// The file, written by the process that has the capture.
         file: PathBuf,
     },
 }
 
-/// Answer to a request.
+/// The reply to a request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether the request was granted.
+    /// True if the request was granted.
     pub ok: bool,
-    /// Reason why it was not.
+    /// The reason for a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// State.
+    /// The state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// Size of the ring after a change, bytes.
+    /// The size of the ring after a change, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_bytes: Option<u64>,
-    /// Flows.
+    /// The flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowsStatus>,
-    /// What a query has found.
+    /// The result of a query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<Found>,
 }
 
-/// What all workers share.
+/// The control plane that all workers share.
 pub(super) struct Deciding {
     pub capture: Capture,
 }

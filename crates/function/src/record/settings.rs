@@ -1,4 +1,4 @@
-//! Settings of the recording.
+//! The settings of the recording.
 
 use super::analyser;
 use crate::{SettingsError, each};
@@ -54,19 +54,19 @@ pub(super) struct Settings {
 #[serde(deny_unknown_fields)]
 struct AnalyserSettings {
     file: PathBuf,
-    /// Expression of the packets that it sees.
+    /// The filter expression of the packets that it receives.
     when: Option<String>,
     flows: Option<usize>,
-    /// Settings for the script.
+    /// The behaviour of the thread that examines packets when none have arrived.
     #[serde(default)]
     settings: toml::Table,
 }
 
-/// What the thread that looks at packets does when none have come.
+/// It sleeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Look {
-    /// It rests.
+    /// It polls.
     #[default]
     Rest,
     /// It looks again.
@@ -77,17 +77,17 @@ enum Look {
 #[serde(deny_unknown_fields)]
 struct TriggerSettings {
     name: String,
-    /// Expression of the packets that it is about.
+    /// The filter expression of its packets.
     when: Option<String>,
-    /// Packets of `when` that are too many in `over`.
+    /// The number of matching packets within `over` above which it fires.
     more_than: Option<u64>,
-    /// Time without a packet of `when`.
+    /// The time without a matching packet after which it fires.
     silence: Option<String>,
-    /// Time after their stamps above which packets of `when` are late.
+    /// The time after their timestamps above which matching packets are late.
     late: Option<String>,
-    /// Fate of packets of `when`.
+    /// The outcome of matching packets.
     fate: Option<String>,
-    /// Name of a count of the chain that grows.
+    /// The name of a count of the chain that grows.
     counter: Option<String>,
     #[serde(default)]
     asked: bool,
@@ -101,21 +101,21 @@ struct TriggerSettings {
     most_per_minute: Option<u32>,
 }
 
-/// Settings that make sense.
+/// The validated settings.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     ring_bytes: Option<u64>,
     most_bytes: Option<u64>,
     bucket_bytes: usize,
     snap_bytes: usize,
-    /// Whether packets end here.
+    /// True if packets end here.
     pub drops: bool,
     target: Option<Target>,
     roll: Roll,
     zstd: bool,
     disk: Option<keeper::Settings>,
     flows: usize,
-    /// Path of the control socket.
+    /// The path of the control socket.
     pub control: Option<PathBuf>,
     interfaces: Vec<String>,
     classic: Option<Duration>,
@@ -124,20 +124,20 @@ pub(super) struct Checked {
     analysers: Vec<analyser::Checked>,
 }
 
-/// Ports that are told apart in files, where nobody names them.
+/// The number of ports that files distinguish if the ports have no names.
 const PORTS: usize = 16;
 const MOST_TRIGGERS: usize = 4096;
-/// Each has a thread.
+/// The limit on analysers, each of which has a thread.
 const MOST_ANALYSERS: usize = 16;
-/// Flows that an analyser remembers where nobody says how many.
+/// The default number of flows of an analyser.
 const ANALYSED_FLOWS: usize = 100_000;
 const SMALLEST_BUCKET: u64 = 1 << 16;
 const BEFORE: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(1);
 const MOST_PER_MINUTE: u32 = 60;
-/// Longest time for which a bucket is kept from those who look.
+/// The longest time for which a bucket is withheld from readers.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
-/// Part of the free memory that a ring takes of which nobody says how large it is to be.
+/// The divisor of the free memory that gives the default size of a ring.
 const SHARE_OF_FREE: u64 = 2;
 
 fn wrong<T>(text: String) -> Result<T, SettingsError> {
@@ -158,7 +158,7 @@ fn made(key: &str, text: &str) -> Result<Filter, SettingsError> {
     Filter::new(text).map_err(|e| SettingsError(format!("{key}: {e}")))
 }
 
-/// Checks that there can be buckets of that size, and memory for a ring of them.
+/// Checks that buckets of that size are possible, and that there is memory for a ring of them.
 fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), SettingsError> {
     if !(SMALLEST_BUCKET..=1 << 30).contains(&bucket_bytes) || !bucket_bytes.is_multiple_of(8) {
         return wrong(format!(
@@ -183,7 +183,7 @@ fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), Settings
     Ok(())
 }
 
-/// Returns where dumps go: to a folder, a file, or nowhere.
+/// Returns the destination of dumps: a folder, a file, or none.
 fn target(dump: Option<PathBuf>, file: Option<PathBuf>) -> Result<Option<Target>, SettingsError> {
     Ok(match (dump, file) {
         (Some(_), Some(_)) => return wrong("dump and file: want one of both".to_string()),
@@ -194,7 +194,7 @@ fn target(dump: Option<PathBuf>, file: Option<PathBuf>) -> Result<Option<Target>
     })
 }
 
-/// Returns what is kept on disk, if anything is.
+/// Returns the settings of storage on disk, if there is any.
 fn disk(
     folder: Option<PathBuf>,
     size: Option<Size>,
@@ -211,7 +211,7 @@ fn disk(
     }
 }
 
-/// Checks that so many flows can be told apart, and that there is memory for them beside the ring.
+/// Checks that the number of flows is possible, and that there is memory for them in addition to the ring.
 fn check_flows(flows: usize, ring_bytes: Option<u64>) -> Result<(), SettingsError> {
     if flows > MOST_FLOWS {
         return wrong(format!("flows = {flows}: want {MOST_FLOWS} at most"));
@@ -228,7 +228,7 @@ fn check_flows(flows: usize, ring_bytes: Option<u64>) -> Result<(), SettingsErro
     Ok(())
 }
 
-/// Returns the triggers, no two of which have the same name.
+/// Returns the triggers; no two of them have the same name.
 fn triggers(written: Vec<toml::Table>) -> Result<Vec<Trigger>, SettingsError> {
     if written.len() > MOST_TRIGGERS {
         return wrong(format!("trigger: more than {MOST_TRIGGERS}"));
@@ -242,7 +242,7 @@ fn triggers(written: Vec<toml::Table>) -> Result<Vec<Trigger>, SettingsError> {
     Ok(triggers)
 }
 
-/// Returns for how long buckets are kept from those who look, if they are.
+/// Returns the time for which buckets are withheld from readers, if they are.
 fn hold(written: Option<String>) -> Result<Option<Duration>, SettingsError> {
     let classic = time("classic", written)?;
     if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
@@ -385,7 +385,7 @@ impl TriggerSettings {
         let filter = made("when", &self.when.unwrap_or_default())?;
         let keep = match self.keep {
             Some(text) => made("keep", &text)?,
-            // What fires it is kept; of what has no packets of its own, all.
+            // The packets that fire it are stored; all packets if it has none of its own.
             None if is_special => made("keep", "")?,
             None => filter.clone(),
         };
@@ -423,7 +423,7 @@ impl TriggerSettings {
 }
 
 impl Checked {
-    /// Whether buckets are handed over, as in the dissertation.
+    /// Returns true if buckets are handed over, as in the dissertation.
     pub fn hands_over(&self) -> bool {
         self.classic.is_some()
     }
@@ -436,7 +436,7 @@ impl Checked {
             .collect()
     }
 
-    /// Begins the capture, of ports of which these stamp packets.
+    /// Starts the capture; `stamped` says which ports timestamp packets.
     pub fn start(&self, stamped: &[bool]) -> Result<Capture, PortError> {
         let least = 2 * self.bucket_bytes as u64;
         let ring_bytes = self
@@ -471,7 +471,7 @@ impl Checked {
     }
 }
 
-/// What files are to say of times.
+/// Returns the description of timestamps for files.
 fn times(stamped: &[bool], interfaces: &[String]) -> String {
     const TICKS: &str = "the processor's ticks, one for each batch";
     let names = stamped.iter().zip(interfaces).filter(|it| *it.0);
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_by_its_key() {
+    fn errors_in_record_settings_name_their_key() {
         let trigger = |text: &str| format!("[[trigger]]\nname = \"a\"\n{text}");
         for (text, said) in [
             (
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fires_a_trigger_is_what_it_keeps_unless_it_says_otherwise() {
+    fn a_trigger_keeps_the_packets_of_its_condition_by_default() {
         let checked = check("[[trigger]]\nname = \"a\"\nwhen = \"udp\"\n[[trigger]]\nname = \"b\"\nwhen = \"udp\"\nsilence = \"1s\"").unwrap();
         assert_eq!(checked.triggers[0].keep.text(), "udp");
         assert_eq!(checked.triggers[1].keep.text(), "");

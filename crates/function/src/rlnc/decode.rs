@@ -1,4 +1,4 @@
-//! Packets on their way out of the code.
+//! The decoder for packets that leave the coded part of the path.
 
 use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};
@@ -17,7 +17,7 @@ pub(super) struct Decode {
     following: Following,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
-    /// Order in which packets leave, if they do in order.
+    /// The order in which packets leave, if they are ordered.
     order: Option<InOrder>,
 }
 
@@ -120,7 +120,7 @@ impl Decode {
                 order.advance_to(decoder.range().start);
                 in_turn(header.number, packet, order, own, counts)
             }
-            // What cannot be used for others is a good packet all the same.
+            // A packet that is useless for decoding is a good packet all the same.
             _ => Verdict::Goes,
         };
         counts.uncoded += u64::from(verdict == Verdict::Goes);
@@ -164,7 +164,7 @@ impl Decode {
         }
     }
 
-    /// Adds what waited for its turn; called after each batch.
+    /// Adds the packets that are due now; called after each batch.
     pub(super) fn release(&mut self, batch: &mut Batch, counts: &mut Counts) {
         if let Some(order) = &mut self.order {
             order.release(batch, counts);
@@ -172,7 +172,7 @@ impl Decode {
     }
 }
 
-/// A source packet goes if it is its turn; otherwise a copy waits, so that the port has its memory back.
+/// Passes a source packet if it is next in order. Otherwise a copy waits, so that the port gets its memory back.
 fn in_turn(
     number: u64,
     packet: &Packet,
@@ -201,7 +201,7 @@ fn in_turn(
     Verdict::Ends
 }
 
-/// A recovered packet, its Ethernet header that of `like`; none where there is no memory.
+/// Returns a recovered packet with the Ethernet header of `like`; none if there is no memory.
 fn recovered(
     symbol: &[u8],
     most_payload_bytes: usize,
@@ -219,7 +219,7 @@ fn recovered(
     Some(packet)
 }
 
-/// Sends a recovered packet, in its turn where there is an order.
+/// Sends a recovered packet, in order if there is an order.
 fn send(
     number: u64,
     packet: Option<Packet>,
@@ -247,7 +247,7 @@ fn send(
     }
 }
 
-/// The Ethernet header of a frame with the type of the other IP version, if need be.
+/// Returns the Ethernet header of a frame, with the EtherType of the other IP version if necessary.
 fn ethernet_like<'a>(like: &[u8], is_v4: bool, header: &'a mut [u8; 22]) -> Option<&'a [u8]> {
     let length = Ethernet::new(like).ok()?.header_len_bytes();
     let header = header.get_mut(..length)?;

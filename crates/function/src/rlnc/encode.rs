@@ -1,4 +1,4 @@
-//! Packets on their way into the code.
+//! The encoder for packets that enter the coded part of the path.
 
 use super::header::{Header, Kind};
 use super::outcome::{Counts, Verdict};
@@ -15,12 +15,12 @@ pub(super) struct Encode {
     session: u32,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
-    /// The latest source packet up to its payload: repairs look like it.
+    /// The latest source packet up to its payload: repair packets copy its headers.
     like: Vec<u8>,
     datagram: Option<Datagram>,
-    /// Whether it came in the present batch.
+    /// True if it arrived in the current batch.
     is_new: bool,
-    /// Time at which its batch came; none once what it left open was flushed.
+    /// The arrival time of its batch; none once its open block was flushed.
     open_since: Option<Instant>,
 }
 
@@ -29,7 +29,7 @@ impl Encode {
         let size = settings.symbol_bytes();
         Ok(Self {
             encoder: Encoder::new(settings.scheme(), size, settings.density, seed)?,
-            // One that was not used before, so that a decoder knows that numbers begin again.
+            // The session was not used before, so that a decoder detects that numbers restart.
             session: fastrand::u32(..),
             most_payload_bytes: settings.payload,
             symbol: vec![0; size],
@@ -84,12 +84,12 @@ impl Encode {
         }
     }
 
-    /// Repairs may still follow when nothing comes for a while.
+    /// Returns true if repair packets may still follow after an idle time.
     pub(super) fn owes(&self) -> bool {
         self.open_since.is_some() || self.is_new
     }
 
-    /// Ends a block, or sends what a window still owes, when nothing came for a while; called after each batch.
+    /// Ends a block, or sends the pending repair packets of a window, after an idle time; called after each batch.
     pub(super) fn flush_when_idle(
         &mut self,
         is_idle: bool,

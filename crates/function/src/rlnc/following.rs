@@ -1,28 +1,28 @@
-//! Packets of the stream that is decoded: those of its session whose numbers are near its latest.
+//! The packets of the decoded stream: those of its session with numbers near its latest.
 //!
-//! Nothing in a header is proved, so no single packet moves a decoder elsewhere, to another session or to far numbers of
-//! its own. Several source packets in a row do that all agree and between which none came of the stream so far: after
-//! the sender began again, or after an outage.
+//! Headers are not authenticated, so no single packet moves a decoder to another session or to distant numbers. Several
+//! consecutive source packets do that: they must agree, and none of the current stream may arrive between them. This
+//! happens after the sender restarted, or after an outage.
 
 use super::header::{Header, Kind};
 use taut_code::reach;
 
-/// Source packets in a row of another session, or far ahead.
+/// The number of consecutive source packets of another session, or far ahead.
 const PROOF: u64 = 4;
 
-/// Position of a packet: its session and numbers.
+/// The position of a packet: its session and numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At {
     session: u32,
-    /// Number behind the last one that the packet is about.
+    /// The number after the last one that the packet is about.
     end: u64,
 }
 
-/// Relation of a packet to the stream.
+/// The relation of a packet to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamRelation {
     Present,
-    /// The packet begins the stream from now on; if it is of the same session, so many source packets were missed in
+    /// The packet begins the stream from now on; within the same session, this many source packets were missed in
     /// between.
     Begins {
         missed: u64,
@@ -38,12 +38,12 @@ pub(super) struct Following {
     span: u64,
     reach: u64,
     present: Option<At>,
-    /// Position of the latest packets that were not of the present stream, and how many source packets of it came.
+    /// The position of the latest packets of another stream, and the number of its consecutive source packets.
     other: Option<(At, u64)>,
 }
 
 impl Following {
-    /// Makes the following of a decoder that looks back on `span` source packets.
+    /// Creates the state of a decoder with a history of `span` source packets.
     pub(super) fn new(span: usize) -> Self {
         Self {
             span: span as u64,
@@ -76,9 +76,9 @@ impl Following {
         let seen = seen + u64::from(is_source);
         let is_same = at.session == present.session;
         let is_behind = is_same && at.end < present.end;
-        // Late packets come in bunches: one that is held up somewhere takes those behind it along.
+        // Late packets arrive in bursts: a delayed one delays those after it.
         let needed = if is_behind { self.span } else { PROOF };
-        // What a repair is about may have left already.
+        // The source packets of a repair packet may have left already.
         if is_source && seen >= needed {
             self.present = Some(at);
             self.other = None;
@@ -99,7 +99,7 @@ impl Following {
         }
     }
 
-    /// A packet of the stream was used, or refused: it has come so far, or not yet begun.
+    /// Records that a packet of the stream was used up to `end`, or refused, so that the stream has not begun.
     pub(super) fn reached(&mut self, end: Option<u64>) {
         self.present = self.present.and_then(|present| {
             Some(At {
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Sees a header as a decoder does that takes it.
+    /// Processes a header like a decoder that accepts it.
     fn see(following: &mut Following, header: Header) -> StreamRelation {
         let relation = following.see(&header);
         if relation == StreamRelation::Present {
@@ -140,7 +140,7 @@ mod tests {
     const BEGINS: StreamRelation = StreamRelation::Begins { missed: 0 };
 
     #[test]
-    fn a_stream_is_followed_over_losses_and_left_only_for_packets_in_a_row() {
+    fn only_consecutive_packets_switch_the_decoder_to_another_stream() {
         let mut following = Following::new(64);
         assert_eq!(see(&mut following, source(1, 1000)), BEGINS);
         for number in [1001, 1005, 1004, 1037, 1069, 1006] {
@@ -150,7 +150,7 @@ mod tests {
                 "{number}"
             );
         }
-        // Forged ones in between, as many as there are, are never in a row.
+        // Forged packets in between, in any number, are never consecutive.
         for number in 0..200 {
             for elsewhere in [
                 source(1, u64::MAX >> 2),
@@ -165,7 +165,7 @@ mod tests {
                 StreamRelation::Present
             );
         }
-        // Those that do not agree are not either.
+        // Packets that disagree are not consecutive either.
         for number in 0..50 {
             assert_eq!(
                 see(&mut following, source(3, number * 1000)),
@@ -201,13 +201,13 @@ mod tests {
             );
         }
         assert_eq!(see(&mut following, source(9, 3)), BEGINS);
-        // One that could not be used began nothing.
+        // An unusable packet began nothing.
         following.reached(None);
         assert_eq!(see(&mut following, source(1, 77)), BEGINS);
     }
 
     #[test]
-    fn far_numbers_that_were_forged_in_a_row_are_left_again() {
+    fn a_stream_returns_after_consecutive_forged_distant_numbers() {
         let mut following = Following::new(64);
         see(&mut following, source(1, 10));
         for number in 0..3 {

@@ -1,4 +1,4 @@
-//! Header in front of a coded packet's payload.
+//! The header before a coded packet's payload.
 //!
 //! ```text
 //!  0               1               2               3
@@ -12,23 +12,23 @@
 //! +---------------------------------------------------------------+
 //! ```
 //! Kind 1, source: count is 0, number is its own; the payload follows. Kind 2, repair: number is that of the first
-//! source packet it combines, count how many; as many coefficients follow, then the sum of the symbols.
+//! combined source packet, count is how many; as many coefficients follow, then the sum of the symbols.
 
 use super::outcome::{Counts, Verdict};
 
-/// Bytes of the header.
+/// The length of the header in bytes.
 pub(super) const LEN_BYTES: usize = 16;
 
 const MAGIC: [u8; 2] = [0x7A, 0xC5];
 
-/// No sender comes that far, so that sums with numbers of packets always fit.
+/// The limit on numbers, so that sums with them never overflow; no sender reaches it.
 const MOST_NUMBER: u64 = u64::MAX >> 1;
 
-/// Kind of a coded packet.
+/// The kind of a coded packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Source,
-    /// Repair of so many source packets.
+    /// A repair packet of this many source packets.
     Repair(u8),
 }
 
@@ -36,17 +36,17 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// Drawn when the encoder began.
+    /// The session, drawn when the encoder began.
     pub(super) session: u32,
     pub(super) number: u64,
 }
 
-/// Front of a payload.
+/// The beginning of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Front {
     Coded(Header),
     NotCoded,
-    /// A front that claims to be coded and cannot be.
+    /// A coded packet with an invalid header.
     Broken,
 }
 
@@ -77,7 +77,7 @@ impl Front {
 }
 
 impl Header {
-    /// Reads the header of a payload; returns what becomes of the packet, which is counted, if it has none.
+    /// Parses the header of a payload; returns the packet's verdict, and counts it, if there is none.
     pub(super) fn of(payload: &[u8], counts: &mut Counts) -> Result<Self, Verdict> {
         match Front::of(payload) {
             Front::Coded(header) => Ok(header),
@@ -92,7 +92,7 @@ impl Header {
         }
     }
 
-    /// Behind the last number that it is about.
+    /// Returns the number after the last one that it is about.
     pub(super) fn end(&self) -> u64 {
         self.number
             + match self.kind {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_is_cut_short_is_broken() {
+    fn headers_parse_as_emitted_and_truncated_ones_are_broken() {
         for kind in [Kind::Source, Kind::Repair(3)] {
             let header = Header {
                 kind,
@@ -135,7 +135,7 @@ mod tests {
                 match length {
                     0 | 1 => assert_eq!(front, Front::NotCoded),
                     2..16 => assert_eq!(front, Front::Broken),
-                    // A repair has coefficients, and a sum of one byte at least.
+                    // A repair packet has coefficients, and a sum of at least one byte.
                     16..20 if kind != Kind::Source => assert_eq!(front, Front::Broken),
                     _ => assert_eq!(front, Front::Coded(header)),
                 }

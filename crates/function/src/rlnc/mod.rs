@@ -1,10 +1,9 @@
-//! Random linear network coding of UDP packets: repairs sent along make lost packets good without asking for them
-//! again, and hops in between can combine anew without decoding. (Xiang et al., JSAC 2019; the code itself is
-//! `taut_code`.)
+//! Random linear network coding of UDP packets: repair packets recover lost ones without retransmission, and hops in
+//! between can recode without decoding. (Xiang et al., JSAC 2019; the code itself is `taut_code`.)
 //!
-//! Source packets go out at once with a header of 16 bytes, repairs follow in packets of the same addresses. At
-//! the other end headers are taken off as packets come, and what repairs give back leaves as soon as it is known, or
-//! all leave in their order.
+//! Source packets leave at once with a header of 16 bytes, and repair packets follow with the same addresses. The other
+//! end removes headers as packets arrive. Recovered packets leave as soon as they are known, or all packets leave in
+//! order.
 
 mod decode;
 mod encode;
@@ -44,18 +43,18 @@ pub(crate) const ENTRY: Entry = Entry {
     ),
 };
 
-/// The function with memory for `slots` packets of its own, for simulations.
+/// Builds the function with `slots` buffers of its own, for simulations.
 ///
 /// # Errors
-/// As [`crate::build`].
+/// Fails as [`crate::build`] does.
 pub fn simulated(table: toml::Table, slots: u32) -> Result<Box<dyn Function>, SettingsError> {
     Ok(Box::new(Rlnc::new(settings(table)?, slots)?))
 }
 
-/// Packets of its own that may wait, or be on their way.
+/// The number of buffers for its own packets, waiting or in transit.
 const SLOTS: u32 = 2048;
 
-/// Treatment of packets that leave through one port.
+/// The treatment of packets that leave through one port.
 enum Direction {
     Encode(Encode),
     Decode(Decode),
@@ -67,7 +66,7 @@ struct Rlnc {
     flush_after: Duration,
     seed: u64,
     own: Own,
-    /// Treatment by outgoing port; made when its first packet comes.
+    /// The treatment by egress port, created with its first packet.
     directions: Vec<Option<Box<Direction>>>,
     counts: Counts,
 }
@@ -107,7 +106,7 @@ impl Rlnc {
         if settings.recode {
             Some(Direction::Recode(Recode::new(settings, seed)))
         } else if settings.encode.contains(&port) {
-            // Checked when it was made.
+            // The settings were checked at the start.
             Encode::new(settings, seed).ok().map(Direction::Encode)
         } else {
             Some(Direction::Decode(Decode::new(settings)))

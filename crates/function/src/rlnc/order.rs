@@ -1,29 +1,30 @@
-//! Packets that wait for those before them.
+//! The packets that wait for earlier ones.
 
 use super::outcome::Counts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Packet};
 
-/// Turn of a packet.
+/// The position of a packet in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Now,
     Later,
-    /// Others went on without the packet, or it was there already.
+    /// Later packets have left, or it is a duplicate.
     Past,
 }
 
-/// Lets packets out by their numbers. Of those that wait, the highest number is less than `span` above the lowest.
+/// The buffer that releases packets in order of their numbers. The highest waiting number is less than `span` above the
+/// lowest.
 pub(super) struct InOrder {
-    /// Packets that wait, by number modulo span.
+    /// The waiting packets, by number modulo span.
     slots: Vec<Option<Packet>>,
     held: usize,
-    /// Number whose turn it is; none before the first packet.
+    /// The number that is due next; none before the first packet.
     next: Option<u64>,
-    /// Packets whose turn has come, in order, until a batch has room.
+    /// The released packets, in order, until a batch has space.
     ready: VecDeque<Packet>,
-    /// Time for which a missing packet is waited for, and since when.
+    /// The timeout for a missing packet, and the time since which it is missing.
     patience: Duration,
     since: Option<Instant>,
 }
@@ -34,14 +35,14 @@ impl InOrder {
             slots: (0..span).map(|_| None).collect(),
             held: 0,
             next: None,
-            // What waits, and a batch of it that found no room.
+            // The capacity is all waiting packets, and a batch of them that did not fit.
             ready: VecDeque::with_capacity(2 * span),
             patience,
             since: None,
         }
     }
 
-    /// Begins again with another stream: what waits is let go.
+    /// Restarts with another stream: waiting packets are released.
     pub(super) fn begin_again(&mut self) {
         while let Some(lowest) = self.lowest() {
             self.advance_to(lowest);
@@ -59,16 +60,16 @@ impl InOrder {
         }
     }
 
-    /// Whoever's turn it was is on its way.
+    /// Records that the packet of that number leaves.
     pub(super) fn went(&mut self, number: u64) {
         self.next = Some(number + 1);
         self.let_go();
     }
 
-    /// Keeps a packet whose turn is to come.
+    /// Stores a packet that is early.
     pub(super) fn keep(&mut self, number: u64, packet: Packet) {
         self.next.get_or_insert(number);
-        // Its place may be taken by one that can't wait any longer.
+        // Its slot may hold a packet that cannot wait any longer.
         self.advance_to((number + 1).saturating_sub(self.slots.len() as u64));
         let place = self.place(number);
         if self.slots[place].replace(packet).is_none() {
@@ -77,7 +78,7 @@ impl InOrder {
         self.let_go();
     }
 
-    /// Numbers below cannot come any more; without a packet so far, the first one is this.
+    /// Skips all lower numbers; without a packet so far, the first number is this.
     pub(super) fn advance_to(&mut self, number: u64) {
         let mut next = *self.next.get_or_insert(number);
         while next < number && self.held > 0 {
@@ -91,8 +92,7 @@ impl InOrder {
         self.let_go();
     }
 
-    /// Gives up what was waited for too long, and fills the batch up with those whose turn it is; called after each
-    /// batch.
+    /// Skips missing packets after their timeout, and adds the due packets to the batch; called after each batch.
     pub(super) fn release(&mut self, batch: &mut Batch, counts: &mut Counts) {
         if self.held == 0 {
             self.since = None;
@@ -108,14 +108,14 @@ impl InOrder {
         }
     }
 
-    /// The lowest number that waits.
+    /// Returns the lowest waiting number.
     fn lowest(&self) -> Option<u64> {
         let next = self.next.filter(|_| self.held > 0)?;
         (next..next + self.slots.len() as u64)
             .find(|number| self.slots[self.place(*number)].is_some())
     }
 
-    /// Moves on as far as nothing is missing.
+    /// Releases packets up to the next missing one.
     fn let_go(&mut self) {
         while let Some(next) = self.next
             && let Some(packet) = self.take(next)

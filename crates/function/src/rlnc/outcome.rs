@@ -1,6 +1,6 @@
 //! The outcomes of packets in network coding, and their counts.
 
-/// Counts of what became of packets.
+/// The counts of packets by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub coded: u64,
@@ -23,13 +23,13 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Numbers of packets may be forged.
+    /// The numbers of packets may be forged.
     pub fn lose(&mut self, packets: u64) {
         self.lost = self.lost.saturating_add(packets);
     }
 }
 
-/// Verdict on a packet that was handled.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Goes,

@@ -1,4 +1,4 @@
-//! Queues of packets of its own, repairs among them, that wait for a batch.
+//! The queues of the function's own packets, such as repair packets, that wait for a batch.
 
 use super::header::{Header, Kind, LEN_BYTES};
 use crate::datagram::Datagram;
@@ -9,15 +9,15 @@ use taut_wire::{IpProtocol, Ipv4, Ipv6, Udp};
 
 pub(super) const MOST_WAITING: usize = 512;
 
-/// Packets of its own: from which memory, and which wait for a batch that leaves through their port.
+/// The function's own packets: their pool, and those that wait for a batch to their port.
 pub(super) struct Own {
     pub pool: PoolHandle,
-    /// Packets that wait, by outgoing port.
+    /// The waiting packets, by egress port.
     pub waiting: Vec<VecDeque<Packet>>,
 }
 
 impl Own {
-    /// Puts a packet in line. False where there are too many already.
+    /// Queues a packet. Returns false if there are too many already.
     pub fn put(&mut self, port: usize, packet: Packet) -> bool {
         let waiting = &mut self.waiting[port];
         let fits = waiting.len() < MOST_WAITING;
@@ -27,7 +27,7 @@ impl Own {
         fits
     }
 
-    /// Puts what leaves through `port` into the batch, as far as that has room.
+    /// Adds the packets for `port` to the batch, as far as it has space.
     pub fn release(&mut self, port: usize, batch: &mut Batch) {
         let fits = batch.room().min(self.waiting[port].len());
         for packet in self.waiting[port].drain(..fits) {
@@ -35,7 +35,7 @@ impl Own {
         }
     }
 
-    /// Sends a repair in a packet of the same addresses as `like`. False where there is no room.
+    /// Sends a repair packet with the addresses of `like`. Returns false if there is no space.
     pub fn send_repair(
         &mut self,
         port: usize,

@@ -1,5 +1,5 @@
-//! Packets on their way through a hop that combines anew: repairs that come are replaced by others, of all that the
-//! hop holds, and more are sent along.
+//! The recoder of a hop: it replaces arriving repair packets by new ones, combined from all stored packets, and sends
+//! more.
 
 use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};
@@ -14,7 +14,7 @@ use taut_port::Packet;
 pub(super) struct Recode {
     recoder: Recoder,
     following: Following,
-    /// Behind the newest number that it holds.
+    /// The number after the newest one that it stores.
     newest: u64,
     most_payload_bytes: usize,
     redundancy: f64,
@@ -57,7 +57,7 @@ impl Recode {
                 self.recoder.begin_again();
                 self.newest = 0;
             }
-            // Of a stream that it does not combine: goes on as it came.
+            // A packet of a stream that is not recoded passes unchanged.
             StreamRelation::Late | StreamRelation::Elsewhere => {
                 counts.recoded += 1;
                 return Verdict::Goes;

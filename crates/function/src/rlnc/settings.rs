@@ -7,10 +7,10 @@ use std::time::Duration;
 use taut_code::{Encoder, Scheme};
 use taut_settings::duration;
 
-/// Least span that a decoder looks back on.
+/// The shortest history of a decoder.
 const LEAST_SPAN: usize = 64;
 
-/// Ports that packets leave through; each is a direction of its own.
+/// The limit on egress ports; each is a direction of its own.
 pub(super) const DIRECTIONS: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -20,7 +20,7 @@ pub(super) enum Code {
     Block,
 }
 
-/// Order in which decoded packets leave.
+/// The order in which decoded packets leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Order {
@@ -31,9 +31,9 @@ pub(super) enum Order {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
-    /// Ports that coded packets leave through.
+    /// The egress ports of coded packets.
     pub encode: Vec<usize>,
-    /// Combine anew what passes, in all directions.
+    /// Recodes passing packets, in all directions.
     pub recode: bool,
     pub code: Code,
     pub symbols: Option<usize>,
@@ -96,7 +96,7 @@ impl Settings {
         self.span.unwrap_or(LEAST_SPAN.max(4 * self.symbols()))
     }
 
-    /// Returns how long decoded packets wait for those before them; none if they do not.
+    /// Returns the time for which decoded packets wait for earlier ones; none if they do not.
     pub fn patience(&self) -> Option<Duration> {
         duration(&self.patience).filter(|_| self.order == Order::InOrder)
     }

@@ -1,4 +1,4 @@
-//! Part of a packet that is coded: whatever it takes to make it again, so that one code covers packets of many flows.
+//! The coded part of a packet: everything that its recovery needs, so that one code covers packets of many flows.
 //!
 //! ```text
 //! version (1 byte: 4 or 6) | payload length (2) | source port (2) | destination port (2)
@@ -9,14 +9,14 @@ use crate::datagram::Datagram;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use taut_wire::{IpProtocol, Ipv4Repr, Ipv6Repr, Udp, UdpRepr};
 
-/// Bytes in front of the payload at most.
+/// The maximum of bytes before the payload.
 pub(super) const HEAD_BYTES: usize = 7 + 32;
 
-/// Time to live of a recovered packet: what the lost one had left is not known.
+/// The time to live of a recovered packet: that of the lost one is not known.
 const HOPS: u8 = 64;
 
-/// Writes the symbol of a frame's datagram without the first `skipped` bytes of its payload; its length. `symbol` has
-/// room for it.
+/// Writes the symbol of a frame's datagram without the first `skipped` bytes of its payload; returns its length.
+/// `symbol` has space for it.
 pub(super) fn write(frame: &[u8], datagram: &Datagram, skipped: usize, symbol: &mut [u8]) -> usize {
     let payload = &frame[datagram.payload()][skipped..];
     let (version, addresses) = if datagram.is_v4 {
@@ -33,19 +33,19 @@ pub(super) fn write(frame: &[u8], datagram: &Datagram, skipped: usize, symbol: &
     head + payload.len()
 }
 
-/// A symbol taken apart.
+/// A parsed symbol.
 #[derive(Debug)]
 pub(super) struct Recovered<'a> {
     is_v4: bool,
     ports: [u16; 2],
     addresses: &'a [u8],
-    /// Bytes of the payload that are there; the rest of it are zeros.
+    /// The existing bytes of the payload; the rest are zeros.
     payload: &'a [u8],
     payload_len_bytes: usize,
 }
 
 impl<'a> Recovered<'a> {
-    /// Reads a symbol; none for what no packet can have been.
+    /// Parses a symbol; none if no packet can have it.
     pub(super) fn of(symbol: &'a [u8], most_payload_bytes: usize) -> Option<Self> {
         let (head, rest) = symbol.split_first_chunk::<7>()?;
         let [version, a, b, c, d, e, f] = *head;
@@ -69,18 +69,18 @@ impl<'a> Recovered<'a> {
         })
     }
 
-    /// Bytes of the packet behind its Ethernet header.
+    /// Returns the bytes of the packet after its Ethernet header.
     pub(super) fn len_bytes(&self) -> usize {
         let ip = if self.is_v4 { 20 } else { 40 };
         ip + 8 + self.payload_len_bytes
     }
 
-    /// Whether the packet is IPv4.
+    /// Returns true if the packet is IPv4.
     pub(super) fn is_v4(&self) -> bool {
         self.is_v4
     }
 
-    /// Writes the packet behind its Ethernet header, of [`Self::len_bytes`].
+    /// Writes the packet after its Ethernet header, of [`Self::len_bytes`].
     pub(super) fn write(&self, packet: &mut [u8]) -> Result<(), taut_wire::Error> {
         let udp_len = 8 + self.payload_len_bytes;
         let fill = |udp: &mut Udp<&mut [u8]>| {

@@ -10,7 +10,7 @@ fn function(text: &str) -> Box<dyn Function> {
     build("rlnc", text.parse().unwrap()).unwrap()
 }
 
-/// A flow and its packets, of different sizes, with right checksums.
+/// Returns a packet of a flow; packets have different sizes and right checksums.
 fn frame(number: usize) -> Vec<u8> {
     let flow = number % 3;
     let v6 = flow == 2;
@@ -38,7 +38,7 @@ fn frame(number: usize) -> Vec<u8> {
     random.fill(&mut frame[datagram.payload()]);
     complete(&mut frame, &datagram).unwrap();
     if datagram.is_v4 {
-        // As a recovered packet has it.
+        // A recovered packet has these fields.
         frame[18..20].fill(0);
         frame[20] = 0x40;
         complete(&mut frame, &datagram).unwrap();
@@ -46,7 +46,7 @@ fn frame(number: usize) -> Vec<u8> {
     frame
 }
 
-/// Passes frames through a function in batches of up to `burst`; empty batches let go of what is held.
+/// Passes frames through a function in batches of up to `burst`; empty batches release buffered packets.
 fn pass(
     function: &mut dyn Function,
     frames: &[Vec<u8>],
@@ -109,8 +109,8 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_goes_in_comes_out_and_losses_within_the_redundancy_are_made_good() {
-    // Coefficients of fixed seeds: one random matrix in 255 is singular.
+fn all_packets_arrive_when_losses_stay_within_the_redundancy() {
+    // The coefficients have fixed seeds: one random matrix in 255 is singular.
     for case in 0..60_u64 {
         let mut random = fastrand::Rng::with_seed(case);
         let block = case % 2 == 0;
@@ -130,7 +130,8 @@ fn what_goes_in_comes_out_and_losses_within_the_redundancy_are_made_good() {
         coded.iter().for_each(|it| is_sound(it));
         assert_eq!(count(&*encoder, "coded"), count_of as u64);
         assert!(coded.len() > count_of);
-        // One of every nine: not the first, where the decoder begins, nor the last ones, which no later repair covers.
+        // One of every nine is lost: not the first, where the decoder begins, nor the last ones, which no later repair
+        // packet covers.
         let last = coded.len() - if block { 0 } else { 12 };
         let arrived: Vec<Vec<u8>> = coded
             .iter()
@@ -146,7 +147,7 @@ fn what_goes_in_comes_out_and_losses_within_the_redundancy_are_made_good() {
 }
 
 #[test]
-fn without_losses_packets_come_out_as_they_were_in_their_order() {
+fn without_loss_packets_leave_unchanged_and_in_order() {
     let mut encoder = function("encode = [1]");
     let mut decoder = function("encode = [0]");
     let sent: Vec<Vec<u8>> = (0..100).map(frame).collect();
@@ -154,13 +155,13 @@ fn without_losses_packets_come_out_as_they_were_in_their_order() {
     assert_eq!(pass(&mut *decoder, &coded, 1, 32), sent);
     assert_eq!(count(&*decoder, "repairs taken in"), 25);
     assert_eq!(count(&*decoder, "recovered"), 0);
-    // And back: the other direction of both is the other way round.
+    // In the other direction, both exchange their roles.
     let coded = pass(&mut *decoder, &sent, 0, 7);
     assert_eq!(pass(&mut *encoder, &coded, 0, 7), sent);
 }
 
 #[test]
-fn a_hop_that_recodes_makes_up_for_losses_before_and_behind_it() {
+fn a_recoding_hop_compensates_losses_before_and_after_it() {
     let mut encoder = function("encode = [1]\nsymbols = 16\nredundancy = 0.5\nseed = 1");
     let mut hop = function("recode = true\nsymbols = 24\nredundancy = 0.5\nseed = 2");
     let mut decoder = function("encode = [0]\nsymbols = 16\nspan = 128");
@@ -175,7 +176,7 @@ fn a_hop_that_recodes_makes_up_for_losses_before_and_behind_it() {
     assert_eq!(count(&*hop, "recoded"), coded.len() as u64);
     let received = pass(&mut *decoder, &lossy(again, 4), 1, 32);
     received.iter().for_each(|it| is_sound(it));
-    // A fifth was lost on the way.
+    // A fifth was lost.
     assert!(received.len() > 590, "{}", received.len());
     let all = sorted(sent);
     assert!(received.iter().all(|it| all.binary_search(it).is_ok()));
@@ -197,7 +198,7 @@ fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
         let lost = coded.remove(24);
         let received = pass(&mut *decoder, &coded, 1, 32);
         let mut expected = sorted(sent.clone());
-        // The forged one is a packet like any other, and what was lost comes back.
+        // The forged one passes like any other, and the lost ones are recovered.
         expected.push(received.iter().find(|it| **it == sent[16]).unwrap().clone());
         assert_eq!(sorted(received).len(), expected.len(), "{}", lost.len());
     }
@@ -205,7 +206,7 @@ fn a_restarted_encoder_is_followed_and_forged_sessions_are_not() {
 }
 
 #[test]
-fn broken_headers_are_dropped_others_pass_and_nothing_forged_breaks_it() {
+fn broken_headers_are_dropped_and_forged_packets_break_nothing() {
     let mut decoder = function("encode = [0]\nsymbols = 4");
     let plain = frame(1);
     assert_eq!(
@@ -270,14 +271,14 @@ fn settings_that_cannot_be_say_why() {
     }
 }
 
-/// Places of frames among those sent.
+/// Returns the indices of frames among those sent.
 fn places(received: &[Vec<u8>], sent: &[Vec<u8>]) -> Vec<usize> {
     let place = |frame: &Vec<u8>| sent.iter().position(|it| it == frame).unwrap();
     received.iter().map(place).collect()
 }
 
 #[test]
-fn in_order_packets_leave_in_their_order_whatever_was_lost_or_overtaken() {
+fn in_order_delivery_works_despite_loss_and_reordering() {
     for case in 0..60_u64 {
         let mut random = fastrand::Rng::with_seed(case);
         let code = if case % 2 == 0 {
@@ -301,7 +302,7 @@ fn in_order_packets_leave_in_their_order_whatever_was_lost_or_overtaken() {
             .filter(|(index, _)| index % 9 != 4 || *index >= last)
             .map(|(_, frame)| frame.clone())
             .collect();
-        // Neighbours change places, some come twice; the first one shows where it begins.
+        // Neighbours are swapped, some are duplicated; the first one marks the beginning.
         for _ in 0..10 {
             let at = random.usize(1..arrived.len() - 14);
             arrived.swap(at, at + random.usize(1..6));
@@ -316,7 +317,7 @@ fn in_order_packets_leave_in_their_order_whatever_was_lost_or_overtaken() {
                 "{case}"
             );
         } else {
-            // A block may have lost more than its repairs; behind that all wait.
+            // A block may have lost more than its repair packets recover; later packets then wait.
             let found = places(&received, &sent);
             assert!(
                 found.iter().copied().eq(0..found.len()),
@@ -332,34 +333,34 @@ fn in_order_packets_leave_in_their_order_whatever_was_lost_or_overtaken() {
 }
 
 #[test]
-fn in_order_a_packet_that_never_comes_is_waited_for_no_longer_than_said() {
+fn in_order_delivery_waits_no_longer_for_loss_than_configured() {
     let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
     let mut encoder = function("encode = [1]\nredundancy = 0.001");
     let mut coded = pass(&mut *encoder, &sent, 1, 32);
     coded.truncate(40);
     let missing = coded.remove(20);
-    // By time: at once, here.
+    // The timeout releases them, here at once.
     let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '0ns'");
     let received = pass(&mut *decoder, &coded, 1, 64);
     let expected: Vec<usize> = (0..40).filter(|place| *place != 20).collect();
     assert_eq!(places(&received, &sent), expected);
     assert_eq!(count(&*decoder, "not waited for"), 1);
-    // And what comes after all has missed its turn.
+    // A packet that comes after all others is too late.
     assert!(pass(&mut *decoder, std::slice::from_ref(&missing), 1, 1).is_empty());
     assert_eq!(count(&*decoder, "dropped: behind its turn"), 1);
 
-    // By the span: as soon as the decoder can't recover it any more.
+    // The span releases them, as soon as the decoder can no longer recover the packet.
     let mut decoder =
         function("encode = [0]\norder = 'in-order'\npatience = '100s'\nspan = 16\nsymbols = 8");
     let received = pass(&mut *decoder, &coded, 1, 1);
     assert_eq!(places(&received, &sent), expected);
     assert_eq!(count(&*decoder, "lost"), 1);
     assert_eq!(count(&*decoder, "not waited for"), 0);
-    // Fewer than the span behind a gap: they wait.
+    // Fewer packets than the span follow a gap: they wait.
     let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '100s'");
     assert_eq!(pass(&mut *decoder, &coded, 1, 64).len(), 20);
     assert_eq!(count(&*decoder, "waited"), 19);
-    // Another sender begins: what waits is let go, before its packets.
+    // Another sender begins: waiting packets are released before its packets.
     let mut encoder = function("encode = [1]\nredundancy = 0.001");
     let again = pass(&mut *encoder, &sent, 1, 32);
     let received = pass(&mut *decoder, &again[..40], 1, 64);
@@ -408,7 +409,7 @@ fn one_forged_number_takes_nothing_from_a_stream() {
             let mut encoder = function("encode = [1]\nseed = 1");
             let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
             let mut coded = pass(&mut *encoder, &sent, 1, 32);
-            // In place of one that a repair gives back.
+            // It replaces one that a repair packet recovers.
             coded[24] = numbered(&coded[20], number);
             let mut decoder = function(&format!("encode = [0]\n{order}"));
             let received = pass(&mut *decoder, &coded, 1, 32);
@@ -434,7 +435,7 @@ fn a_first_packet_of_any_number_is_survived() {
         ];
         pass(&mut *decoder, &first, 1, 1);
         pass(&mut *recoder, &first, 1, 1);
-        // What comes after is followed once it has proved itself, as it is behind: by a whole span, or at once.
+        // Later packets are followed once there are enough of them: after a whole span if they are older, or at once.
         for _ in 0..3 {
             pass(&mut *decoder, &coded, 1, 32);
         }
@@ -456,7 +457,7 @@ fn after_an_outage_of_any_length_the_code_goes_on() {
             coded.remove(24);
             pass(&mut *decoder, &coded, 1, 32);
             assert_eq!(count(&*decoder, "recovered"), 1, "{outage}");
-            // What the decoder still looks back on is not lost for good yet.
+            // Packets within the decoder's history are not lost for good yet.
             let lost = if outage > 32 { outage } else { 0 };
             assert_eq!(count(&*decoder, "lost"), lost, "{outage}");
         }

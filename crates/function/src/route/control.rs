@@ -1,5 +1,5 @@
-//! The side of a router that decides: which routes there are, where they lead, and which neighbours are known. It keeps the
-//! tables that the workers look up in (`taut-lpm`), and what becomes of each next hop ([`Hops`]).
+//! The control plane of a router: its routes, their next hops, and the known neighbours. It owns the tables that the
+//! workers look up in (`taut-lpm`), and the entries of all next hops ([`Hops`]).
 
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS, Used};
@@ -23,22 +23,22 @@ use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
 
-/// /24 networks that may have longer prefixes in them: all that there can be.
+/// The number of /24 networks that may have longer prefixes in them: all that can exist.
 const BLOCKS: usize = v4::MOST_BLOCKS;
-/// Room for routes of IPv6 that come later, beside those that are there at first: for a full table, which takes some
-/// 13,000 nodes and 73,000 lines, and most of another one.
+/// The spare capacity for later IPv6 routes. It holds a full table, which takes about 13,000 nodes and 73,000 lines,
+/// and most of another one.
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
-/// Next hops are looked at so often, whether all are asked for.
+/// The interval at which next hops are checked for missing requests.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What next hops are told apart by.
+/// The identity of a next hop.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     Neighbour(At),
-    /// Stations of a network that are not known.
+    /// Unresolved hosts of a connected network.
     Connected,
-    /// Several neighbours in their order, none of them twice, with their weights without a common factor.
+    /// Several neighbours in order, none of them twice, with weights without a common factor.
     Group(Vec<Way>),
     Local,
     Blackhole,
@@ -46,19 +46,19 @@ enum Key {
     Prohibited,
 }
 
-/// A next hop in use, and by how many routes.
+/// A next hop in use, with its number of routes.
 #[derive(Debug)]
 struct InUse {
     number: NextHop,
     uses: usize,
-    /// Packets that others of its number have sent before it.
+    /// The packets that earlier next hops of the same number have sent.
     before: u64,
 }
 
-/// Next hops and what else a change has put out of use, until no worker looks there any more.
+/// Next hops and other memory that a change has retired, until no worker uses them.
 #[derive(Debug)]
 struct Retiring {
-    /// Generations of both families of each table.
+    /// The generations of both families of each table.
     tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
     since: Instant,
@@ -104,49 +104,49 @@ pub(super) type Fibs = Vec<(Arc<v4::Fib>, Arc<v6::Fib>)>;
 #[derive(Debug)]
 pub(super) struct Control {
     interfaces: Arc<[Interface]>,
-    /// Own addresses of each interface.
+    /// The router's own addresses on each interface.
     addresses: Vec<Addresses>,
-    /// Whether the kernel says which routes there are, and nobody else.
+    /// True if the routes come from the kernel only.
     are_kernels: bool,
     tables: Vec<Table>,
-    /// What stands for each table in texts.
+    /// The identifier of each table in texts.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse, Seeded>,
     groups: HashMap<Vec<Way>, (u8, Group)>,
     free_groups: Vec<u8>,
     free: Vec<NextHop>,
-    /// Next hops that no route leads to since the last time that workers were asked to move on.
+    /// The next hops without routes since the last request for a grace period.
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
-    /// Routes as they are asked for.
+    /// The configured routes.
     routes: HashMap<Network, Target, Seeded>,
-    /// How many of them are IPv4's: there may be a million to count.
+    /// The number of IPv4 routes among them, because counting a million takes long.
     routes_v4: usize,
-    /// Neighbours that have a route of their own, as they are stations of a network behind a port.
+    /// The neighbours with a host route, in a network behind a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
-    /// Packets that waited for neighbours behind a port that was cut off.
+    /// Packets that waited for neighbours behind a disconnected port.
     stranded: Vec<Waiting>,
-    /// Packets that waited for neighbours that somebody else has learnt of, with where they go.
+    /// Packets that waited for neighbours which another source has resolved, with their destinations.
     released: Vec<(At, Mac, Waiting)>,
-    /// State of the picture of the kernel, where its routes are followed.
+    /// The sync status, if routes are taken from the kernel.
     followed: Option<KernelStatus>,
     next_look: Instant,
-    /// Times that routes were added, changed or taken away, since the start.
+    /// The number of added, changed and removed routes since the start.
     changes: Arc<AtomicU64>,
     workers: Vec<Sender<()>>,
-    /// Packets by next hop, of each worker.
+    /// The packet counts by next hop, of each worker.
     used: Vec<Used>,
-    /// Programs in the kernel that look up as well.
+    /// The XDP programs that use the same routes.
     kernel: Kernel,
 }
 
 impl Control {
-    /// The routes of the interfaces, and those asked for.
+    /// Creates the control plane with the interfaces' routes and the configured ones.
     ///
     /// # Errors
-    /// When there are too many.
+    /// Fails if there are too many.
     pub fn new(checked: &Checked, now: Instant) -> Result<Self, Refused> {
         let mut control = Self {
             interfaces: Arc::clone(&checked.interfaces),
@@ -189,13 +189,13 @@ impl Control {
         Ok(control)
     }
 
-    /// Fills the empty tables, in the time that their entries take.
+    /// Fills the empty tables, without the cost of later changes.
     fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
         for (network, target) in self.own_routes() {
             self.routes.insert(network, target);
         }
         for route in asked {
-            // Those of the interfaces are not to be taken away.
+            // The routes of the interfaces cannot be removed.
             self.routes
                 .entry(route.network)
                 .or_insert_with(|| route.target.clone());
@@ -215,7 +215,7 @@ impl Control {
         self.routes = routes;
         for (table, (four, six)) in self.tables.iter_mut().zip(&ribs) {
             let needed = v6::Capacity::of(six);
-            // Large changes have old and new beside each other for a moment.
+            // Large changes have old and new next to each other for a moment.
             table.v6 = v6::Table::new(v6::Capacity {
                 nodes: 2 * needed.nodes + SPARE_NODES,
                 lines: 2 * needed.lines + SPARE_LINES,
@@ -228,7 +228,7 @@ impl Control {
 
     fn own_routes(&self) -> Vec<(Network, Target)> {
         let mut routes = Vec::new();
-        // The kernel makes those of its interfaces itself.
+        // The kernel itself creates the routes of its interfaces.
         let all = self.addresses.iter().zip(&*self.interfaces).enumerate();
         for (number, (addresses, Interface { table, .. })) in all.filter(|_| !self.are_kernels) {
             let table = *table;
@@ -238,21 +238,21 @@ impl Control {
             let own = addresses.own();
             routes.extend(own.map(|address| (network(Prefix::host(address)), Target::Local)));
         }
-        // Behind those of the networks: an address may be all of its network.
+        // These follow those of the networks: an address may be all of its network.
         routes
     }
 
-    /// What a worker looks up in.
+    /// Returns the tables that a worker looks up in.
     pub fn tables(&self) -> (Fibs, Arc<Hops>) {
         let fibs = |table: &Table| (Arc::clone(table.v4.fib()), Arc::clone(table.v6.fib()));
         let fibs = self.tables.iter().map(fibs).collect();
         (fibs, Arc::clone(&self.hops))
     }
 
-    /// Has programs in the kernel go by the same routes from now on.
+    /// Copies the routes to XDP programs from now on.
     ///
     /// # Errors
-    /// When there is no room for them there.
+    /// Fails if the programs' tables are too small.
     pub fn mirror(&mut self, kernel: Arc<KernelRouter>) -> Result<(), Refused> {
         self.hops.mirror(Arc::clone(&kernel));
         let main = &self.tables[0];
@@ -264,14 +264,14 @@ impl Control {
         Ok(())
     }
 
-    /// Has a worker asked to move on before memory that it may look into is used again.
+    /// Adds a worker that confirms each grace period before its memory is reused.
     pub fn add_worker(&mut self, mut sender: Sender<()>, used: Used) {
         sender.patience = Duration::ZERO;
         self.workers.push(sender);
         self.used.push(used);
     }
 
-    /// Packets that all workers have sent by the next hop of that number.
+    /// Returns the number of packets that all workers have sent by the next hop of that number.
     fn sent_by(&self, number: NextHop) -> u64 {
         let of_worker = |used: &Used| {
             used.get(number.index())
@@ -280,8 +280,8 @@ impl Control {
         self.used.iter().filter_map(of_worker).sum()
     }
 
-    /// Packets that workers have sent by the next hop that an address leads to, by whichever route; none where programs in the kernel
-    /// send most of them.
+    /// Returns the number of packets that workers have sent by the next hop of an address, whichever route they took.
+    /// Returns none if XDP programs send most of them.
     pub fn packets_towards(&self, table: u8, address: IpAddr) -> Option<u64> {
         let (_, target) = self.route_of(table, address)?;
         let station = match target {
@@ -293,7 +293,7 @@ impl Control {
         self.kernel.is_none().then_some(sent)
     }
 
-    /// The shorter routes that hold an address as well, the longest of them first.
+    /// Returns the shorter routes that contain an address as well, longest first.
     pub fn covering(&self, table: u8, address: IpAddr) -> Vec<RouteText> {
         let Some((found, _)) = self.route_of(table, address) else {
             return Vec::new();
@@ -316,18 +316,18 @@ impl Control {
         Arc::clone(&self.interfaces)
     }
 
-    /// What stands for each table in texts.
+    /// Returns the identifier of each table in texts.
     pub fn table_ids(&self) -> Arc<[u32]> {
         Arc::clone(&self.table_ids)
     }
 
-    /// The table of an interface.
+    /// Returns the table of an interface.
     pub fn table_of(&self, interface: u8) -> u8 {
         let interface = self.interfaces.get(usize::from(interface));
         interface.map_or(0, |it| it.table)
     }
 
-    /// The network of one station behind an interface.
+    /// Returns the host prefix of a neighbour on an interface.
     fn station(&self, at: At) -> Network {
         Network {
             table: self.table_of(at.0),
@@ -335,7 +335,7 @@ impl Control {
         }
     }
 
-    /// Where the route of a prefix leads.
+    /// Returns the target of the route of a prefix.
     pub fn get(&self, network: impl Into<Network>) -> Option<&Target> {
         self.routes.get(&network.into())
     }
@@ -348,23 +348,23 @@ impl Control {
         })
     }
 
-    /// Whether the kernel says which routes there are.
+    /// Returns true if the routes come from the kernel.
     pub fn are_kernels(&self) -> bool {
         self.are_kernels
     }
 
-    /// An own address of an interface for packets that go to an address.
+    /// Returns an own address of an interface for packets to an address.
     pub fn address_towards(&self, interface: u8, to: IpAddr) -> Option<IpAddr> {
         self.addresses.get(usize::from(interface))?.towards(to)
     }
 
-    /// Whether an address is the router's own on an interface.
+    /// Returns true if an address is the router's own on an interface.
     pub fn is_own(&self, interface: u8, address: IpAddr) -> bool {
         let addresses = self.addresses.get(usize::from(interface));
         addresses.is_some_and(|it| it.contains(address))
     }
 
-    /// Takes note that an interface has an address, or has it no more.
+    /// Records that an interface has gained or lost an address.
     pub fn set_address(&mut self, interface: u8, address: (IpAddr, u8), is_there: bool) {
         if let Some(addresses) = self.addresses.get_mut(usize::from(interface)) {
             addresses.set(address, is_there);
@@ -382,7 +382,7 @@ impl Control {
         }
     }
 
-    /// Every route, shorter prefixes before those within them.
+    /// Returns every route, shorter prefixes before those within them.
     pub fn list(&self) -> Vec<RouteText> {
         let mut routes: Vec<_> = self.routes.iter().collect();
         routes.sort_unstable_by_key(|(network, _)| **network);
@@ -392,7 +392,7 @@ impl Control {
             .collect()
     }
 
-    /// The route of an address in a table, and the neighbours that it leads to.
+    /// Returns the route of an address in a table, and its neighbours.
     pub fn show(&self, table: u8, address: IpAddr) -> Option<(RouteText, Vec<NeighbourText>)> {
         let (network, target) = self.route_of(table, address)?;
         let neighbour = |at: At| NeighbourText {
@@ -419,15 +419,15 @@ impl Control {
         }
     }
 
-    /// Count of changes of routes, which may be read while they are made.
+    /// Returns the counter of route changes, which may be read concurrently.
     pub fn changes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.changes)
     }
 
-    /// Adds a route, or lets the one of its prefix lead elsewhere.
+    /// Adds a route, or changes the target of an existing one.
     ///
     /// # Errors
-    /// When there is no room; nothing has changed then.
+    /// Fails if there is not enough space; nothing has changed then.
     pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
         let network = network.into();
         let leads_to_port = matches!(target, Target::Connected(_));
@@ -452,7 +452,7 @@ impl Control {
                 led_to_port = matches!(before, Target::Connected(_));
                 self.give_back(&before);
             }
-            // A station that was there has it in its route's place.
+            // A host route that was there now belongs to the configured route.
             None => {
                 self.routes_v4 += usize::from(network.is_v4());
                 self.drop_station(network);
@@ -465,10 +465,10 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a route away; whether there was one.
+    /// Removes a route; returns true if it existed.
     ///
     /// # Errors
-    /// When there is no room for what comes in its place; nothing has changed then.
+    /// Fails if there is not enough space for its replacement; nothing has changed then.
     pub fn remove(&mut self, network: impl Into<Network>) -> Result<bool, Refused> {
         let network = network.into();
         if !self.routes.contains_key(&network) {
@@ -484,7 +484,7 @@ impl Control {
         Ok(true)
     }
 
-    /// The longest route of a table that an address is in.
+    /// Returns the longest route of a table that contains an address.
     pub fn route_of(&self, table: u8, address: IpAddr) -> Option<(Network, &Target)> {
         let Table { v4, v6 } = self.tables.get(usize::from(table))?;
         let mut prefix = match address {
@@ -496,12 +496,12 @@ impl Control {
             if let Some(target) = self.routes.get(&network) {
                 return Some((network, target));
             }
-            // That of a station, which is in the network of its port.
+            // This is a host route, which lies in the network of its port.
             prefix = self.parent(network)?;
         }
     }
 
-    /// The longest prefix of a table that covers another one, a station's or a route's.
+    /// Returns the longest prefix of a table that covers another one, of a host or a route.
     fn parent(&self, Network { table, prefix }: Network) -> Option<Prefix> {
         let Table { v4, v6 } = self.tables.get(usize::from(table))?;
         Some(match prefix {
@@ -510,7 +510,7 @@ impl Control {
         })
     }
 
-    /// The neighbours that packets for an address may go to, one of them known or not.
+    /// Returns the neighbours that packets for an address may use, known or not.
     pub fn neighbours_towards(&self, table: u8, address: IpAddr) -> Vec<At> {
         match self.route_of(table, address) {
             Some((_, Target::Connected(port))) => vec![(*port, address)],
@@ -519,17 +519,17 @@ impl Control {
         }
     }
 
-    /// [`Neighbours::want`].
+    /// Calls [`Neighbours::want`].
     pub fn want(&mut self, at: At, frame: (u8, &[u8]), now: Instant) -> Wanted {
         self.neighbours.want(at, frame, now)
     }
 
-    /// The MAC address of a neighbour that is known.
+    /// Returns the MAC address of a known neighbour.
     pub fn mac(&self, at: At) -> Option<Mac> {
         self.neighbours.mac(at)
     }
 
-    /// Takes note of a neighbour's MAC address; packets that have waited for it.
+    /// Records a neighbour's MAC address; returns the packets that have waited for it.
     pub fn learn(&mut self, at: At, mac: Mac, asks_us: bool, now: Instant) -> Vec<Waiting> {
         let addresses = self.addresses.get(usize::from(at.0));
         let is_behind = addresses.is_some_and(|it| is_link_local(at.1) || it.are_near(at.1));
@@ -538,7 +538,7 @@ impl Control {
         self.found(at, mac, learnt)
     }
 
-    /// Takes note of what the kernel says of a neighbour: its MAC address, or that it has none any more.
+    /// Records a kernel notification about a neighbour: its MAC address, or that it has none any more.
     pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
         let Some(mac) = mac else {
             if self.neighbours.unfix(at) {
@@ -555,7 +555,7 @@ impl Control {
         self.released.extend(waited);
     }
 
-    /// Leads packets to a neighbour of which something was learnt; those that have waited for it.
+    /// Directs packets to a resolved neighbour; returns those that have waited for it.
     fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
         let Some(Learnt { is_new, waited }) = learnt else {
             return Vec::new();
@@ -567,18 +567,18 @@ impl Control {
         waited
     }
 
-    /// Leads no packets to a neighbour any more.
+    /// Stops sending packets to a neighbour.
     fn lose(&mut self, at: At) {
         self.lead_to(at, Hop::Unresolved);
         self.drop_station(self.station(at));
     }
 
-    /// Packets that can go now, with the neighbours that they go to.
+    /// Returns the packets that can leave now, with their neighbours.
     pub fn take_released(&mut self) -> Vec<(At, Mac, Waiting)> {
         std::mem::take(&mut self.released)
     }
 
-    /// Forgets the neighbours behind a port whose link is cut, so that flows that have another next hop take it.
+    /// Forgets the neighbours behind a port with a failed link, so that flows with another next hop use it.
     pub fn cut_off(&mut self, port: u8) {
         let (known, waited) = self.neighbours.cut_off(port);
         for at in known {
@@ -587,25 +587,25 @@ impl Control {
         self.stranded.extend(waited);
     }
 
-    /// Has neighbours behind a port that is no longer cut off asked for at once.
+    /// Requests the neighbours behind a port at once when its link returns.
     pub fn join(&mut self, port: u8, now: Instant) {
         self.neighbours.join(port, now);
         self.next_look = now;
     }
 
-    /// Takes note of the state of the picture of the kernel.
+    /// Records the sync status of the kernel's routes.
     pub fn set_kernel_status(&mut self, status: KernelStatus) {
         self.followed = Some(status);
     }
 
-    /// Forgets a neighbour, as if it had not answered.
+    /// Forgets a neighbour, as if it had not replied.
     #[cfg(test)]
     pub fn forget(&mut self, at: At) {
         self.neighbours.forget(at);
         self.lose(at);
     }
 
-    /// What is due by now: whom to ask, and packets that have waited in vain.
+    /// Returns the actions that are due: neighbour requests, and packets with an expired wait.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         self.move_on(now);
         if now >= self.next_look {
@@ -625,7 +625,7 @@ impl Control {
         due
     }
 
-    /// Has neighbours that routes lead to asked for before packets come.
+    /// Requests the neighbours of routes before packets arrive.
     fn ask_for_gateways(&mut self, now: Instant) {
         for key in self.in_use.keys() {
             if let Key::Neighbour(at) = key
@@ -637,7 +637,7 @@ impl Control {
         }
     }
 
-    /// Lets packets of a neighbour go this way from now on.
+    /// Directs packets of a neighbour to this hop from now on.
     fn lead_to(&mut self, at: At, hop: Hop) {
         if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
             self.hops.set(in_use.number, hop);
@@ -651,7 +651,7 @@ impl Control {
         }
     }
 
-    /// Gives a station of a network behind a port a route of its own.
+    /// Adds a host route for a neighbour in a network behind a port.
     fn add_station(&mut self, at: At) {
         let network = self.station(at);
         let route = self.route_of(network.table, at.1);
@@ -659,7 +659,7 @@ impl Control {
         if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&network) {
             return;
         }
-        // Without room its packets go on by the slow path.
+        // Without space its packets take the slow path.
         let Ok(hop) = self.take_key(Key::Neighbour(at)) else {
             return;
         };
@@ -669,9 +669,9 @@ impl Control {
         }
     }
 
-    /// Gives the known neighbours in a network whose route has changed routes of their own, or takes them away: they have one only
-    /// where the longest route leads to their port. `of_port`: whether the route is, or was, that of a port's network; others
-    /// matter only inside of one.
+    /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has one only
+    /// if the longest route leads to its port. `of_port` says whether the route is, or was, that of a port's network;
+    /// others matter only within one.
     fn settle_stations(&mut self, network: Network, of_port: bool) {
         let parent = self
             .parent(network)
@@ -702,14 +702,14 @@ impl Control {
         }
     }
 
-    /// What may be known of an address behind each of the interfaces that have their routes in a table.
+    /// Returns the neighbour of an address on each interface that uses a table.
     fn neighbours_at(&self, table: u8, address: IpAddr) -> impl Iterator<Item = At> + '_ {
         let interfaces = self.interfaces.iter().enumerate();
         let of_table = interfaces.filter(move |(_, interface)| interface.table == table);
         of_table.map(move |(number, _)| (number as u8, address))
     }
 
-    /// Takes the route of a station away, if the network is one; a route that is asked for stays.
+    /// Removes the route of a host, if the network is one; a configured route stays.
     fn drop_station(&mut self, network: Network) {
         let Some(address) = network.prefix.host_address() else {
             return;
@@ -726,7 +726,7 @@ impl Control {
         self.give_back_key(&Key::Neighbour(at));
     }
 
-    /// Writes where a network leads into the tables; none takes it out of them. In the kernel there is the main table only.
+    /// Writes a network's next hop into the tables; none removes it. The kernel programs have the main table only.
     fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
         let Network { table, prefix } = network;
         let Some(table) = self.tables.get_mut(usize::from(table)) else {
@@ -752,7 +752,7 @@ impl Control {
         }
     }
 
-    /// The next hop of a target, which has one use more.
+    /// Returns the next hop of a target, and counts one more use.
     fn take(&mut self, target: &Target) -> Result<NextHop, Refused> {
         self.take_key(key(target))
     }
@@ -846,7 +846,8 @@ impl Control {
         }
     }
 
-    /// Uses memory again that no worker looks into any more: asks them to move on, and looks later whether they have.
+    /// Reuses memory after a grace period: sends a request to the workers, and checks later whether they have confirmed
+    /// it.
     fn move_on(&mut self, now: Instant) {
         self.workers.retain(|worker| !worker.is_abandoned());
         if let Some(retiring) = self.retiring.take() {
@@ -927,12 +928,12 @@ fn key(target: &Target) -> Key {
     }
 }
 
-/// Greatest common divisor; that of 0 and a number is the number.
+/// Returns the greatest common divisor; that of 0 and a number is the number.
 fn gcd(a: u16, b: u16) -> u16 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Writes which next hop each share of a group's flows has.
+/// Writes the next hop for each bucket of a group's flows.
 fn write_group(
     hops: &Hops,
     number: u8,

@@ -1,5 +1,5 @@
-//! What a worker does with each packet: look at it, look up where it goes, give it its next addresses. (RFC 1812 section 5.2,
-//! RFC 8200.) Everything else is the slow path's.
+//! The data plane of the router: checks each packet, looks up its next hop, and sets its next addresses. (RFC 1812
+//! section 5.2, RFC 8200.) All other work belongs to the slow path.
 
 use super::control::Fibs;
 use super::hop::{Hop, Hops, Used};
@@ -17,11 +17,11 @@ use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, Punt};
 use taut_sys::{Clock, HashKey};
 use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resolution};
 
-/// Bytes of an Ethernet header without tags.
+/// The length of an Ethernet header without tags, in bytes.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// Interfaces that a hop can name.
+/// The number of interfaces that a hop can name.
 const MOST_EXITS: usize = 1 << u8::BITS;
-/// Place and bytes of a VLAN tag (IEEE 802.1Q-2018 section 9.6).
+/// The offset and the length of a VLAN tag, in bytes (IEEE 802.1Q-2018 section 9.6).
 pub(super) const TAG_AT: usize = 12;
 pub(super) const TAG_BYTES: usize = 4;
 const IPV4_BYTES: usize = 20;
@@ -33,7 +33,7 @@ const HOP_LIMIT_AT: usize = ETHERNET_BYTES + 7;
 const V6_SOURCE_AT: usize = ETHERNET_BYTES + 8;
 const V6_DESTINATION_AT: usize = V6_SOURCE_AT + 16;
 
-/// What becomes of a packet in the worker.
+/// The outcome of a packet in the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Forwarded,
@@ -49,7 +49,7 @@ pub(super) enum Outcome {
     NoMemory,
 }
 
-/// Names of [`Outcome`], in their order.
+/// The names of [`Outcome`], in order.
 pub(super) const OUTCOMES: [&str; 11] = [
     "forwarded",
     "to the slow path",
@@ -64,22 +64,22 @@ pub(super) const OUTCOMES: [&str; 11] = [
     "dropped: no memory for a VLAN tag",
 ];
 
-/// Result of the first look at a packet.
+/// The result of the first look at a packet.
 enum Look {
     V4(u32),
     V6([u8; 16]),
     Punt(Punt),
-    /// It is for all stations or a group of them, and the kernel listens.
+    /// The frame is broadcast or multicast, and the kernel accepts it.
     Group(Punt),
     Drop(Outcome),
 }
 
-/// Packets in trouble that the slow path is given at once, and time between those after that, ns. What neighbours say has
-/// the rest of its ring: a flood for one that is asked for must not drown the answer.
+/// The limits on error packets for the slow path: the burst, and the time between later ones, ns. Neighbour messages
+/// use the rest of its ring, so a flood for an unresolved neighbour cannot displace the reply.
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 
-/// The VLAN of a frame that has a tag.
+/// Returns the VLAN of a frame that has a tag.
 #[inline(always)]
 pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
     match frame.get(TAG_AT..TAG_AT + TAG_BYTES) {
@@ -92,12 +92,12 @@ pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
 #[derive(Debug, Clone, Default)]
 struct OnPort {
     untagged: Option<u8>,
-    /// By VLAN.
+    /// The interface of each VLAN.
     tagged: Vec<(u16, u8)>,
 }
 
 impl OnPort {
-    /// The interface that a frame comes in by, and how many bytes of a tag its header has.
+    /// Returns the ingress interface of a frame, and the number of tag bytes in its header.
     #[inline(always)]
     fn of(&self, frame: &[u8]) -> Option<(u8, usize)> {
         if self.tagged.is_empty() {
@@ -111,21 +111,21 @@ impl OnPort {
     }
 }
 
-/// A batch's packets of one family that are to be looked up.
+/// The packets of a batch that need a lookup in one family.
 struct Asking<A> {
     count: usize,
     addresses: [A; BATCH_CAPACITY],
     packets: [Asked; BATCH_CAPACITY],
 }
 
-/// A packet that is to be looked up.
+/// A packet that needs a lookup.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
-    /// Number in the batch.
+    /// The index in the batch.
     index: u8,
-    /// Bytes of its tag.
+    /// The bytes of its tag.
     tag: u8,
-    /// Number of the table.
+    /// The number of the table.
     table: u8,
 }
 
@@ -146,7 +146,7 @@ impl<A: Copy + Default> Asking<A> {
         self.count += 1;
     }
 
-    /// Has `look` look up those of each table together.
+    /// Calls `look` for the packets of each table together.
     #[inline(always)]
     fn numbers<const TAGGED: bool>(
         &self,
@@ -158,7 +158,7 @@ impl<A: Copy + Default> Asking<A> {
         let Some(first) = packets.first() else {
             return (numbers, 0);
         };
-        // Packets without tags came in by one interface.
+        // Packets without tags arrived at one interface.
         if !TAGGED || packets.iter().all(|packet| packet.table == first.table) {
             look(
                 first.table.into(),
@@ -178,17 +178,17 @@ impl<A: Copy + Default> Asking<A> {
     }
 }
 
-/// What a packet needs to know of the interface that it leaves by.
+/// The facts about an egress interface that a packet needs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Exit {
     mac: Mac,
     mtu: u16,
     port: u8,
-    /// None where frames have no tag.
+    /// The VLAN; none if frames have no tag.
     vlan: Option<u16>,
 }
 
-/// Packets of one batch that went by the same next hop, one behind the other.
+/// Consecutive packets of one batch that took the same next hop.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     number: NextHop,
@@ -197,40 +197,40 @@ struct Run {
 
 /// A worker's part of the router.
 pub(super) struct Plane {
-    /// By number of the port.
+    /// The interfaces, by port number.
     ports: Vec<OnPort>,
-    /// By number of the interface.
+    /// The ingress facts, by interface number.
     ears: Vec<Ears>,
-    /// By number of the interface: one for each that there can be.
+    /// The egress facts, by interface number: one for each possible interface.
     exits: Box<[Exit; MOST_EXITS]>,
     fibs: Fibs,
     hops: Arc<Hops>,
     used: Used,
-    /// Memory for packets that get a tag where there is no room before them; none where no interface has tags.
+    /// The memory for packets that get a tag without headroom for it; none if no interface has tags.
     pool: Option<PoolHandle>,
-    /// Questions whether the worker has moved on.
+    /// The requests for a grace period.
     pub receiver: Receiver<()>,
-    /// Number that the hash of a flow begins with, the same for all workers and for the kernel: who does not know it cannot choose
+    /// The seed of the flow hash, the same for all workers and for the kernel. It is secret, so that nobody can choose
     /// the next hop of a flow.
     flow_seed: u64,
     pub counts: [u64; OUTCOMES.len()],
     trouble: Budget,
-    /// Frames for all stations, or groups of them, that the kernel is given.
+    /// The limit on broadcast and multicast frames that the kernel receives.
     heard: Budget,
 }
 
-/// What a worker knows of an interface that packets come in by.
+/// The facts that a worker knows about an ingress interface.
 struct Ears {
     mac: Mac,
-    /// Number of the table that packets are looked up in.
+    /// The number of the table that packets are looked up in.
     table: u8,
     own: Own,
-    /// Whether the kernel has what is for the router itself or for groups of stations.
+    /// True if the kernel receives packets for the router itself and multicast.
     is_kernels: bool,
 }
 
 impl Ears {
-    /// Reason why the slow path is to have a frame for the router's MAC address, for all stations or for a group of them.
+    /// Returns the punt cause of a frame for the router's MAC address, or of a broadcast or multicast frame.
     fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         match self.is_kernels {
             true => Some(of_kernel(frame)),
@@ -289,14 +289,14 @@ impl Plane {
         }
     }
 
-    /// Passes packets of a port with VLANs, or of one that is a single interface.
+    /// Processes packets of a port with VLANs, or of one that is a single interface.
     #[inline(always)]
     fn pass<const TAGGED: bool>(&mut self, batch: &mut Batch, context: &Context) {
         let on_port = &self.ports[context.from_port];
         let only = on_port
             .untagged
             .and_then(|number| self.ears.get(usize::from(number)));
-        // Addresses of one family lie side by side, so that the table is asked for all of them at once.
+        // Addresses of one family are stored together, so that one lookup covers all of them.
         let mut four = Asking::<u32>::new();
         let mut six = Asking::<[u8; 16]>::new();
         for index in 0..batch.len() {
@@ -399,7 +399,7 @@ impl Plane {
         self.counts[Outcome::Forwarded as usize] += forwarded;
     }
 
-    /// Counts packets that went by a next hop. Nobody else adds to it.
+    /// Counts packets that used a next hop. Only this worker writes the counter.
     #[inline(always)]
     fn count(&self, run: Run) {
         if let Some(used) = self.used.get(run.number.index()) {
@@ -410,7 +410,7 @@ impl Plane {
         }
     }
 
-    /// Sends a packet, which has been looked at, where its next hop says.
+    /// Forwards a checked packet as its next hop says.
     #[inline(always)]
     fn forward<const IS_V4: bool, const TAGGED: bool>(
         &mut self,
@@ -426,7 +426,7 @@ impl Plane {
         if let Hop::Group(group) = hop {
             hop = self.hops.of_group(group, flow_of(self.flow_seed, frame));
         }
-        // From here on places are those without a tag.
+        // From here on offsets are those without a tag.
         let frame = frame.get(tag..).unwrap_or_default();
         let cause = match hop {
             Hop::Forward { port, mac } => {
@@ -479,16 +479,17 @@ impl Plane {
     }
 }
 
-/// Looks whether a frame is a packet to forward, and where to; long enough for what [`rewrite`] changes then.
+/// Checks whether a frame is a packet to forward, and returns its destination. The frame is then long enough for
+/// [`rewrite`].
 #[inline(always)]
 fn look(tagged: &[u8], tag: usize, ears: &Ears) -> Look {
-    // Places are those without a tag; but for the addresses, which stand before it.
+    // Offsets are those without a tag, except those of the MAC addresses, which precede it.
     let frame = tagged.get(tag..).unwrap_or_default();
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV4_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);
     };
     if tagged[..6] != ears.mac.0 {
-        // To all stations or a group of them: somebody asks for the router, or it is none of its business.
+        // A broadcast or multicast frame either requests the router or does not concern it.
         let concerned = (tagged[0] & 1 == 1).then(|| ears.concerned(tagged));
         let concerned = concerned.flatten();
         let kind = if ears.is_kernels {
@@ -515,7 +516,7 @@ fn look_v4(frame: &[u8], head: &[u8; ETHERNET_BYTES + IPV4_BYTES]) -> Look {
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = usize::from(u16::from_be_bytes([head[16], head[17]]));
     if head[14] != 0x45 {
-        // Options, of which none is looked at.
+        // The header has options, which are ignored.
         let Ok(ip) = Ipv4::new(&frame[ETHERNET_BYTES..]) else {
             return Look::Drop(Outcome::Malformed);
         };
@@ -528,7 +529,7 @@ fn look_v4(frame: &[u8], head: &[u8; ETHERNET_BYTES + IPV4_BYTES]) -> Look {
         return Look::Drop(Outcome::BadChecksum);
     }
     let (source, destination) = (word(26), word(30));
-    // Sources that no station has: this network, itself, groups and beyond (RFC 1812 sections 5.3.7, 4.2.2.11).
+    // These sources belong to no host: this network, loopback, multicast and above (RFC 1812 sections 5.3.7, 4.2.2.11).
     let is_nobody = |address: u32| matches!(address >> 24, 0 | 127 | 240..=255);
     if is_nobody(source) || source >> 28 == 14 || is_nobody(destination) {
         return Look::Drop(Outcome::Martian);
@@ -554,14 +555,15 @@ fn look_v6(frame: &[u8], tagged: &[u8], ears: &Ears) -> Look {
         bytes
     };
     let (source, destination) = (address(V6_SOURCE_AT), address(V6_DESTINATION_AT));
-    // Nearly all addresses are told apart from all others by their first bits.
+    // The first bits classify nearly all addresses.
     if is_usual(source) && is_usual(destination) {
         return Look::V6(destination);
     }
     look_v6_closely(tagged, source, destination, ears)
 }
 
-/// Whether an address of IPv6 is neither among the first ones, which are nobody's, nor among the last ones: those of links and groups.
+/// Returns true if an IPv6 address is neither among the first ones, which are unassigned, nor among the last ones:
+/// link-local and multicast.
 #[inline(always)]
 fn is_usual(address: [u8; 16]) -> bool {
     let [high, low, ..] = address;
@@ -569,7 +571,7 @@ fn is_usual(address: [u8; 16]) -> bool {
     (1..0xfe80).contains(&first)
 }
 
-/// Looks at a packet of IPv6 one of whose addresses is unusual.
+/// Checks an IPv6 packet with an unusual address.
 #[cold]
 fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears: &Ears) -> Look {
     let is_none_or_loopback = |address: [u8; 16]| u128::from_be_bytes(address) <= 1;
@@ -580,7 +582,7 @@ fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears:
     if destination[0] == 0xff {
         return Look::Drop(Outcome::NotForUs);
     }
-    // Such addresses mean something on their link only (RFC 4291 section 2.5.6).
+    // Such addresses are valid on their link only (RFC 4291 section 2.5.6).
     if is_link_local(source) || is_link_local(destination) {
         return match ears.concerned(tagged) {
             Some(cause) => Look::Punt(cause),
@@ -590,7 +592,7 @@ fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears:
     Look::V6(destination)
 }
 
-/// Reason why the kernel is to have a frame: what neighbours say the router hears, too.
+/// Returns the punt cause of a frame for the kernel: the router also processes neighbour messages.
 #[cold]
 fn of_kernel(frame: &[u8]) -> Punt {
     let is_neighbours = Ethernet::new(frame).is_ok_and(|ethernet| {
@@ -602,7 +604,7 @@ fn of_kernel(frame: &[u8]) -> Punt {
     }
 }
 
-/// Gives a packet, of whose hops one is left at least, the addresses of its next link, and takes a hop off.
+/// Rewrites the MAC addresses of a packet for its next link and decrements its hop limit, which is at least 1.
 #[inline(always)]
 pub(super) fn rewrite(frame: &mut [u8], source: Mac, destination: Mac) {
     let Some(head) = frame.first_chunk_mut::<{ ETHERNET_BYTES + IPV4_BYTES }>() else {
@@ -613,7 +615,7 @@ pub(super) fn rewrite(frame: &mut [u8], source: Mac, destination: Mac) {
     take_hop(head);
 }
 
-/// [`rewrite`] of a frame that has a tag, perhaps.
+/// Applies [`rewrite`] to a frame that may have a tag.
 fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
     let tag = vlan_of(frame).map_or(0, |_| TAG_BYTES);
     let head = frame.get_mut(tag..).and_then(<[u8]>::first_chunk_mut);
@@ -624,8 +626,8 @@ fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
     }
 }
 
-/// Gives a frame with a tag of so many bytes the one of another VLAN, or none; its priority stays. False, and no change, where there
-/// is no memory for it.
+/// Replaces a frame's tag of `old` bytes by the tag of another VLAN, or by none; the priority stays. Returns false,
+/// without a change, if there is no memory for it.
 fn retag(packet: &mut Packet, old: usize, vlan: Option<u16>, pool: Option<&PoolHandle>) -> bool {
     let Some(pool) = pool else { return false };
     let priority = match packet.bytes().get(TAG_AT + 2) {
@@ -648,7 +650,7 @@ fn retag(packet: &mut Packet, old: usize, vlan: Option<u16>, pool: Option<&PoolH
     true
 }
 
-/// Takes a hop off a packet; places are those of a frame without a tag.
+/// Decrements the hop limit of a packet; offsets are those of a frame without a tag.
 #[inline(always)]
 fn take_hop(head: &mut [u8; ETHERNET_BYTES + IPV4_BYTES]) {
     if head[12] == 0x08 {
@@ -688,7 +690,8 @@ fn ports_of(interfaces: &[Interface]) -> Vec<OnPort> {
     ports
 }
 
-/// A number that all packets of a flow share, fragments by their addresses alone. The programs in the kernel make the same.
+/// Returns a number that all packets of a flow share; fragments use their addresses alone. The XDP programs compute the
+/// same.
 #[inline]
 fn flow_of(seed: u64, frame: &[u8]) -> u64 {
     let headers = Headers::of(frame);
@@ -709,7 +712,7 @@ fn flow_of(seed: u64, frame: &[u8]) -> u64 {
     words.into_iter().fold(seed, mix)
 }
 
-/// Whether a frame is an untagged one of IPv4.
+/// Returns true if a frame is untagged IPv4.
 pub(super) fn is_v4(frame: &[u8]) -> bool {
     Ethernet::new(frame).is_ok_and(|it| it.ethertype() == EtherType::IPV4)
 }
@@ -721,7 +724,7 @@ mod tests {
     use taut_wire::UdpFlow;
 
     #[test]
-    fn flows_that_share_a_hop_under_one_seed_do_not_under_another() {
+    fn another_seed_separates_flows_with_the_same_next_hop() {
         let frame = |src_port| {
             let flow = UdpFlow {
                 src_port,

@@ -1,9 +1,9 @@
-//! Routes, addresses and neighbours as the kernel has them: the router follows what `ip route`, BIRD or FRR tell the kernel.
-//! (RFC 3549.)
+//! Routes, addresses and neighbours of the kernel: the router follows the changes by `ip route`, BIRD or FRR. (RFC
+//! 3549.)
 //!
-//! A thread listens ([`Follower`]); what a fact means is decided without sockets ([`Mirror`]). Where the kernel may have
-//! changed routes without a word, as it does when an interface goes down, or had too much to say, all is asked for again, and what
-//! is not there any more goes.
+//! A thread receives them ([`Follower`]); their meaning is decided without sockets ([`Mirror`]). The kernel may change
+//! routes without a notification, as when an interface goes down, or lose notifications. Everything is then requested
+//! again, and entries that no longer exist are removed.
 
 use super::control::Control;
 use super::prefix::{Network, Prefix};
@@ -24,49 +24,48 @@ use taut_sys::{
 };
 use taut_wire::Mac;
 
-/// Longest wait for changes, after which the thread looks whether it is to end.
+/// The longest wait for changes, after which the thread checks for its end.
 const LISTEN: Duration = Duration::from_millis(100);
-/// All is asked for again so long after something that calls for it, as more of the same may follow.
+/// The delay of a new request for everything after its cause, because more of the same may follow.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Facts that are taken in while the slow path waits for its turn.
+/// The number of facts that are applied while the slow path waits for the lock.
 const TOGETHER: usize = 256;
 
-/// Rest after a few changes, as more of the same may follow: each time that the thread wakes up costs as much as
-/// several routes.
+/// The sleep after a few changes, because more may follow: each wakeup of the thread costs as much as several routes.
 const REST: Duration = Duration::from_millis(1);
 
-/// Order of routes for one prefix: the local table comes before any other, then the lower metric does.
+/// The order of routes for one prefix: the local table comes first, then the lower metric.
 type Rank = (bool, u32);
 
 fn rank(route: &KernelRoute) -> Rank {
     (route.table != LOCAL_TABLE, route.metric)
 }
 
-/// Routes of the kernel for one prefix. Where the best one leads, the tables know.
+/// The kernel's routes for one prefix. The target of the best one is in the tables.
 #[derive(Debug)]
 struct Known {
     rank: Rank,
-    /// Worse ones, the best of them first.
+    /// The worse routes, the best of them first.
     others: Vec<(Rank, Target)>,
-    /// Number of the last time that all was asked for in which it was told.
+    /// The number of the last full request that included it.
     told: u64,
 }
 
-/// What the kernel has said.
+/// The facts received from the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     known: HashMap<Network, Known, Seeded>,
-    /// Counts times that all is asked for.
+    /// The number of full requests.
     asking: u64,
-    /// Whether what is taken in is all there is, and not what changes.
+    /// True if the received facts are everything, rather than changes.
     is_told_all: bool,
-    /// Since when all is to be asked for again.
+    /// The time since which a full request is due.
     pub wants_all: Option<Instant>,
     pub status: KernelStatus,
 }
 
 impl Mirror {
-    /// Begins to be told all there is.
+    /// Begins a full request.
     pub fn begin(&mut self) {
         self.asking += 1;
         self.is_told_all = true;
@@ -74,13 +73,13 @@ impl Mirror {
         self.wants_all = None;
     }
 
-    /// Ends it, where something may be missing: once more, a little later.
+    /// Ends it with facts that may be missing: requests everything again, a little later.
     pub fn end_in_part(&mut self, now: Instant) {
         self.is_told_all = false;
         self.wants_all.get_or_insert(now);
     }
 
-    /// Ends it: what was not told is no more.
+    /// Ends it: entries that were not included are removed.
     pub fn end(&mut self, control: &mut Control) {
         self.is_told_all = false;
         let asking = self.asking;
@@ -97,7 +96,7 @@ impl Mirror {
         self.status.routes = self.known.len();
     }
 
-    /// Takes in a fact. `interface` gives the number of the router's interface for the kernel's.
+    /// Applies a fact. `interface` maps the kernel's interface number to the router's.
     pub fn take(
         &mut self,
         fact: KernelFact,
@@ -111,7 +110,7 @@ impl Mirror {
                 if let Some((network, target)) = meaning(&route, &interface, control) {
                     match target {
                         Some(target) => self.set(network, &route, target, control),
-                        // It is there, and leads nowhere.
+                        // The route exists, but leads nowhere.
                         None => self.remove(network, rank(&route), None, control),
                     }
                 }
@@ -175,7 +174,7 @@ impl Mirror {
                 return;
             }
         };
-        // The first time in a round in which all is told, worse ones are to be told again.
+        // With the first route of a full request, the worse ones are cleared, because they follow.
         if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
             known.others.clear();
             known.rank = rank(route);
@@ -207,7 +206,7 @@ impl Mirror {
         }
     }
 
-    /// Takes away a route of this metric, or only those next hops of it that went.
+    /// Removes a route of this metric, or only some of its next hops.
     fn remove(
         &mut self,
         network: Network,
@@ -218,7 +217,7 @@ impl Mirror {
         let Some(known) = self.known.get_mut(&network) else {
             return;
         };
-        // The kernel tells each next hop of a route of IPv6 that goes by itself.
+        // The kernel reports each removed next hop of an IPv6 route separately.
         let left = |target: &Target| match (network.prefix, target, gone) {
             (Prefix::V6(_), Target::Neighbours(all), Some(Target::Neighbours(gone))) => {
                 let left: Vec<_> = all
@@ -230,7 +229,7 @@ impl Mirror {
             }
             _ => None,
         };
-        // Of two beside each other the one that leads there goes.
+        // If two routes are equal, the one with that target is removed.
         let twins = known
             .others
             .iter()
@@ -244,7 +243,7 @@ impl Mirror {
             }
             if known.others.is_empty() {
                 self.known.remove(&network);
-                // Without room for what comes in its place it stays until all is asked for again.
+                // Without space for its replacement it stays until the next full request.
                 if control.remove(network).is_err() {
                     self.status.refused += 1;
                 }
@@ -267,15 +266,15 @@ impl Mirror {
     }
 }
 
-/// The network and the target of a kernel's route; no target where it leads nowhere, none at all where it is none of the router's
-/// business.
+/// Returns the network and the target of a kernel's route; no target if it leads nowhere, none at all if it does not
+/// concern the router.
 fn meaning(
     route: &KernelRoute,
     interface: impl Fn(u32) -> Option<u8>,
     control: &Control,
 ) -> Option<(Network, Option<Target>)> {
     let table = match route.table {
-        // Addresses are those of the table that packets are looked up in which come in by their interface.
+        // Local addresses belong to the table in which packets of their interface are looked up.
         LOCAL_TABLE => {
             let own = route
                 .next_hops
@@ -310,7 +309,7 @@ fn meaning(
                 (_, true) => None,
                 (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
                 (Some((port, _)), _) => Some(Target::Connected(port)),
-                // It leaves by an interface that is no port's: that is the kernel's business.
+                // Its interface is not a port, so the kernel handles it.
                 (None, _) => Some(Target::Local),
             }
         }
@@ -329,7 +328,7 @@ impl Follower {
     /// Follows the kernel's routes.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// Fails if no thread can be started.
     pub fn start(
         kernel: KernelRoutes,
         taps: &Arc<Taps>,
@@ -360,8 +359,7 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Follows the kernel's routes until it is told to stop. `interface` gives the number of the router's interface for the
-/// kernel's.
+/// Follows the kernel's routes until it is stopped. `interface` maps the kernel's interface number to the router's.
 pub(super) fn follow(
     mut kernel: KernelRoutes,
     interface: impl Fn(u32) -> Option<u8>,
@@ -503,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_route_is_taken_and_the_next_best_when_it_goes() {
+    fn the_best_route_is_used_and_then_the_next_best() {
         let mut pair = Pair::new();
         let good = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
         let worse = route("10.1.0.0/16", 20, &[(WAN, "10.0.1.2")]);
@@ -515,7 +513,7 @@ mod tests {
         assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
         pair.hear(KernelFact::RouteGone(good.clone()));
         assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.9 dev wan"]);
-        // One that is gone already, and one that was not there.
+        // One route is removed already, and one was not there.
         pair.hear(KernelFact::RouteGone(good));
         assert_eq!(pair.routes().len(), 1);
         pair.hear(KernelFact::RouteGone(replaced.clone()));
@@ -538,7 +536,7 @@ mod tests {
                 pair.hear(KernelFact::Route(route.clone()));
             }
             assert_eq!(pair.routes(), ["local 10.0.1.1/32"]);
-            // All is asked for again, and in between something changes.
+            // A change arrives during a full request.
             pair.mirror.begin();
             pair.mirror.end_in_part(Instant::now());
             pair.hear(KernelFact::Route(said.clone()));
@@ -549,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_again_is_gone() {
+    fn a_resync_deletes_routes_that_are_not_repeated() {
         let mut pair = Pair::new();
         let stays = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
         for there in [
@@ -563,13 +561,13 @@ mod tests {
         pair.hear(KernelFact::Route(stays.clone()));
         pair.mirror.end(&mut pair.control);
         assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
-        // The worse one was not told either.
+        // The worse one was not included either.
         pair.hear(KernelFact::RouteGone(stays));
         assert_eq!(pair.routes(), [""; 0]);
     }
 
     #[test]
-    fn next_hops_of_a_route_of_ipv6_go_one_by_one_and_those_of_ipv4_together() {
+    fn ipv6_next_hops_change_separately_and_ipv4_routes_completely() {
         let mut pair = Pair::new();
         let both = route("2001:db8::/32", 0, &[(LAN, "fd00::2"), (WAN, "fd01::2")]);
         pair.hear(KernelFact::Route(both));
@@ -579,7 +577,7 @@ mod tests {
         let other = route("2001:db8::/32", 0, &[(WAN, "fd01::2")]);
         pair.hear(KernelFact::RouteGone(other));
         assert_eq!(pair.routes(), [""; 0]);
-        // IPv4: a second route of the same metric stands behind the first.
+        // IPv4: a second route of the same metric follows the first.
         let first = route("10.1.0.0/16", 0, &[(LAN, "10.0.0.2")]);
         let second = KernelRoute {
             is_appended: true,
@@ -596,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_through_other_interfaces_are_the_kernels_business_and_dead_ones_nobodys() {
+    fn routes_of_other_interfaces_become_local_and_dead_routes_disappear() {
         let mut pair = Pair::new();
         pair.hear(KernelFact::Route(route(
             "0.0.0.0/0",

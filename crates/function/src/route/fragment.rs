@@ -1,35 +1,35 @@
-//! Cuts packets of IPv4 that are longer than what a link takes. (RFC 791 section 3.2, RFC 1812 section 4.2.2.7.)
+//! Fragments IPv4 packets above the MTU of a link. (RFC 791 section 3.2, RFC 1812 section 4.2.2.7.)
 
 use taut_wire::{Headers, Ipv4, Layer3, checksum};
 
-/// Option numbers with this bit stand in every fragment, others in the first one only.
+/// The bit of option numbers that are copied into every fragment; others are in the first one only.
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
-/// Longest Ethernet header, and the tags behind it, with which a packet is cut.
+/// The longest link header that is copied to fragments: Ethernet with its tags.
 const LINK_BYTES: usize = 22;
 const LONGEST_HEADER_BYTES: usize = 60;
-/// Longest packet of IPv4, in bytes; offsets of fragments count in units of 8.
+/// The longest IPv4 packet, in bytes; offsets of fragments count in units of 8.
 const LONGEST_PACKET_BYTES: usize = 65_535;
 
-/// Reasons why a packet that is too long for its link is not cut.
+/// The reasons why a packet above the MTU is not fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Uncut {
-    /// The packet must not be cut, or cannot be.
+    /// The packet must not be fragmented, or cannot be.
     Not,
-    /// The packet is a fragment of a datagram that would be longer than any can be.
+    /// The packet is a fragment of a datagram that would exceed the maximum length.
     Malformed,
 }
 
-/// Says whether the frame's packet may be cut into packets of `mtu` bytes.
+/// Checks whether the frame's packet may be fragmented into packets of `mtu` bytes.
 ///
 /// # Errors
-/// The reason why not.
+/// Returns the reason why not.
 pub(super) fn may_be_cut(frame: &[u8], mtu: u16) -> Result<(), Uncut> {
     shape(frame, mtu).map(|_| ())
 }
 
-/// The packet of a frame that may be cut, and where its IP header begins.
+/// Returns the packet of a frame that may be fragmented, and the offset of its IP header.
 fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
     let headers = Headers::of(frame);
     let ip_at = headers.ip();
@@ -42,7 +42,7 @@ fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
     if ip.dont_fragment() || room == 0 {
         return Err(Uncut::Not);
     }
-    // What lies behind the end of the longest datagram has no offset: it would run over into the flags.
+    // Bytes after the end of the longest datagram have no offset: it would overflow into the flags.
     let end = header_bytes + ip.fragment_offset_bytes() + ip.payload().len();
     match end {
         ..=LONGEST_PACKET_BYTES => Ok((ip, ip_at)),
@@ -50,9 +50,9 @@ fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
     }
 }
 
-/// Calls `each` with the fragments of the packet in `frame`, in order: the bytes up to the payload of each, and its payload. Their
-/// packets have `mtu` bytes at most. False if the packet must not be cut, or cannot be: it is not one of IPv4, says so, or
-/// is itself a fragment that ends behind the longest packet.
+/// Calls `each` with the fragments of the packet in `frame`, in order: the bytes before the payload of each, and its
+/// payload. Their packets have at most `mtu` bytes. Returns false if the packet must not or cannot be fragmented: it is
+/// not IPv4, it forbids it, or it is a fragment that ends after the longest packet.
 pub fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8], &[u8])) -> bool {
     let Ok((ip, ip_at)) = shape(frame, mtu) else {
         return false;
@@ -88,7 +88,7 @@ pub fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8], &[u8])) -> bool {
     true
 }
 
-/// The header of fragments but the first, and its length in bytes: with those options that stand in every one.
+/// Returns the header of later fragments, and its length in bytes: with the options that are copied into every one.
 fn later_header(header: &[u8]) -> ([u8; LONGEST_HEADER_BYTES], usize) {
     let mut later = [END_OF_OPTIONS; LONGEST_HEADER_BYTES];
     later[..20].copy_from_slice(&header[..20]);
@@ -125,7 +125,7 @@ mod tests {
 
     const ETHERNET_BYTES: usize = 14;
 
-    /// A fragment of so many bytes behind the header, which begin there.
+    /// Returns a fragment at offset `begins` with `payload_bytes` bytes after the header.
     fn fragment(begins: u16, payload_bytes: u16) -> Vec<u8> {
         let mut frame = vec![0; ETHERNET_BYTES + 20 + usize::from(payload_bytes)];
         frame[ETHERNET_BYTES - 2] = 8;
@@ -136,8 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_behind_the_end_of_the_longest_datagram_is_no_packet_and_others_keep_their_place()
-    {
+    fn a_fragment_beyond_the_maximum_datagram_is_refused_as_malformed() {
         for (begins, payload_bytes, is_right) in [
             (65_528, 7, false),
             (65_528, 1_480, false),

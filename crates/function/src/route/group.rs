@@ -1,5 +1,5 @@
-//! Next hops of one route that share its flows: a flow keeps its next hop for as long as that is there. (RFC 2992 has
-//! hashing of flows; that only flows of a next hop that goes move is what Linux calls resilient next-hop groups.)
+//! The next hops of one route that share its flows: a flow keeps its next hop for as long as that exists. (RFC 2992
+//! describes hashing of flows; Linux calls groups resilient if only the flows of a removed next hop move.)
 
 use super::hop::BUCKETS;
 
@@ -7,11 +7,11 @@ use super::hop::BUCKETS;
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
     is_there: bool,
-    /// Its part of the flows, beside those of the others.
+    /// Its weight relative to the others.
     weight: u16,
 }
 
-/// Who has which share of the flows, by number of the member.
+/// The owner of each bucket of flows, by number of the member.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
     members: Vec<Member>,
@@ -19,7 +19,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// A group of members, each with whether it is there and its weight.
+    /// Creates a group of members, each with whether it is present and its weight.
     pub fn new(members: impl Iterator<Item = (bool, u16)>) -> Self {
         let member = |(is_there, weight)| Member { is_there, weight };
         let members: Vec<_> = members.map(member).collect();
@@ -36,7 +36,7 @@ impl Group {
         &self.buckets
     }
 
-    /// Says whether a member is there from now on.
+    /// Sets whether a member is present.
     pub fn set(&mut self, member: usize, is_there: bool) {
         if let Some(member) = self.members.get_mut(member)
             && member.is_there != is_there
@@ -46,12 +46,12 @@ impl Group {
         }
     }
 
-    /// How many shares each member is to have that is there: by its weight, and one at least, however light it is.
+    /// Returns the number of buckets due to each present member: by its weight, but at least one.
     fn due(&self) -> Vec<Option<f64>> {
         let members = self.members.iter();
         let mut due: Vec<Option<f64>> = members.map(|it| it.is_there.then_some(0.0)).collect();
         loop {
-            // Those who have more than one share out what is left.
+            // The members with more than one bucket share the rest.
             let more = due.iter().zip(&self.members);
             let more = more.filter(|(due, member)| member.is_there && **due != Some(1.0));
             let weights: f64 = more.map(|(_, member)| f64::from(member.weight)).sum();
@@ -71,13 +71,12 @@ impl Group {
         }
     }
 
-    /// Gives shares of members that are not there to those who have fewest beside their due, and moves no more of the others
-    /// than it takes for nobody to have more than one share beyond what another one is short of. While nobody is there, all stays
-    /// as it is.
+    /// Assigns the buckets of absent members to those with the largest deficit. It moves other buckets only while a
+    /// member has more than one above another member's deficit. Nothing changes while no member is present.
     fn share_out(&mut self) {
-        /// Sums of fractions are not exact.
+        /// The tolerance for sums of fractions, which are not exact.
         const CLOSE: f64 = 1e-6;
-        // What each has beyond its due; none of those who are not there.
+        // This is the excess of each member; none for absent members.
         let mut excess: Vec<Option<f64>> = self.due();
         for due in excess.iter_mut().flatten() {
             *due = -*due;
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_flows_of_who_goes_move_and_who_comes_gets_its_part() {
+    fn only_flows_of_a_lost_member_move_until_it_returns() {
         let mut group = Group::new([(true, 1); 4].into_iter());
         assert_eq!(shares(&group), [16; 4]);
         let before = group.clone();
@@ -163,7 +162,7 @@ mod tests {
             .zip(before.buckets)
             .filter(|(now, then)| *now != then);
         assert_eq!(moved.count(), 16);
-        // With nobody there all stays, so that the slow path sees whom to ask for.
+        // Without members nothing changes, so that the slow path knows which neighbours to request.
         (0..4).for_each(|member| group.set(member, false));
         assert_eq!(shares(&group).iter().sum::<usize>(), BUCKETS);
     }
@@ -213,7 +212,7 @@ mod tests {
                 let light = present
                     .clone()
                     .filter(|it| BUCKETS as f64 * f64::from(it.weight) / weights < 1.0);
-                // Those who get a share although they are due less than one take it from the others.
+                // Members that are due less than one bucket get one from the others.
                 let bound = 1.0 + light.count() as f64;
                 let has_room = present.clone().count() <= BUCKETS;
                 let all = group.members.iter().zip(shares(&group));

@@ -1,4 +1,4 @@
-//! What becomes of packets of a next hop: one word for each number, which workers read and who decides writes.
+//! The treatment of packets by next hop: one word for each number, which workers read and the control plane writes.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,39 +6,39 @@ use taut_lpm::NextHop;
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
 
-/// Next hops there can be, with the one that is none.
+/// The number of possible next hops, including the invalid one.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 
-/// Packets that a worker has sent by each next hop, by its number. The worker alone adds to them.
+/// The packets that a worker has sent by each next hop, by its number. Only the worker adds to them.
 pub(super) type Used = Arc<[AtomicU64]>;
 
-/// Counts for a worker.
+/// Returns the counters of a worker.
 pub(super) fn unused() -> Used {
     (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Treatment of packets.
+/// The treatment of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hop {
-    /// Nobody knows the way.
+    /// There is no route.
     NoRoute,
-    /// Packets leave through a port, for the station of this address.
+    /// Packets leave through a port, for the host of this address.
     Forward { port: u8, mac: Mac },
-    /// The slow path has to ask for the neighbour's MAC address first.
+    /// The slow path has to resolve the neighbour's MAC address first.
     Unresolved,
     /// Each flow has one of several next hops.
     Group(u8),
     /// Packets are for the router itself.
     Local,
-    /// Packets vanish.
+    /// Packets are dropped silently.
     Blackhole,
-    /// Packets go no further, and their senders are told that they cannot get there.
+    /// Packets are dropped, and their senders get "unreachable".
     Unreachable,
-    /// Packets go no further, and their senders are told that they may not.
+    /// Packets are dropped, and their senders get "prohibited".
     Prohibited,
 }
 
-/// Place of the kind in a word; below it the port, and the MAC address in the lowest 48 bits.
+/// The position of the kind in a word; below it are the port, and the MAC address in the lowest 48 bits.
 const KIND_AT: u32 = 56;
 const PORT_AT: u32 = 48;
 
@@ -89,12 +89,12 @@ impl Hop {
     }
 }
 
-/// Groups of next hops that there can be.
+/// The number of possible groups of next hops.
 pub(super) const MOST_GROUPS: usize = 256;
-/// Shares that the flows of a group are dealt out in.
+/// The number of buckets that the flows of a group are divided into.
 pub(super) const BUCKETS: usize = 64;
 
-/// The next hop of each share of a group's flows, by number.
+/// The next hop of each bucket of a group's flows, by number.
 type Buckets = [AtomicU16; BUCKETS];
 
 /// The hops of all workers, by the number of the next hop. Number 0 is no route.
@@ -102,7 +102,7 @@ type Buckets = [AtomicU16; BUCKETS];
 pub(super) struct Hops {
     words: Box<[AtomicU64]>,
     groups: Box<[Buckets]>,
-    /// Programs in the kernel that go by the same words.
+    /// The XDP programs that use the same words.
     kernel: OnceLock<Arc<KernelRouter>>,
 }
 
@@ -116,7 +116,7 @@ impl Hops {
         }
     }
 
-    /// Has programs in the kernel go by what there is, and by all that is set from now on.
+    /// Copies the current words, and all later changes, to XDP programs.
     pub fn mirror(&self, kernel: Arc<KernelRouter>) {
         let kernel = self.kernel.get_or_init(|| kernel);
         for (number, word) in self.words.iter().enumerate() {
@@ -132,14 +132,14 @@ impl Hops {
         Hop::of_word(word.map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// The hop of a flow among a group's.
+    /// Returns the hop of a flow in a group.
     #[inline]
     pub fn of_group(&self, group: u8, flow: u64) -> Hop {
         let bucket = &self.groups[usize::from(group)][flow as usize % BUCKETS];
         self.at(bucket.load(Ordering::Relaxed).into())
     }
 
-    /// Gives a share of a group's flows another next hop.
+    /// Assigns another next hop to a bucket of a group's flows.
     pub fn set_bucket(&self, group: u8, bucket: usize, number: NextHop) {
         if let Some(of_worker) = self.groups[usize::from(group)].get(bucket) {
             of_worker.store(number.index() as u16, Ordering::Release);
@@ -149,7 +149,7 @@ impl Hops {
         }
     }
 
-    /// What becomes of packets of this next hop. A table that led there was written after the word was.
+    /// Returns the treatment of packets of this next hop. The table entry that leads here was written after the word.
     #[inline(always)]
     pub fn get(&self, number: NextHop) -> Hop {
         self.at(number.index())

@@ -1,4 +1,5 @@
-//! The router with its fast path in the kernel: the same routes there, the rest of its packets and all answers here.
+//! The router with its fast path in the kernel: the kernel has the same routes; other packets and all replies are
+//! handled here.
 
 use super::hop::{BUCKETS, MOST_GROUPS, MOST_HOPS};
 use super::interface::Interface;
@@ -11,13 +12,13 @@ use taut_lpm::{NextHop, PrefixV4, PrefixV6, v4};
 use taut_sys::HashKey;
 use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 
-/// The maps of the programs, where packets pass in the kernel.
+/// The maps of the programs, if packets pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelRouter>>;
 
-/// A program is done with a packet long before, and then with all that has been taken out of the tables meanwhile.
+/// The time after which a program has finished a packet, and no longer uses removed table entries.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
-/// The programs: their maps are what the router in the process keeps its routes in as well.
+/// The programs, with the maps in which the router in the process stores its routes as well.
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     check: |table| router_settings(table).map(drop),
     make: |table, ports, shared| {
@@ -27,12 +28,12 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns what the programs have to know of these settings.
+/// Returns the programs' part of these settings.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Returns the error in them.
 pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, SettingsError> {
-    // Who decides reads them; there may be a million.
+    // The control plane reads the routes; there may be a million.
     if table.get("routes").and_then(toml::Value::as_str) != Some(KERNEL) {
         table.remove("routes");
     }
@@ -59,7 +60,7 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
     })
 }
 
-/// Copies what the table of IPv4 says of the addresses of a prefix to that of the kernel, once it has changed.
+/// Copies the IPv4 table's entries of a changed prefix to the kernel's table.
 pub(super) fn copy_v4(kernel: &KernelRouter, fib: &v4::Fib, prefix: PrefixV4) {
     for index in prefix.network() >> 8..=prefix.last() >> 8 {
         let bits = fib.first_bits(index as usize);
@@ -73,7 +74,7 @@ pub(super) fn copy_v4(kernel: &KernelRouter, fib: &v4::Fib, prefix: PrefixV4) {
     }
 }
 
-/// Lets the route of a prefix lead to a next hop in the kernel; none takes it out.
+/// Sets the next hop of a prefix in the kernel; none removes it.
 pub(super) fn set_v6(
     kernel: &KernelRouter,
     prefix: PrefixV6,

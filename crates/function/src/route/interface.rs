@@ -1,33 +1,34 @@
-//! Interfaces of a router, and their own addresses.
+//! The interfaces of a router, and their own addresses.
 
 use super::prefix::Prefix;
 use std::net::IpAddr;
 use taut_wire::Mac;
 
-/// Addresses of one interface that the kernel may give it.
+/// The limit on addresses that the kernel may assign to one interface.
 const MOST_KERNELS_ADDRESSES: usize = 1024;
 
 /// The router's end of a port, or of a VLAN on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// Name in routes: its number unless it is given one.
+    /// The name in routes: its number by default.
     pub name: String,
-    /// Number of the port that it is on.
+    /// The number of its port.
     pub port: u8,
-    /// VLAN whose tag its frames have, if they have one.
+    /// The VLAN of its frames' tag, if they have one.
     pub vlan: Option<u16>,
-    /// Number of the table that its packets are looked up in.
+    /// The number of the table for its packets.
     pub table: u8,
     pub mac: Mac,
-    /// Addresses that it begins with.
+    /// The initial addresses.
     pub addresses: Addresses,
-    /// Longest IP packet that may leave, bytes.
+    /// The longest IP packet that may leave, bytes.
     pub mtu: u16,
-    /// Name of the kernel's interface which gets what is for the router itself, and whose packets leave here.
+    /// The name of the kernel's interface that gets packets for the router itself, and from which the kernel's packets
+    /// leave here.
     pub tap: Option<String>,
 }
 
-/// Own addresses of an interface, the link-local one of IPv6 among them, each with the length of its network's prefix.
+/// The own addresses of an interface, including the link-local IPv6 one, each with the length of its network's prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Addresses(Vec<(IpAddr, u8)>);
 
@@ -36,12 +37,12 @@ impl Addresses {
         self.0.iter().map(|(address, _)| *address)
     }
 
-    /// The addresses as they are given to the kernel.
+    /// Returns the addresses in the form for the kernel.
     pub fn with_lengths(&self) -> &[(IpAddr, u8)] {
         &self.0
     }
 
-    /// Networks behind the interface. Link-local ones are behind every one, and are none of these.
+    /// Returns the networks of the interface. Link-local ones exist on every interface, and are not included.
     pub fn networks(&self) -> impl Iterator<Item = Prefix> + '_ {
         let routed = self
             .0
@@ -54,12 +55,12 @@ impl Addresses {
         self.own().any(|own| own == address)
     }
 
-    /// Whether a network behind the interface holds this address.
+    /// Returns true if a network of the interface contains this address.
     pub fn are_near(&self, address: IpAddr) -> bool {
         self.networks().any(|network| network.holds(address))
     }
 
-    /// Adds an address or takes it away.
+    /// Adds an address or removes it.
     pub fn set(&mut self, address: (IpAddr, u8), is_there: bool) {
         self.0.retain(|(other, _)| *other != address.0);
         if is_there && self.0.len() < MOST_KERNELS_ADDRESSES {
@@ -67,7 +68,7 @@ impl Addresses {
         }
     }
 
-    /// An own address for packets that go to an address, of its family: one of the same network, if there is one.
+    /// Returns an own address for packets to an address, of its family: one of the same network, if there is one.
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         let own = self
             .own()
@@ -83,7 +84,7 @@ impl Addresses {
     }
 }
 
-/// Whether an address means something on its link only.
+/// Returns true if an address is valid on its link only.
 pub(super) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),

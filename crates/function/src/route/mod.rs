@@ -1,14 +1,13 @@
 //! ROUTE: a router of IPv4 and IPv6 over all ports of the chain. (RFC 1812, RFC 8200; architecture: Gallenmüller 2021,
 //! section 5.3.)
 //!
-//! The worker looks a batch's destinations up together (`taut-lpm`), takes a hop off, and gives packets the addresses of
-//! their next link (`fast.rs`). Whatever is rare goes to the slow path (`slow.rs`). One side decides where routes lead
-//! (`control.rs`), for all workers: it changes the tables while they look into them. Where the kernel has the routes, a thread
-//! follows them (`follow.rs`), and what is for the router itself goes to the kernel's own interfaces (`taps.rs`).
+//! The worker looks up the destinations of a batch together (`taut-lpm`), decrements hop limits, and sets the addresses
+//! of the next link (`fast.rs`). Rare packets go to the slow path (`slow.rs`). The control plane owns the routes of all
+//! workers (`control.rs`) and changes the tables while workers read them. If routes come from the kernel, a thread
+//! follows them (`follow.rs`), and packets for the router itself go to the kernel's own interfaces (`taps.rs`).
 
 mod control;
 mod convert;
-mod detached;
 mod fast;
 mod follow;
 mod fragment;
@@ -22,6 +21,7 @@ mod refusal;
 mod server;
 mod settings;
 mod slow;
+mod standalone;
 mod status;
 mod taps;
 #[cfg(test)]
@@ -30,9 +30,9 @@ mod text;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
 pub use convert::{ConvertError, Converted, convert};
-pub use detached::Detached;
 pub use fragment::cut;
 pub use server::{Answer, Request};
+pub use standalone::Detached;
 pub use status::{KernelStatus, NeighbourText, RouteText, Status};
 
 use crate::changes::changes;
@@ -67,10 +67,10 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// Packets that a worker has memory of its own for, to give them a tag where there is no room before them.
+/// The number of buffers in a worker's pool, for packets that get a tag without headroom for it.
 const SLOTS_FOR_TAGS: u32 = 2048;
 
-/// What the routers of all workers share.
+/// The state that the routers of all workers share.
 #[derive(Clone)]
 struct Deciding {
     control: Arc<Mutex<Control>>,
@@ -87,9 +87,9 @@ struct Router {
     deciding: Option<Deciding>,
     plane: Option<Plane>,
     counts: Arc<Counts>,
-    /// Whether it is the one that takes what the kernel sends.
+    /// True for the worker that reads the kernel's packets.
     is_first: bool,
-    /// Maps of the programs, where packets pass in the kernel.
+    /// The maps of the programs, if packets pass in the kernel.
     kernel: Kernel,
 }
 
@@ -122,7 +122,7 @@ impl Function for Router {
         true
     }
 
-    /// It is called also without packets, to say that it looks into no table.
+    /// It is also called without packets, to confirm that it reads no table.
     fn holds_packets(&self) -> bool {
         true
     }
@@ -249,7 +249,7 @@ impl Function for Router {
         says_dropped(outcome) || slow::DROPS.contains(&outcome)
     }
 
-    /// Beside outcomes: `route_changes`.
+    /// The count besides outcomes is `route_changes`.
     fn count_of(&self, name: &str) -> Option<u64> {
         if name == "route_changes" {
             let deciding = self.deciding.as_ref().filter(|_| self.is_first)?;

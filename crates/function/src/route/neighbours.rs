@@ -1,91 +1,92 @@
-//! The neighbours of the router's ports: who is asked for, who is known, and which packets wait for an answer. (RFC 1122
-//! section 2.3.2, RFC 4861 section 7.3.) It reads no clock and sends nothing: who has it does.
+//! The neighbours of the router's ports: their requests, their addresses, and the packets that wait for them. (RFC 1122
+//! section 2.3.2, RFC 4861 section 7.3.) It reads no clock and sends nothing: the caller does.
 //!
-//! Packets wait by neighbour, so that none waits for another's. All that strangers can make of it is bounded.
+//! Packets wait per neighbour, so that none waits for another's. All state that untrusted sources can cause is bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// A neighbour: number of the port that it is behind, and its address.
+/// A neighbour: the number of its port, and its address.
 pub(super) type At = (u8, IpAddr);
 
-/// A frame that waits, and number of the port that it came in through.
+/// A waiting frame, and the number of its ingress port.
 pub(super) type Waiting = (u8, Vec<u8>);
 
-/// Time from one question to the next one, and how many there are before a neighbour is given up.
+/// The time between two requests, and the number of requests before a neighbour is given up.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
-/// Time after an answer for which a neighbour is taken to be there; then it is asked again (RFC 4861 section 10).
+/// The time after a reply for which a neighbour is reachable; then it is requested again (RFC 4861 section 10).
 const REACHABLE: Duration = Duration::from_secs(30);
-/// Time for which nobody asks for a neighbour that did not answer.
+/// The time without requests for a neighbour that did not reply.
 const FAILED: Duration = Duration::from_secs(1);
-/// Time that never comes, for neighbours that nobody asks for.
+/// A time that never comes, for neighbours without requests.
 const EVER: Duration = Duration::from_secs(1 << 30);
-/// Packets that wait for one neighbour at most; the oldest goes first (RFC 1122 section 2.3.2.2 asks for one).
+/// The limit on packets that wait for one neighbour; the oldest is dropped first (RFC 1122 section 2.3.2.2 requires
+/// one).
 pub(super) const MOST_WAITING: usize = 8;
-/// Neighbours that are not known, asked for or given up, at most: a scan of a large network takes no more.
+/// The limit on unresolved neighbours, requested or given up, so that a scan of a large network takes no more.
 const MOST_UNKNOWN: usize = 1024;
-/// Neighbours that are known at most.
+/// The limit on known neighbours.
 const MOST_KNOWN: usize = 16_384;
 
 #[derive(Debug)]
 enum State {
-    /// Asked for, so many times; packets wait.
+    /// The neighbour has been requested this many times; packets wait.
     Asked {
         questions: u32,
         waiting: VecDeque<Waiting>,
     },
-    /// There; asked once more, so many times, when it was not heard of for long.
+    /// The neighbour is known; it is requested again, this many times, after a long idle time.
     Known { mac: Mac, questions: u32 },
-    /// Did not answer.
+    /// The neighbour did not reply.
     Failed,
 }
 
 #[derive(Debug)]
 struct Neighbour {
     state: State,
-    /// Time at which something is to be done about it.
+    /// The time of its next timer.
     due: Instant,
-    /// Whether somebody has set its address: nobody asks for it, and nobody else is believed.
+    /// True if its address is configured: it is neither requested nor changed by replies.
     is_fixed: bool,
 }
 
-/// Answer to who has a packet for a neighbour.
+/// The result of a lookup for a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// It is known.
     Known(Mac),
-    /// The packet waits, and the neighbour is to be asked for.
+    /// The packet waits, and the neighbour has to be requested.
     Ask,
-    /// The packet waits, and the neighbour has been asked for. A packet that waited for longest may have gone for it.
+    /// The packet waits, and the neighbour has been requested. The oldest waiting packet may have been dropped for it.
     Waits { pushed_out: bool },
-    /// It did not answer lately.
+    /// It did not reply recently.
     Failed,
-    /// Too many are asked for already.
+    /// Too many neighbours are requested already.
     Crowded,
 }
 
-/// Something that is due.
+/// An action that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The neighbour is to be asked for: all, or the one that was there.
+    /// The neighbour has to be requested: by multicast, or at its last address.
     Ask(At, Option<Mac>),
-    /// The neighbour did not answer; these packets have waited for it.
+    /// The neighbour did not reply; these packets have waited for it.
     GivenUp(At, Vec<Waiting>),
-    /// The neighbour that was known is no more.
+    /// The known neighbour is gone.
     Gone(At),
-    /// These packets have waited for neighbours that are cut off.
+    /// These packets have waited for neighbours behind a port with a failed link.
     Stranded(Vec<Waiting>),
 }
 
-/// What an answer has brought about.
+/// The effects of a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Learnt {
-    /// Whether the neighbour has another MAC address than it had, or had none.
+    /// True if the neighbour's MAC address is new or has changed.
     pub is_new: bool,
-    /// Packets that have waited for it, in order.
+    /// The packets that have waited for it, in order.
     pub waited: Vec<Waiting>,
 }
 
@@ -93,12 +94,12 @@ pub(super) struct Learnt {
 pub(super) struct Neighbours {
     all: HashMap<At, Neighbour>,
     unknown: usize,
-    /// Nothing is due before; it may be earlier than it has to.
+    /// A lower bound of the next timer.
     next_due: Option<Instant>,
 }
 
 impl Neighbours {
-    /// Keeps a frame until the neighbour is known, unless it is.
+    /// Stores a frame until the neighbour is known, unless it is.
     pub fn want(&mut self, at: At, (from, frame): (u8, &[u8]), now: Instant) -> Wanted {
         match self.all.get_mut(&at).map(|neighbour| &mut neighbour.state) {
             Some(State::Known { mac, .. }) => return Wanted::Known(*mac),
@@ -125,7 +126,7 @@ impl Neighbours {
         Wanted::Ask
     }
 
-    /// Asks for a neighbour that nothing is known about, without a packet.
+    /// Requests an unknown neighbour without a packet.
     pub fn ask(&mut self, at: At, now: Instant) {
         if self.unknown < MOST_UNKNOWN && !self.has(at) {
             let state = State::Asked {
@@ -137,7 +138,7 @@ impl Neighbours {
         }
     }
 
-    /// The MAC address of a neighbour that is known.
+    /// Returns the MAC address of a known neighbour.
     pub fn mac(&self, at: At) -> Option<Mac> {
         match self.all.get(&at)?.state {
             State::Known { mac, .. } => Some(mac),
@@ -145,24 +146,24 @@ impl Neighbours {
         }
     }
 
-    /// The neighbours that are known.
+    /// Returns the known neighbours.
     pub fn known(&self) -> impl Iterator<Item = At> + '_ {
         let known = |neighbour: &Neighbour| matches!(neighbour.state, State::Known { .. });
         let all = self.all.iter();
         all.filter(move |(_, it)| known(it)).map(|(at, _)| *at)
     }
 
-    /// Number of neighbours that are known, and of others.
+    /// Returns the number of known neighbours, and of others.
     pub fn count(&self) -> (usize, usize) {
         (self.all.len() - self.unknown, self.unknown)
     }
 
-    /// Whether anything is known or asked about a neighbour.
+    /// Returns true if there is an entry for a neighbour.
     pub fn has(&self, at: At) -> bool {
         self.all.contains_key(&at)
     }
 
-    /// Takes note of a neighbour's address. One that nobody has asked for is taken note of where `may_be_new`.
+    /// Records a neighbour's address. A neighbour that was not requested is recorded only if `may_be_new`.
     pub fn learn(&mut self, at: At, mac: Mac, may_be_new: bool, now: Instant) -> Option<Learnt> {
         if self
             .all
@@ -185,7 +186,7 @@ impl Neighbours {
         Some(Learnt { is_new, waited })
     }
 
-    /// Takes note of a neighbour's address that somebody has set.
+    /// Records the configured address of a neighbour.
     pub fn fix(&mut self, at: At, mac: Mac, now: Instant) -> Option<Learnt> {
         if let Some(neighbour) = self.all.get_mut(&at) {
             neighbour.is_fixed = false;
@@ -198,7 +199,7 @@ impl Neighbours {
         Some(learnt)
     }
 
-    /// Forgets a neighbour whose address somebody has set; whether there was one.
+    /// Removes the configured address of a neighbour; returns true if there was one.
     pub fn unfix(&mut self, at: At) -> bool {
         let is_fixed = self
             .all
@@ -210,7 +211,8 @@ impl Neighbours {
         is_fixed
     }
 
-    /// Forgets the neighbours behind a port that is cut off: those that were known, and frames that wait for others.
+    /// Removes the neighbours behind a port with a failed link: returns those that were known, and frames that wait for
+    /// others.
     pub fn cut_off(&mut self, port: u8) -> (Vec<At>, Vec<Waiting>) {
         let (mut known, mut waited) = (Vec::new(), Vec::new());
         let mut gone = 0;
@@ -232,7 +234,7 @@ impl Neighbours {
         (known, waited)
     }
 
-    /// Asks anew for the neighbours behind a port that is no longer cut off: questions until now were lost.
+    /// Requests again the neighbours behind a port when its link returns: earlier requests were lost.
     pub fn join(&mut self, port: u8, now: Instant) {
         let mut gone = 0;
         self.all.retain(|at, neighbour| {
@@ -258,7 +260,7 @@ impl Neighbours {
         self.all.remove(&at);
     }
 
-    /// Does what is due by now.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         if self.next_due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_by_neighbour_for_an_answer_and_leave_in_order() {
+    fn packets_wait_for_their_neighbour_and_leave_in_order() {
         let mut neighbours = Neighbours::default();
         let now = Instant::now();
         assert_eq!(neighbours.want(at(1), (9, b"a"), now), Wanted::Ask);
@@ -350,17 +352,17 @@ mod tests {
             (1, b'z')
         );
         assert_eq!(neighbours.want(at(1), (9, b"a"), now), Wanted::Known(MAC));
-        // The same once more is nothing new; another address is.
+        // The same address again is not new; another address is.
         assert!(!neighbours.learn(at(1), MAC, false, now).unwrap().is_new);
         let other = Mac([2, 0, 0, 0, 0, 8]);
         assert!(neighbours.learn(at(1), other, false, now).unwrap().is_new);
-        // Nobody has asked for this one.
+        // This one was not requested.
         assert_eq!(neighbours.learn(at(9), MAC, false, now), None);
         assert!(neighbours.learn(at(9), MAC, true, now).unwrap().is_new);
     }
 
     #[test]
-    fn who_does_not_answer_is_given_up_and_asked_for_again_later() {
+    fn a_neighbour_without_reply_fails_and_is_requested_later() {
         let mut neighbours = Neighbours::default();
         let begun = Instant::now();
         let later = |seconds| begun + Duration::from_secs(seconds);
@@ -377,19 +379,19 @@ mod tests {
     }
 
     #[test]
-    fn who_was_known_is_asked_again_and_goes_when_there_is_no_answer() {
+    fn a_known_neighbour_is_probed_and_deleted_without_a_reply() {
         let mut neighbours = Neighbours::default();
         let begun = Instant::now();
         let later = |seconds| begun + Duration::from_secs(seconds);
         neighbours.learn(at(1), MAC, true, begun).unwrap();
         assert_eq!(neighbours.tick(later(29)), []);
         assert_eq!(neighbours.tick(later(30)), [Due::Ask(at(1), Some(MAC))]);
-        // An answer in time.
+        // The reply comes in time.
         neighbours.learn(at(1), MAC, false, later(31)).unwrap();
         assert_eq!(neighbours.tick(later(60)), []);
         for second in [61, 62, 63] {
             assert_eq!(neighbours.tick(later(second)), [Due::Ask(at(1), Some(MAC))]);
-            // It is still used meanwhile.
+            // It is still used in the meantime.
             assert_eq!(
                 neighbours.want(at(1), (9, b""), later(second)),
                 Wanted::Known(MAC)
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_no_longer_cut_off_has_its_neighbours_asked_for_at_once() {
+    fn neighbours_are_requested_at_once_when_their_port_returns() {
         let mut neighbours = Neighbours::default();
         let begun = Instant::now();
         let later = |seconds| begun + Duration::from_secs_f64(seconds);
@@ -411,14 +413,14 @@ mod tests {
         neighbours.learn(at(2), MAC, false, begun).unwrap();
         neighbours.join(1, later(0.5));
         assert_eq!(neighbours.tick(later(0.5)), [Due::Ask(at(1), None)]);
-        // From then on as ever, with all its questions.
+        // From then on it gets all its requests as usual.
         for second in [1.5, 2.5] {
             let due = neighbours.tick(later(second));
             assert!(due.contains(&Due::Ask(at(1), None)), "{due:?}");
         }
         let given_up = Due::GivenUp(at(1), vec![(9, b"a".to_vec())]);
         assert!(neighbours.tick(later(3.5)).contains(&given_up));
-        // Nor is one that was given up passed over any longer.
+        // A neighbour that was given up is no longer skipped either.
         neighbours.join(1, later(3.6));
         assert_eq!(neighbours.want(at(1), (9, b"b"), later(3.6)), Wanted::Ask);
         assert_eq!(neighbours.count(), (1, 2));
@@ -436,7 +438,7 @@ mod tests {
             neighbours.want(far(u32::MAX), (9, b""), now),
             Wanted::Crowded
         );
-        // Who answers makes room.
+        // A neighbour that replies frees space.
         neighbours.learn(far(1), MAC, false, now).unwrap();
         assert_eq!(neighbours.want(far(u32::MAX), (9, b""), now), Wanted::Ask);
         for n in 0..2 * MOST_KNOWN as u32 {

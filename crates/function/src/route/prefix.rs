@@ -1,4 +1,4 @@
-//! Prefixes of either family, and in which table of a router they are.
+//! Prefixes of either family, and their table in a router.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_lpm::{PrefixV4, PrefixV6};
@@ -11,7 +11,7 @@ pub(super) enum Prefix {
 }
 
 impl Prefix {
-    /// The prefix of so many bits that holds an address.
+    /// Returns the prefix of `length` bits that contains an address.
     pub fn of(address: IpAddr, length: u8) -> Self {
         match address {
             IpAddr::V4(address) => Self::V4(PrefixV4::of(address.into(), length)),
@@ -19,12 +19,12 @@ impl Prefix {
         }
     }
 
-    /// The prefix of one address.
+    /// Returns the prefix of one address.
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
     }
 
-    /// Whether an address is in the prefix.
+    /// Returns true if an address is in the prefix.
     pub fn holds(self, address: IpAddr) -> bool {
         match (self, address) {
             (Self::V4(prefix), IpAddr::V4(address)) => prefix.holds(address.into()),
@@ -33,7 +33,7 @@ impl Prefix {
         }
     }
 
-    /// The address of a prefix of one address.
+    /// Returns the address of a prefix of one address.
     pub fn host_address(self) -> Option<IpAddr> {
         match self {
             _ if !self.is_host() => None,
@@ -42,7 +42,7 @@ impl Prefix {
         }
     }
 
-    /// Whether it is that of one address.
+    /// Returns true if it is a prefix of one address.
     pub fn is_host(self) -> bool {
         match self {
             Self::V4(prefix) => prefix.length() == 32,

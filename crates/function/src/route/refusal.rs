@@ -1,8 +1,8 @@
-//! Reason why a route cannot be.
+//! The reasons why a route is refused.
 
 use taut_lpm::{v4, v6};
 
-/// Reason why a route cannot be.
+/// The reasons why a route is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("all {0} next hops are in use")]

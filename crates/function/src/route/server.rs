@@ -1,4 +1,4 @@
-//! What the control socket of a router is asked, and answers.
+//! The requests and replies of a router's control socket.
 
 use super::control::Control;
 use super::prefix::Network;
@@ -12,42 +12,42 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use taut_sys::MAIN_TABLE;
 
-/// Request: `{"op": "add", ...}`.
+/// A request, such as `{"op": "add", ...}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// New routes, in order, as `ip route` writes them.
+    /// Adds routes, in order, as `ip route` writes them.
     Add {
-        /// Routes to add.
+        /// The routes to add.
         routes: Vec<String>,
-        /// Whether a route that is there already is changed instead of refused.
+        /// True if an existing route is changed instead of refused.
         #[serde(default)]
         replace: bool,
     },
-    /// Routes go, in order.
+    /// Removes routes, in order.
     Remove {
-        /// Prefixes of the routes, each with `table N` behind it if it is not in the main table.
+        /// The prefixes of the routes, each followed by `table N` if it is not in the main table.
         prefixes: Vec<String>,
     },
-    /// New routes from as many bytes of text behind this line.
+    /// Adds routes from `bytes` bytes of text after this line.
     Load {
-        /// Number of bytes.
+        /// The number of bytes.
         bytes: u64,
-        /// Whether a route that is there already is changed, as in `add`.
+        /// True if an existing route is changed, as in `add`.
         #[serde(default)]
         replace: bool,
     },
-    /// List of every route: as many lines as the answer says, one JSON object each.
+    /// Lists every route: one JSON object a line; the reply has the number of lines.
     List {},
-    /// The route of one address, and the neighbours that it leads to.
+    /// Returns the route of one address, and its neighbours.
     Show {
         /// The address.
         address: IpAddr,
-        /// Number of the table; the main one unless given.
+        /// The number of the table; the main one by default.
         #[serde(default = "main_table")]
         table: u32,
     },
-    /// State: how many routes, neighbours and next hops there are.
+    /// Returns the state: the numbers of routes, neighbours and next hops.
     Status {},
 }
 
@@ -55,33 +55,33 @@ fn main_table() -> u32 {
     MAIN_TABLE
 }
 
-/// Answer to a request.
+/// The reply to a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether the request was granted.
+    /// True if the request was granted.
     pub ok: bool,
-    /// Reason why it was not.
+    /// The reason for a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The line of the file that is wrong.
+    /// The line of the file with the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// Routes added, changed, removed or listed; also those before one that is refused.
+    /// The number of routes added, changed, removed or listed; also those before a refused one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<usize>,
-    /// The route that was asked for.
+    /// The requested route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteText>,
-    /// Neighbours that it leads to.
+    /// The neighbours of the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Vec<NeighbourText>>,
-    /// Packets that workers have sent by its next hop, by whichever route.
+    /// The packets that workers have sent by its next hop, whichever route they took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Shorter routes that hold the address as well, the longest first: it is longer than they are.
+    /// The shorter routes that contain the address as well, longest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covering: Option<Vec<RouteText>>,
-    /// State of the router.
+    /// The state of the router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
 }
@@ -108,7 +108,7 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
 }
 
 impl Decides for Mutex<Control> {
-    /// Tables are changed in place: what is answered is in force.
+    /// Tables are changed in place: when the reply is sent, the change is in force.
     fn settle(&self) -> Result<(), String> {
         Ok(())
     }
@@ -172,11 +172,11 @@ fn show(address: IpAddr, table: u32, control: &Control) -> Answer {
     }
 }
 
-/// Answer to who wants to change routes that are not the router's to change.
+/// The error for a change of routes that come from the kernel.
 const KERNELS: &str =
     "the routes are the kernel's: change them there (ip route, or a routing daemon)";
 
-/// Adds routes in order, and says how many are in force where one is refused.
+/// Adds routes in order, and reports how many are in force if one is refused.
 pub(super) fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     if lock(control).are_kernels() {
         return Answer::wrong(KERNELS);
@@ -198,7 +198,7 @@ pub(super) fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer
         return Answer::wrong("there is no route in it");
     }
     let count = routes.len();
-    // The lock is let go of between them: the slow path waits for it, and so do others who ask.
+    // The lock is released between routes: the slow path and other requests wait for it.
     for (done, Asked { network, target }) in routes.into_iter().enumerate() {
         if let Err(error) = set(network, target, replace, &mut lock(control)) {
             return Answer {

@@ -1,4 +1,4 @@
-//! The settings of a router, as they are written and as they hold.
+//! The settings of a router: as written, and validated.
 
 use super::interface::{Addresses, Interface};
 use super::prefix::Prefix;
@@ -12,20 +12,21 @@ use taut_port::tap::is_name;
 use taut_sys::{LOCAL_TABLE, MAIN_TABLE};
 use taut_wire::Mac;
 
-/// Interfaces there can be.
+/// The limit on interfaces.
 const MOST_INTERFACES: usize = 256;
-/// Ports of a chain.
+/// The limit on ports of a chain.
 const MOST_PORTS: u8 = 64;
-/// Tables there can be: each takes some 100 MB.
+/// The limit on tables: each takes some 100 MB.
 const MOST_TABLES: usize = 16;
-/// VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
+/// The VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
-/// Addresses of one interface.
+/// The limit on addresses of one interface.
 const MOST_ADDRESSES: usize = 64;
-/// Shortest MTU: what IPv6 asks for (RFC 8200 section 5). The longest is that of an Ethernet jumbo frame.
+/// The range of the MTU. IPv6 requires the shortest (RFC 8200 section 5). The longest is that of an Ethernet jumbo
+/// frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
-/// Word for routes that the kernel has, in the place of a file.
+/// The word for routes from the kernel, in place of a file.
 pub(super) const KERNEL: &str = "kernel";
 
 #[derive(Debug, Deserialize)]
@@ -52,19 +53,19 @@ struct WrittenInterface {
     tap: Option<String>,
 }
 
-/// [`Settings`] that make sense.
+/// The validated [`Settings`].
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
-    /// The kernel's number, or what stands for one in files, of each table.
+    /// The kernel's number of each table, or its stand-in in files.
     pub tables: Arc<[u32]>,
-    /// Routes beside those of the interfaces.
+    /// The routes besides those of the interfaces.
     pub routes: Arc<[Asked]>,
-    /// Whether routes, addresses and neighbours are those that the kernel has.
+    /// True if routes, addresses and neighbours come from the kernel.
     pub are_kernels: bool,
-    /// Name of the network namespace of the kernel's interfaces; the process's own if there is none.
+    /// The name of the network namespace of the kernel's interfaces; the process's own if there is none.
     pub namespace: Option<String>,
-    /// Path of the control socket.
+    /// The path of the control socket.
     pub control: Option<PathBuf>,
 }
 
@@ -114,7 +115,7 @@ impl Settings {
     }
 }
 
-/// Returns the interface of that number as it is written, beside those `before` it; its table is added to `tables`.
+/// Returns the interface of that number as written, after those in `before`; its table is added to `tables`.
 fn interface(
     number: usize,
     written: WrittenInterface,
@@ -142,12 +143,12 @@ fn interface(
     if mac.is_multicast() || mac == Mac::default() {
         return Err(format!("mac: {mac} is no address of one station"));
     }
-    // The kernel's interface bears the name of the router's where nothing else is said.
+    // The kernel's interface has the name of the router's by default.
     let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
     if let Some(tap) = &tap {
         check_tap(tap, before)?;
     }
-    // Whoever drives the kernel's interface can give it addresses.
+    // The kernel can assign addresses to its interface.
     let least = usize::from(tap.is_none());
     let mut own = addresses(&written.addresses, least, table, before)?;
     if own.own().any(|address| address.is_ipv6()) {
@@ -170,7 +171,7 @@ fn interface(
     })
 }
 
-/// Checks that there is such a port, and such a VLAN on it, and that no other interface is there.
+/// Checks that the port and the VLAN on it exist, and that no other interface uses them.
 fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), String> {
     if port >= MOST_PORTS {
         return Err(format!(
@@ -194,7 +195,7 @@ fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), 
     Ok(())
 }
 
-/// Returns the place of the table of that number among `tables`, which it is added to if it is not there yet.
+/// Returns the index of the table of that number in `tables`, to which it is added if missing.
 fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
     if id == 0 || id == LOCAL_TABLE {
         return Err(format!(
@@ -216,7 +217,7 @@ fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
     Ok(table as u8)
 }
 
-/// Checks that the kernel's interface can be called so, and that no other one is.
+/// Checks that the name of the kernel's interface is valid and unused.
 fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
     if !is_name(tap) {
         return Err(format!(
@@ -229,8 +230,8 @@ fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the addresses of an interface of that table, `least` of them at least. None of them, and none of their networks, is
-/// another interface's of the table.
+/// Returns the addresses of an interface of that table, at least `least` of them. No other interface of the table may
+/// have one of them, or one of their networks.
 fn addresses(
     written: &[String],
     least: usize,
@@ -250,7 +251,7 @@ fn addresses(
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
             return Err(format!("addresses: {address} is no address of one station"));
         }
-        // In another table it means another station.
+        // In another table it belongs to another host.
         let is_there = |it: &Interface| it.table == table && it.addresses.contains(address);
         if own.contains(address) || before.iter().any(is_there) {
             return Err(format!("addresses: {address} is there twice"));
@@ -270,10 +271,11 @@ fn addresses(
     Ok(own)
 }
 
-/// Bits of the prefix of link-local addresses (RFC 4291 section 2.5.6).
+/// The bits of the prefix of link-local addresses (RFC 4291 section 2.5.6).
 const LINK_LOCAL_LENGTH: u8 = 64;
 
-/// The address that a station of IPv6 makes itself of its MAC address (RFC 4291 appendix A, RFC 2464 section 5).
+/// Returns the link-local IPv6 address that a host derives from its MAC address (RFC 4291 appendix A, RFC 2464 section
+/// 5).
 fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     let mut octets = [

@@ -1,5 +1,5 @@
-//! The router on the slow path: asks for neighbours and listens to them, keeps packets meanwhile, tells senders why their
-//! packets go no further, cuts what is too long, and answers who talks to the router itself.
+//! The router on the slow path. It resolves neighbours and buffers packets for them, sends ICMP errors, fragments
+//! packets above the MTU, and replies to requests to the router itself.
 
 use super::control::Control;
 use super::fast::{ETHERNET_BYTES, TAG_AT, TAG_BYTES, is_v4, rewrite, vlan_of};
@@ -22,7 +22,7 @@ use taut_wire::{
     icmp_error, resolution,
 };
 
-/// What became of packets on the slow path, and what it has sent by itself.
+/// The counts of the slow path: outcomes of packets, and packets of its own.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     forwarded: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct Counts {
     from_kernel: AtomicU64,
 }
 
-/// Outcomes of packets that went no further; senders are told of most.
+/// The outcomes of dropped packets; the senders of most get an error.
 pub(super) const DROPS: [&str; 9] = [
     "slow path: dropped, as too many wait for the neighbour",
     "slow path: dropped, as too many neighbours are asked for",
@@ -122,9 +122,9 @@ pub(super) struct SlowPath {
     control: Arc<Mutex<Control>>,
     counts: Arc<Counts>,
     errors: ErrorLimit,
-    /// The kernel's interfaces, and whether it is this one that takes what they send.
+    /// The kernel's interfaces, and whether this slow path reads from them.
     taps: Option<(Arc<Taps>, bool)>,
-    /// Whether an interface has a tag.
+    /// True if an interface has a tag.
     has_tags: bool,
     scratch: Vec<u8>,
 }
@@ -146,7 +146,7 @@ impl SlowPath {
         }
     }
 
-    /// With the kernel's interfaces, of which one of all takes what they send.
+    /// Adds the kernel's interfaces; only one slow path of all reads from them.
     pub fn with_taps(self, taps: Option<&Arc<Taps>>, receives: bool) -> Self {
         Self {
             taps: taps.map(|taps| (Arc::clone(taps), receives)),
@@ -158,7 +158,7 @@ impl SlowPath {
         self.taps.as_ref().is_some_and(|(taps, _)| taps.has(port))
     }
 
-    /// Gives the kernel a frame that is for the router itself, or for a group that the kernel may be in.
+    /// Passes a frame to the kernel that is for the router itself, or for a multicast group that the kernel may be in.
     fn give_kernel(&self, port: usize, frame: &[u8]) {
         let is_taken = self
             .taps
@@ -174,7 +174,7 @@ impl SlowPath {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the sender of a packet that came in through `port` why it goes no further.
+    /// Sends an error to the sender of a packet that arrived at `port`.
     fn tell(&mut self, port: usize, frame: &[u8], error: IcmpError, send: &mut Send<'_>) {
         let counter = match error {
             IcmpError::TimeExceeded => &self.counts.time_exceeded,
@@ -197,7 +197,7 @@ impl SlowPath {
         }
     }
 
-    /// Forwards a packet for which the worker knew no neighbour, or that is too long for its link.
+    /// Forwards a packet with an unresolved neighbour, or one above the MTU of its link.
     fn forward(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         let (_, destination) = addresses(frame);
         let mut control = self.control();
@@ -205,7 +205,7 @@ impl SlowPath {
         let known = all.iter().find_map(|at| Some((*at, control.mac(*at)?)));
         let Some(first) = all.first().copied() else {
             drop(control);
-            // The route has gone meanwhile.
+            // The route has been removed in the meantime.
             self.tell(port, frame, IcmpError::NoRoute, send);
             return;
         };
@@ -227,7 +227,7 @@ impl SlowPath {
         }
     }
 
-    /// Sends a packet that came in through `from` to a neighbour.
+    /// Sends a packet that arrived at `from` to a neighbour.
     fn emit(&mut self, from: usize, frame: &[u8], (port, mac): (u8, Mac), send: &mut Send<'_>) {
         let Some(interface) = self.interfaces.get(usize::from(port)) else {
             return;
@@ -261,7 +261,7 @@ impl SlowPath {
         }
     }
 
-    /// Asks for a neighbour: all stations, or the one that it was.
+    /// Requests a neighbour: by multicast, or at its last MAC address.
     fn ask(&self, (port, ip): At, mac: Option<Mac>, send: &mut Send<'_>) {
         let Some(interface) = self.interfaces.get(usize::from(port)) else {
             return;
@@ -276,7 +276,7 @@ impl SlowPath {
         let own = self.control().address_towards(port, ip);
         let length = match (ip, own) {
             (IpAddr::V4(target_ip), own) => {
-                // Without an address of its own it is nobody who asks (RFC 5227 section 1.1).
+                // Without an address of its own, the request is a probe (RFC 5227 section 1.1).
                 let sender_ip = match own {
                     Some(IpAddr::V4(own)) => own,
                     _ => Ipv4Addr::UNSPECIFIED,
@@ -308,7 +308,7 @@ impl SlowPath {
         }
     }
 
-    /// Takes note of who says where it is, sends what has waited for it, and answers who asks.
+    /// Records a neighbour's address, sends the packets that waited for it, and replies to its request.
     fn hear(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         let Some(mac_of_port) = self.interfaces.get(port).map(|it| it.mac) else {
             return;
@@ -343,12 +343,12 @@ impl SlowPath {
         }
     }
 
-    /// Does what there is to do with a frame, which has no tag, that came in by an interface.
+    /// Processes an untagged frame that arrived at an interface.
     fn do_with(&mut self, port: usize, frame: &[u8], cause: Punt, send: &mut Send<'_>) {
         match cause {
             Punt::Neighbour => self.hear(port, frame, send),
             Punt::Local => match said(frame) {
-                // A question for one station looks like any packet to the worker.
+                // A unicast request looks like any packet to the worker.
                 Some(_) => self.hear(port, frame, send),
                 None if self.is_kernels(port) => self.give_kernel(port, frame),
                 None => self.answer(port, frame, send),
@@ -358,12 +358,12 @@ impl SlowPath {
             Punt::Unknown => self.tell(port, frame, IcmpError::NoRoute, send),
             Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
             Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
-            // They are others'.
+            // These causes belong to other functions.
             Punt::Rejected | Punt::Fragment | Punt::LastFragment | Punt::Made { .. } => {}
         }
     }
 
-    /// Answers who talks to the router itself.
+    /// Replies to packets for the router itself.
     fn answer(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
@@ -380,7 +380,7 @@ impl SlowPath {
     }
 }
 
-/// Sends frames without tags by interfaces, with the tags that they have there.
+/// Sends untagged frames through interfaces, with the tags that they have there.
 fn by_interface<'a>(
     interfaces: &'a [Interface],
     send: &'a mut Send<'_>,
@@ -405,14 +405,14 @@ fn by_interface<'a>(
     }
 }
 
-/// Addresses of source and destination of a packet.
+/// Returns the source and destination addresses of a packet.
 fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
     let (source, destination) = Headers::of(frame).addresses_in(frame);
     let address = |bits: u128| Ipv6Addr::from_bits(bits).to_canonical();
     (address(source), address(destination))
 }
 
-/// The station that a frame says is behind a MAC address, and the address that it asks for, if it asks for one.
+/// Returns the neighbour's address and MAC address in a frame, and the address that it requests, if any.
 fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
     let ethernet = Ethernet::new(frame).ok()?;
     if ethernet.ethertype() == EtherType::ARP {

@@ -1,4 +1,4 @@
-//! State of a router, its routes and neighbours, as the control socket tells them.
+//! The state of a router, its routes and neighbours, as the control socket reports it.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// A route as a line of text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteText {
-    /// Prefix of the destinations.
+    /// The prefix of the destinations.
     pub prefix: String,
     /// The route, as `ip route` writes it.
     pub route: String,
@@ -15,48 +15,48 @@ pub struct RouteText {
 /// A neighbour of the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourText {
-    /// Name of the interface that it is behind.
+    /// The name of its interface.
     pub interface: String,
-    /// IP address.
+    /// The IP address.
     pub address: IpAddr,
-    /// MAC address, if it is known.
+    /// The MAC address, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
 }
 
-/// State of a router.
+/// The state of a router.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Routes of IPv4, those of interfaces and their own addresses among them.
+    /// The number of IPv4 routes, including those of interfaces and their own addresses.
     pub routes_v4: usize,
-    /// Routes of IPv6, likewise.
+    /// The number of IPv6 routes, likewise.
     pub routes_v6: usize,
-    /// Neighbours whose MAC addresses are known.
+    /// The number of neighbours with known MAC addresses.
     pub neighbours: usize,
-    /// Neighbours that are asked for, or did not answer.
+    /// The number of neighbours that are requested, or did not reply.
     pub neighbours_unknown: usize,
-    /// Next hops in use.
+    /// The number of next hops in use.
     pub next_hops: usize,
-    /// Next hops there can be.
+    /// The limit on next hops.
     pub next_hops_most: usize,
-    /// Memory of the tables that workers look up in, bytes.
+    /// The memory of the tables that workers look up in, bytes.
     pub table_bytes: usize,
-    /// State of the picture of the kernel, where routes are the kernel's.
+    /// The sync status, if routes are taken from the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelStatus>,
 }
 
-/// State of the router's picture of the kernel.
+/// The sync status of the kernel's routes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStatus {
-    /// Routes that it has of the kernel.
+    /// The number of routes from the kernel.
     pub routes: usize,
-    /// Changes that it has heard of.
+    /// The number of received changes.
     pub changes: u64,
-    /// Times that it has asked for all there is.
+    /// The number of full requests.
     pub asked_for_all: u64,
-    /// Times that the kernel had more to say than it could.
+    /// The number of times that notifications of the kernel were lost.
     pub overruns: u64,
-    /// Routes that there was no room for in the tables.
+    /// The number of routes that did not fit into the tables.
     pub refused: u64,
 }

@@ -1,5 +1,5 @@
-//! The kernel's interfaces beside the router's: by them daemons of the host speak at the router's addresses, and the kernel
-//! knows which port a route leads to.
+//! The kernel's interfaces that correspond to the router's. Through them daemons of the host use the router's
+//! addresses, and the kernel knows the port of a route.
 
 use super::interface::Interface;
 use super::settings::Checked;
@@ -12,28 +12,28 @@ use taut_port::PortError;
 use taut_port::tap::Tap;
 use taut_sys::{Alarm, KernelRoutes};
 
-/// Folder of the names of network namespaces, as `ip netns` keeps them.
+/// The folder of the names of network namespaces, as `ip netns` keeps them.
 const NAMESPACES: &str = "/run/netns";
-/// Frames that are taken from the kernel at a time.
+/// The number of frames that are read from the kernel at a time.
 const AT_A_TIME: usize = 64;
-/// Longest frame of the longest MTU, with a tag.
+/// The longest frame of the longest MTU, with a tag.
 const LONGEST_FRAME_BYTES: usize = 9018;
 
-/// The interfaces; they go away with this.
+/// The interfaces, which are deleted when this is dropped.
 #[derive(Debug)]
 pub(super) struct Taps {
-    /// By number of the router's interface.
+    /// The interfaces, by number of the router's interface.
     all: Vec<Option<Tap>>,
-    /// Number of the router's interface by the kernel's.
+    /// The number of the router's interface by the kernel's.
     numbers: HashMap<u32, u8>,
 }
 
 impl Taps {
-    /// Makes those that the settings name, gives them the router's addresses, and begins to listen to the kernel of their
-    /// namespace. None if they name none.
+    /// Creates the interfaces that the settings name, assigns the router's addresses, and begins to listen to the
+    /// kernel of their namespace. Returns none if the settings name none.
     ///
     /// # Errors
-    /// Without the right to, when a name is taken, or when there is no such namespace.
+    /// Fails without the right to do so, if a name is taken, or if there is no such namespace.
     pub fn make(checked: &Checked) -> Result<Option<(Self, KernelRoutes)>, PortError> {
         if checked.interfaces.iter().all(|it| it.tap.is_none()) {
             return Ok(None);
@@ -42,7 +42,7 @@ impl Taps {
             return make(&checked.interfaces).map(Some);
         };
         let what = format!("function \"route\": netns {namespace}");
-        // A thread of its own enters the namespace, and what it makes there stays there.
+        // A thread of its own enters the namespace, and the interfaces that it creates stay there.
         let made = std::thread::scope(|scope| {
             let inside = scope.spawn(|| {
                 enter(namespace).map_err(|e| PortError::system(what.clone(), e))?;
@@ -56,7 +56,7 @@ impl Taps {
         })
     }
 
-    /// Number of the router's interface that the kernel has this number for.
+    /// Returns the number of the router's interface for the kernel's number.
     pub fn interface(&self, kernels: u32) -> Option<u8> {
         self.numbers.get(&kernels).copied()
     }
@@ -65,13 +65,13 @@ impl Taps {
         self.all.get(interface).is_some_and(Option::is_some)
     }
 
-    /// Hands the kernel a frame that came in through an interface. False if it does not take it.
+    /// Passes a frame that arrived at an interface to the kernel. Returns false if it is refused.
     pub fn send(&self, interface: usize, frame: &[u8]) -> bool {
         let tap = self.all.get(interface).and_then(Option::as_ref);
         tap.is_some_and(|tap| tap.send(frame))
     }
 
-    /// Takes frames that the kernel sends, with the numbers of their interfaces; whether there were any.
+    /// Reads the kernel's frames, with the numbers of their interfaces; returns true if there were any.
     pub fn receive(&self, room: &mut Vec<u8>, mut each: impl FnMut(usize, &[u8])) -> bool {
         room.resize(LONGEST_FRAME_BYTES, 0);
         let mut taken = 0;
@@ -93,7 +93,7 @@ impl Taps {
         self.all.iter().flatten().for_each(|tap| tap.arm(alarm));
     }
 
-    /// Tells the kernel whether the link behind an interface is there.
+    /// Sets the link state of the kernel's interface.
     pub fn set_carrier(&self, interface: usize, is_there: bool) {
         if let Some(Some(tap)) = self.all.get(interface) {
             tap.set_carrier(is_there);
@@ -101,7 +101,7 @@ impl Taps {
     }
 }
 
-/// Takes the calling thread into a network namespace.
+/// Moves the calling thread into a network namespace.
 pub(super) fn enter(namespace: &str) -> rustix::io::Result<()> {
     let path = Path::new(NAMESPACES).join(namespace);
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -124,7 +124,7 @@ fn make(interfaces: &[Interface]) -> Result<(Taps, KernelRoutes), PortError> {
         let of_tap = |e| PortError::system(format!("function \"route\": tap {name}"), e);
         let kernels = tap.number(name).map_err(of_tap)?;
         for address in interface.addresses.with_lengths() {
-            // The link-local one it makes itself, and may have made already.
+            // The kernel creates the link-local address itself, and may have done so already.
             if !super::interface::is_link_local(address.0) {
                 kernel.add_address(kernels, *address).map_err(of_tap)?;
             }

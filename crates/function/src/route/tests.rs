@@ -1,4 +1,4 @@
-//! The router as a whole, with its slow path, in one thread.
+//! Tests of the complete router, with its slow path, in one thread.
 #![allow(clippy::unwrap_used)]
 
 mod full_table;
@@ -20,13 +20,13 @@ use taut_wire::{
 };
 use taut_xdp::router::KernelRouter;
 
-/// The router's own addresses of its ports.
+/// The router's own MAC addresses of its ports.
 const OWN: [Mac; 3] = [
     Mac([2, 0, 0, 0, 0, 0xa0]),
     Mac([2, 0, 0, 0, 0, 0xa1]),
     Mac([2, 0, 0, 0, 0, 0xa2]),
 ];
-/// The station that sends.
+/// The host that sends.
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
 const SETTINGS: &str = r#"
@@ -59,15 +59,15 @@ struct Bench {
     router: Router,
     handler: Box<dyn Handler>,
     pool: PoolHandle,
-    /// Whether the worker takes what the slow path sends.
+    /// True if the worker accepts the frames of the slow path.
     has_room: bool,
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Forwarded(Sent),
-    /// The slow path had it, for this reason, and sent these.
+    /// The slow path received it, for this reason, and sent these frames.
     Slow(taut_port::Punt, Vec<Sent>),
     Dropped,
 }
@@ -77,7 +77,7 @@ impl Bench {
         Self::beside(routes, None)
     }
 
-    /// Beside programs in the kernel, if there are some.
+    /// Creates a router next to programs in the kernel, if there are some.
     fn beside(routes: &str, kernel: Option<&Arc<KernelRouter>>) -> Self {
         Self::of(SETTINGS, routes, kernel)
     }
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// Asks as over the control socket.
+    /// Sends a request as over the control socket.
     fn ask(&self, line: &str) {
         let deciding = self.router.deciding.as_ref().unwrap();
         let mut answer = Vec::new();
@@ -159,7 +159,7 @@ impl Bench {
         assert!(!answer.contains("error"), "{line}: {answer}");
     }
 
-    /// Has a neighbour say where it is, as it asks for the router; what is sent thereupon.
+    /// Receives a neighbour's request for the router; returns the frames that are then sent.
     fn hear(&mut self, port: usize, who: &str, at: Mac) -> Vec<Sent> {
         let frame = question(port, ip(who), at);
         match self.pass(port, &frame) {
@@ -168,7 +168,7 @@ impl Bench {
         }
     }
 
-    /// What the slow path sends of itself.
+    /// Returns the frames that timers of the slow path send.
     fn due(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         self.handler.poll(&mut |way, frame: &[u8]| {
@@ -184,7 +184,7 @@ impl Bench {
     }
 }
 
-/// What leaves of a frame that the slow path sends, with its port.
+/// Returns the frames that leave after the slow path has sent one, with their ports.
 fn leaving(way: Passage, frame: &[u8]) -> Vec<Sent> {
     let mut all = Vec::new();
     let is_cut = way.mtu.is_some_and(|mtu| {
@@ -199,7 +199,7 @@ fn leaving(way: Passage, frame: &[u8]) -> Vec<Sent> {
 }
 
 #[test]
-fn outcomes_of_packets_that_went_no_further_are_among_the_outcomes() {
+fn causes_of_slow_path_drops_are_among_the_outcomes() {
     let outcomes = Counts::default().outcomes();
     for name in slow::DROPS {
         assert!(outcomes.iter().any(|(it, _)| *it == name), "{name}");
@@ -207,12 +207,12 @@ fn outcomes_of_packets_that_went_no_further_are_among_the_outcomes() {
 }
 
 #[test]
-fn a_packet_that_the_worker_takes_no_more_has_one_outcome() {
+fn a_packet_that_the_worker_refuses_has_one_outcome() {
     let mut bench = Bench::new("");
     let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
     assert!(matches!(bench.pass(0, &frame), Fate::Slow(..)));
     bench.has_room = false;
-    // The packet that waited is dropped, and the neighbour gets no answer.
+    // The waiting packet is dropped, and the neighbour gets no reply.
     assert_eq!(bench.hear(1, "10.0.1.9", mac(9)), []);
     assert_eq!(
         bench.counted("slow path: dropped, as there was no room to send them"),
@@ -224,7 +224,7 @@ fn a_packet_that_the_worker_takes_no_more_has_one_outcome() {
     );
 }
 
-/// A question of a neighbour for the router's address on that port.
+/// Returns a neighbour's request for the router's address on that port.
 fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = |ethertype| EthernetRepr {
@@ -258,7 +258,7 @@ fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// A UDP datagram to the router's own MAC address on that port.
+/// Returns a UDP datagram to the router's own MAC address on that port.
 fn datagram(port: usize, from: &str, to: &str, size: usize) -> Vec<u8> {
     let flow = UdpFlow {
         src_mac: SENDER,
@@ -270,7 +270,7 @@ fn datagram(port: usize, from: &str, to: &str, size: usize) -> Vec<u8> {
     flow.frame(size).unwrap()
 }
 
-/// Checks that a frame is another one with the addresses of its next link and a hop less.
+/// Checks that a frame is the other one with new MAC addresses and the hop limit decremented.
 fn assert_forwarded(before: &[u8], after: &[u8], source: Mac, destination: Mac) {
     let ethernet = Ethernet::new(after).unwrap();
     assert_eq!(
@@ -295,7 +295,7 @@ fn assert_forwarded(before: &[u8], after: &[u8], source: Mac, destination: Mac) 
 }
 
 #[test]
-fn next_hops_are_asked_for_again_as_soon_as_their_link_is_there() {
+fn next_hops_are_requested_at_once_when_their_link_returns() {
     let mut bench = Bench::new("10.9.0.0/16 via 10.0.1.9");
     let asks = |sent: Vec<Sent>| -> Vec<_> {
         let asked = |(port, frame): &Sent| (*port, resolution::asked(frame));
@@ -303,7 +303,7 @@ fn next_hops_are_asked_for_again_as_soon_as_their_link_is_there() {
     };
     let next_hop = (1, Some(ip("10.0.1.9")));
     assert_eq!(asks(bench.due()), [next_hop]);
-    // Nobody was there to hear it. The next one would be due in a second.
+    // The link was down. The next request would be due in a second.
     assert_eq!(bench.due(), []);
     bench.router.link_changed(1, true);
     assert_eq!(asks(bench.due()), [next_hop]);
@@ -314,7 +314,7 @@ fn next_hops_are_asked_for_again_as_soon_as_their_link_is_there() {
 }
 
 #[test]
-fn a_packet_waits_for_its_neighbour_and_those_behind_it_pass_in_the_worker() {
+fn a_packet_waits_for_its_neighbour_and_later_packets_pass() {
     for (to, own, sender) in [
         ("10.0.1.9", "10.0.1.1", "10.0.0.7"),
         ("2001:db8:1::9", "2001:db8:1::1", "2001:db8::7"),
@@ -324,7 +324,7 @@ fn a_packet_waits_for_its_neighbour_and_those_behind_it_pass_in_the_worker() {
         let Fate::Slow(taut_port::Punt::Unresolved, sent) = bench.pass(0, &first) else {
             panic!("{to}");
         };
-        // It asks on the link behind the other port.
+        // The request leaves on the other port's link.
         let [(1, asked)] = sent.as_slice() else {
             panic!("{sent:?}")
         };
@@ -342,7 +342,7 @@ fn a_packet_waits_for_its_neighbour_and_those_behind_it_pass_in_the_worker() {
             panic!("{to}")
         };
         assert_forwarded(&first, &next, OWN[1], mac(9));
-        // Who asks for the router is answered, and known from then on.
+        // A neighbour that requests the router gets a reply, and is known from then on.
         let sent = bench.hear(0, sender, SENDER);
         assert_eq!(sent.len(), 1);
         let back = datagram(1, to, sender, 100);
@@ -356,10 +356,10 @@ fn a_packet_waits_for_its_neighbour_and_those_behind_it_pass_in_the_worker() {
     }
 }
 
-/// A route inside the network of a port, which is longer than the network's: what it says goes for neighbours that were known
-/// before it came as well, and no longer once it is gone.
+/// A route inside the network of a port is longer than the network's. It applies to neighbours that were known before,
+/// and no longer after its removal.
 #[test]
-fn a_route_within_a_port_s_network_goes_for_known_neighbours() {
+fn a_route_within_a_port_network_applies_to_known_neighbours() {
     type IsRight = fn(&Fate) -> bool;
     let routes: [(&str, &str, IsRight); 3] = [
         ("blackhole", "10.0.1.0/27", |fate| {
@@ -404,9 +404,9 @@ fn a_route_within_a_port_s_network_goes_for_known_neighbours() {
     }
 }
 
-/// The network of a port that leads elsewhere, and then to the port again.
+/// The network of a port is routed elsewhere, and then to the port again.
 #[test]
-fn a_port_s_network_that_is_replaced_goes_for_known_neighbours() {
+fn a_replaced_port_network_applies_to_known_neighbours() {
     let mut bench = Bench::new("");
     bench.hear(1, "10.0.1.9", mac(9));
     let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
@@ -430,7 +430,7 @@ fn a_port_s_network_that_is_replaced_goes_for_known_neighbours() {
 }
 
 #[test]
-fn every_packet_has_the_fate_that_its_route_and_its_headers_say() {
+fn every_packet_has_the_outcome_of_its_route_and_headers() {
     let mut bench = Bench::new(
         "default via 10.0.1.254\n10.9.0.0/16 via 10.0.1.253 dev wan\nblackhole 10.66.0.0/16\nunreachable 10.67.0.0/16\n\
          prohibit 10.68.0.0/16\n10.69.0.0/16 dev 2\n",
@@ -445,7 +445,7 @@ fn every_packet_has_the_fate_that_its_route_and_its_headers_say() {
         };
         assert_forwarded(&to(address), &frame, OWN[1], next);
     }
-    // The type and code of what the sender is told.
+    // Returns the type and code of the ICMP error for the sender.
     let told = |fate: Fate| {
         let Fate::Slow(_, sent) = fate else {
             panic!("{fate:?}")
@@ -476,10 +476,10 @@ fn every_packet_has_the_fate_that_its_route_and_its_headers_say() {
     assert_eq!(told(bench.pass(0, &with(&usual, 22, &[0]))), (11, 0));
     assert_eq!(told(bench.pass(0, &to("10.67.0.1"))), (3, 1));
     assert_eq!(told(bench.pass(0, &to("10.68.0.1"))), (3, 13));
-    // A port of the router that nobody listens at, and an echo.
+    // These are a port of the router without a listener, and an echo.
     assert_eq!(told(bench.pass(0, &to("10.0.1.1"))), (3, 3));
     assert_eq!(bench.pass(0, &to("10.66.0.1")), Fate::Dropped);
-    // Longer than its link takes: cut, or told so where it must not be.
+    // A packet above the MTU is fragmented, or refused if it must not be.
     let long = datagram(0, "10.0.0.7", "10.0.2.9", 1500);
     let may_not_be_cut = with(&long, 20, &[0x40, 0]);
     assert_eq!(told(bench.pass(0, &may_not_be_cut)), (3, 4));
@@ -498,7 +498,7 @@ fn every_packet_has_the_fate_that_its_route_and_its_headers_say() {
         whole.extend_from_slice(packet.payload());
     }
     assert_eq!(whole, Ipv4::new(&may_be_cut[14..]).unwrap().payload());
-    // What is wrong, or from nobody, goes nowhere.
+    // Packets that are malformed, or from an invalid source, are dropped.
     let broken = {
         let mut frame = usual.clone();
         frame[24] ^= 1;
@@ -555,7 +555,7 @@ fn every_packet_has_the_fate_that_its_route_and_its_headers_say() {
 }
 
 #[test]
-fn what_means_something_on_one_link_only_does_not_leave_it() {
+fn link_local_addresses_are_never_forwarded_to_another_link() {
     let mut bench = Bench::new("2001:db8:9::/48 via fe80::9 dev wan\n");
     bench.hear(1, "fe80::9", mac(9));
     let usual = datagram(0, "2001:db8::7", "2001:db8:9::1", 100);
@@ -570,14 +570,14 @@ fn what_means_something_on_one_link_only_does_not_leave_it() {
     ] {
         assert_eq!(bench.pass(0, &datagram(0, from, to, 100)), Fate::Dropped);
     }
-    // Nobody knows the way.
+    // There is no route.
     let fate = bench.pass(0, &datagram(0, "2001:db8::7", "2001:dead::1", 100));
     let Fate::Slow(taut_port::Punt::Unknown, sent) = fate else {
         panic!("{fate:?}")
     };
     let packet = Ipv6::new(&sent[0].1[14..]).unwrap();
     assert_eq!(packet.payload()[..2], [1, 0]);
-    // The neighbour's question reaches the router also at its address of the link.
+    // The neighbour's request also reaches the router at its link-local address.
     let own = "fe80::ff:fe00:a1".parse().unwrap();
     let asked = NeighbourRepr::Solicitation {
         target: own,
@@ -601,7 +601,7 @@ fn what_means_something_on_one_link_only_does_not_leave_it() {
 }
 
 #[test]
-fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
+fn flows_keep_their_next_hop_until_it_is_deleted() {
     let mut bench = Bench::new(
         "10.9.0.0/16 proto static\n\tnexthop via 10.0.1.2 dev wan weight 1\n\tnexthop via 10.0.1.3 dev wan weight 1\n\
          \tnexthop via 10.0.2.2 dev 2 weight 1\n",
@@ -629,7 +629,7 @@ fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
         let share = before.iter().filter(|way| **way == at).count();
         assert!((30..=110).contains(&share), "{share} of 200");
     }
-    // One goes: its flows move, and no others.
+    // One neighbour leaves: its flows move, and no others.
     let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let gone = (1, ip("10.0.1.3"));
     control.lock().unwrap().forget(gone);
@@ -643,7 +643,7 @@ fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
 }
 
 #[test]
-fn flows_are_shared_out_by_weight_and_the_route_is_told_with_it() {
+fn flows_spread_by_weight_and_the_route_lists_its_weights() {
     let text =
         "10.9.0.0/16 nexthop via 10.0.1.2 dev wan weight 9 nexthop via 10.0.2.2 dev 2 weight 3\n";
     let mut bench = Bench::new(text);
@@ -657,7 +657,7 @@ fn flows_are_shared_out_by_weight_and_the_route_is_told_with_it() {
         };
         light += usize::from(Ethernet::new(&frame[..]).unwrap().destination() == mac(4));
     }
-    // 16 of 64 shares; flows are hashed into them, by another key each time.
+    // The share is 16 of 64 buckets; the hash has another key each time.
     assert!((20..=120).contains(&light), "{light} of 256");
     let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let told = control.lock().unwrap().list();
@@ -665,7 +665,7 @@ fn flows_are_shared_out_by_weight_and_the_route_is_told_with_it() {
 }
 
 #[test]
-fn a_flood_for_a_neighbour_that_is_asked_for_leaves_room_for_its_answer() {
+fn a_flood_for_an_unresolved_neighbour_never_blocks_its_reply() {
     let mut bench = Bench::new("");
     let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
     let fates: Vec<Fate> = (0..1_000).map(|_| bench.pass(0, &frame)).collect();
@@ -675,7 +675,7 @@ fn a_flood_for_a_neighbour_that_is_asked_for_leaves_room_for_its_answer() {
         bench.counted("dropped: more than the slow path is given"),
         744
     );
-    // What neighbours say, and what is for the router itself, is not of that number.
+    // Neighbour messages, and packets for the router itself, have limits of their own.
     assert_eq!(bench.hear(1, "10.0.1.9", mac(9)).len(), 8 + 1);
     let own = bench.pass(0, &datagram(0, "10.0.0.7", "10.0.0.1", 100));
     assert!(matches!(own, Fate::Slow(taut_port::Punt::Local, _)));
@@ -688,7 +688,7 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
     bench.hear(1, "10.0.1.254", mac(0xfe));
     let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let frame = datagram(0, "10.0.0.7", "192.0.2.200", 100);
-    // Far more changes than there is memory for at one time.
+    // The changes far exceed the memory that exists at one time.
     for round in 0..3 * 32_768_u32 {
         let prefix = Prefix::of(ip("192.0.2.200"), 25 + (round % 7) as u8);
         let via = Target::via((2, IpAddr::from([10, 0, 2, (round % 200) as u8 + 2])));
@@ -702,7 +702,7 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
             assert!(matches!(bench.pass(0, &frame), Fate::Forwarded((1, _))));
         }
     }
-    // A route to a station of a network behind a port stands in place of what was learnt of it, and the other way round.
+    // A route to a host behind a port replaces its learned host route, and the other way round.
     bench.hear(2, "10.0.2.9", mac(9));
     let station = Prefix::host(ip("10.0.2.9"));
     let to_station = datagram(0, "10.0.0.7", "10.0.2.9", 100);
@@ -723,7 +723,7 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
     ));
     let changes = 2 * 3 * 32_768 + 2;
     assert_eq!(bench.router.count_of("route_changes"), Some(changes));
-    // The same again is none.
+    // The same route again is no change.
     let default = Prefix::of(ip("0.0.0.0"), 0);
     let via = control.lock().unwrap().get(default).cloned().unwrap();
     control.lock().unwrap().set(default, via).unwrap();
@@ -874,7 +874,7 @@ thread_local! {
 fn arp_of_others_teaches_nothing_new() {
     let mut bench = Bench::new("");
     let mut frame = question(0, ip("10.0.0.50"), mac(50));
-    // It asks for another station.
+    // It requests another host.
     let mut arp = Arp::new(&frame[14..]).map(|_| ()).map(|()| ArpRepr {
         operation: Operation::REQUEST,
         sender_mac: mac(50),

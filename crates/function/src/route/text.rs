@@ -6,59 +6,59 @@ use super::prefix::{Network, Prefix};
 use std::net::IpAddr;
 use taut_sys::MAIN_TABLE;
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// To these neighbours: one, or several of the same distance.
+    /// Packets go to these neighbours: one, or several of the same distance.
     Neighbours(Vec<Way>),
-    /// To stations behind the port of that number.
+    /// Packets go to hosts behind the interface of that number.
     Connected(u8),
-    /// To the router itself.
+    /// Packets are for the router itself.
     Local,
-    /// Nowhere, and nobody is told.
+    /// Packets are dropped silently.
     Blackhole,
-    /// Nowhere, and senders are told so.
+    /// Packets are dropped, and senders get "unreachable".
     Unreachable,
-    /// Nowhere, as it is forbidden, and senders are told so.
+    /// Packets are dropped, and senders get "prohibited".
     Prohibited,
 }
 
 #[cfg(test)]
 impl Target {
-    /// To one neighbour.
+    /// Returns a target of one neighbour.
     pub fn via(at: At) -> Self {
         Self::Neighbours(vec![Way { at, weight: 1 }])
     }
 }
 
-/// A neighbour that a route leads to.
+/// A next hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Way {
     pub at: At,
-    /// Its part of the route's flows, beside those of the other ways.
+    /// Its weight relative to the other next hops of the route.
     pub weight: u16,
 }
 
-/// Largest weight of a way, as `ip route` has it.
+/// The largest weight of a next hop, as in `ip route`.
 const MOST_WEIGHT: u16 = 256;
 
-/// A route that somebody has asked for.
+/// A configured route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub network: Network,
     pub target: Target,
 }
 
-/// Words with a value that say nothing about where packets go.
+/// The words with a value that do not affect forwarding.
 const SKIPPED: [&str; 14] = [
     "proto", "scope", "src", "metric", "pref", "table", "error", "mtu", "advmss", "hoplimit",
     "expires", "realm", "realms", "nhid",
 ];
-/// Words without a value that say nothing about it.
+/// The words without a value that do not affect forwarding.
 const FLAGS: [&str; 6] = ["onlink", "linkdown", "dead", "offload", "trap", "pervasive"];
 
-/// Reads routes; empty lines and what follows a `#` are left out. The number of a line, from 1, and what is wrong with
-/// it are the error.
+/// Parses routes; empty lines and comments after `#` are skipped. The error is the number of a line, from 1, and its
+/// fault.
 pub(super) fn parse(
     text: &str,
     interfaces: &[Interface],
@@ -109,7 +109,7 @@ pub(super) fn parse(
     Ok(routes.into_iter().map(|(_, route)| route).collect())
 }
 
-/// An address with the length of its prefix: that of one address if it says none.
+/// Parses an address with the length of its prefix, by default that of one address.
 pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -156,7 +156,7 @@ fn route<'a>(
     Ok(Asked { network, target })
 }
 
-/// Number of the table that words name behind `table`; the main one unless they do.
+/// Returns the number of the table that follows the word `table`; the main one by default.
 fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result<u8, String> {
     if !words.any(|word| word == "table") {
         return Ok(0);
@@ -176,7 +176,7 @@ fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result
     })
 }
 
-/// The network that a line names: a prefix, and a table if it is not the main one.
+/// Parses the network of a line: a prefix, and a table if it is not the main one.
 pub(super) fn network(text: &str, tables: &[u32]) -> Result<Network, String> {
     let mut words = text.split_whitespace();
     let prefix = prefix(words.next().unwrap_or_default(), std::iter::empty())?;
@@ -184,7 +184,7 @@ pub(super) fn network(text: &str, tables: &[u32]) -> Result<Network, String> {
     Ok(Network { table, prefix })
 }
 
-/// The prefix that a word names. `default` is of the family of the address behind `via`.
+/// Parses a prefix. `default` has the family of the address after `via`.
 pub(super) fn prefix<'a>(
     text: &str,
     mut words: impl Iterator<Item = &'a str>,
@@ -213,7 +213,7 @@ pub(super) fn prefix<'a>(
     Ok(prefix)
 }
 
-/// The neighbours that words name, each with its interface: that which it is in a network of, unless it is named.
+/// Parses the neighbours in words, each with its interface: by default, the one with its network.
 fn neighbours<'a>(
     words: impl Iterator<Item = &'a str>,
     interfaces: &[Interface],
@@ -306,7 +306,7 @@ fn device<'a>(
     found.ok_or_else(|| "want `dev INTERFACE`".to_string())
 }
 
-/// A route as a line that [`parse`] reads; one to the router itself begins with `local`.
+/// Returns a route as a line that [`parse`] reads; one to the router itself begins with `local`.
 pub(super) fn text_of(
     Network { table, prefix }: Network,
     target: &Target,

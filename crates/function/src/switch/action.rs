@@ -1,5 +1,5 @@
-//! What rules do to a packet: as people and controllers say it, and as the steps that a worker takes. (OpenFlow Switch
-//! Specification 1.3.5, section 5.12.)
+//! The actions of rules: as people and controllers write them, and as the steps that a worker executes. (OpenFlow
+//! Switch Specification 1.3.5, section 5.12.)
 
 use super::key::{Field, TAGGED};
 use super::scope::Of;
@@ -10,36 +10,36 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use taut_port::{Packet, PoolHandle};
 use taut_wire::{EtherType, Headers, IpProtocol, Layer3, checksum, udp};
 
-/// Number of a port of the chain.
+/// The number of a port of the chain.
 pub(super) type PortNumber = u8;
 
-/// Where an action sends a copy of a packet.
+/// The destination of a copy that an action sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
-    /// Through a port, unless the packet has come from there.
+    /// A port, unless the packet has arrived there.
     Port(PortNumber),
-    /// Back to where the packet has come from.
+    /// The port at which the packet arrived.
     InPort,
-    /// Through each port but the one that the packet has come from.
+    /// Every port except the ingress port.
     Flood,
-    /// The same: no port is left out of a flood.
+    /// The same: no port is excluded from a flood.
     All,
     /// The ports that a learning bridge would choose.
     Normal,
-    /// To the controller, as the packet is then.
+    /// The controller, which gets the packet as it is at that step.
     Controller,
 }
 
-/// All of what a controller wants to be shown of a packet.
+/// The length with which a controller requests the complete packet.
 pub(super) const WHOLE: u16 = 0xffff;
 
-/// One thing that is done to a packet.
+/// One action on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A copy leaves. The number is how many bytes a controller wants to see of a packet that it could ask for later: there are no such
-    /// packets here, so it gets all bytes.
+    /// Sends a copy. The number is how many bytes a controller requests of a packet that is buffered for it. Packets
+    /// are not buffered here, so it gets all bytes.
     Output(To, u16),
-    /// Copies wait in this queue of their ports, 0 to 7, if they must wait.
+    /// Assigns copies to this queue of their ports, 0 to 7, if they must wait.
     Queue(u8),
     Group(u32),
     Meter(u32),
@@ -47,18 +47,19 @@ pub(super) enum Action {
     DecrementTtl,
     PushVlan(EtherType),
     PopVlan,
-    /// What follows is up to the rules of another table.
+    /// Continues with the rules of another table.
     Goto(u8),
 }
 
-/// What a rule does.
+/// The instructions of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Instructions {
-    /// Actions that are taken at once, one after the other. The last one may lead to another table.
+    /// The actions that are executed at once, in order. The last one may lead to another table.
     pub apply: Vec<Action>,
-    /// Whether the packet's action set is cleared after `apply` (Clear-Actions).
+    /// True if the packet's action set is cleared after `apply` (Clear-Actions).
     pub clears: bool,
-    /// Actions that the packet takes along, one of each kind: they are taken when no other table follows.
+    /// The actions that are added to the packet's action set, one of each kind: they are executed when no other table
+    /// follows.
     pub write: Vec<Action>,
 }
 
@@ -72,12 +73,12 @@ impl From<Vec<Action>> for Instructions {
 }
 
 impl Instructions {
-    /// All actions, taken at once or later.
+    /// Returns all actions, executed at once or later.
     pub fn all(&self) -> impl Iterator<Item = &Action> {
         self.apply.iter().chain(&self.write)
     }
 
-    /// The steps of a rule in a table of that number.
+    /// Returns the steps of a rule in a table of that number.
     pub fn steps(&self, table: u8) -> Result<Vec<u64>, ActionsError> {
         if self.apply.len() + self.write.len() > MOST_ACTIONS {
             return Err(ActionsError::TooMany);
@@ -88,7 +89,8 @@ impl Instructions {
             action.encode(&mut written);
         }
         let goto = self.apply.last().filter(|it| matches!(it, Action::Goto(_)));
-        // Nothing is taken along to the first table, and nothing from a rule that leads nowhere: its set is done at once, if it can be.
+        // The first table starts with an empty set, and a rule without a goto ends it: the set is executed at once if
+        // possible.
         if table == 0 && goto.is_none() {
             let mut set = ActionSet::EMPTY;
             let mut rest = written.iter().copied();
@@ -127,7 +129,7 @@ impl Instructions {
     }
 }
 
-/// Reasons why a list of actions cannot be carried out.
+/// The reasons why a list of actions is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ActionsError {
     #[error("what changes a packet must stand before what sends it: copies are made last")]
@@ -142,11 +144,11 @@ pub(super) enum ActionsError {
     TooMany,
 }
 
-/// Actions that a rule, or all buckets of a group together, may have: a message of OpenFlow has room for them.
+/// The limit on the actions of a rule, or of all buckets of a group together: an OpenFlow message has space for them.
 pub(super) const MOST_ACTIONS: usize = 2000;
 
 impl Of {
-    /// Whether a packet is one of those.
+    /// Returns true if a packet has that header.
     #[inline(always)]
     fn fits(self, frame: &[u8], headers: Headers) -> bool {
         let (is_v4, is_v6) = match headers.layer3() {
@@ -174,12 +176,12 @@ impl Of {
 }
 
 impl Action {
-    /// A copy leaves through a port.
+    /// Returns an action that sends a copy through a port.
     pub const fn port(port: PortNumber) -> Self {
         Self::Output(To::Port(port), 0)
     }
 
-    /// Whether it changes the packet.
+    /// Returns true if it changes the packet.
     pub fn changes(self) -> bool {
         matches!(
             self,
@@ -187,7 +189,7 @@ impl Action {
         )
     }
 
-    /// Whether it sends the packet somewhere, as it will be then. What the controller is shown is the packet as it is.
+    /// Returns true if it sends the packet as it is after later actions. A controller receives the packet unchanged.
     pub fn sends(self) -> bool {
         match self {
             Self::Output(to, _) => to != To::Controller,
@@ -228,7 +230,7 @@ impl Action {
     }
 }
 
-/// The steps of a list of actions in a table of that number.
+/// Returns the steps of a list of actions in a table of that number.
 pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsError> {
     check(actions, table)?;
     let mut steps = Vec::new();
@@ -236,7 +238,7 @@ pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsEr
     Ok(steps)
 }
 
-/// Whether actions can be taken one after the other in a table of that number.
+/// Checks whether actions can be executed in sequence in a table of that number.
 fn check(actions: &[Action], table: u8) -> Result<(), ActionsError> {
     if actions.len() > MOST_ACTIONS {
         return Err(ActionsError::TooMany);
@@ -270,17 +272,17 @@ fn is_settable(field: Field) -> bool {
     )
 }
 
-/// Bytes of a header of Ethernet. What is shorter is no frame, and nothing in it can be changed.
+/// The length of an Ethernet header, in bytes. A shorter packet is no frame, and none of its fields can be changed.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// Bytes of the addresses of a frame, behind which a tag stands.
+/// The length of a frame's addresses in bytes, which is the offset of a tag.
 const TAG_AT: usize = 12;
 pub(super) const TAG_BYTES: usize = 4;
-/// Types of tags. (IEEE 802.1Q-2018, table 9-1.)
+/// The EtherTypes of tags. (IEEE 802.1Q-2018, table 9-1.)
 pub(super) const CUSTOMER_TAG: EtherType = EtherType(0x8100);
 pub(super) const SERVICE_TAG: EtherType = EtherType(0x88a8);
 
-/// Gives the packet one more tag, with number and priority of the outermost one it has. False, and no change, where there is no memory
-/// for that.
+/// Adds a tag to the packet, with number and priority of its outermost tag. Returns false, without a change, if there
+/// is no memory for it.
 pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle) -> bool {
     let outer = outer_tag(packet.bytes()).unwrap_or(0);
     if !move_start(packet, TAG_AT, 0, TAG_BYTES, pool) {
@@ -294,7 +296,7 @@ pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle)
     true
 }
 
-/// Takes the outermost tag off, if there is one and what is left is a frame.
+/// Removes the outermost tag, if there is one and the rest is a frame.
 pub(super) fn pop_vlan(packet: &mut Packet) {
     let is_frame = packet.len() >= ETHERNET_BYTES + TAG_BYTES;
     if is_frame && outer_tag(packet.bytes()).is_some() {
@@ -309,7 +311,7 @@ fn outer_tag(frame: &[u8]) -> Option<u16> {
     matches!(kind, CUSTOMER_TAG | SERVICE_TAG).then(|| u16::from_be_bytes([head[2], head[3]]))
 }
 
-/// Takes one off the hops that a packet may make; false if it has made as many as it may.
+/// Decrements the hop limit of a packet; returns false if it has expired.
 pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     let at = match headers.layer3() {
         Layer3::Ipv4 => headers.ip() + 8,
@@ -326,8 +328,8 @@ pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     }
 }
 
-/// Gives a field of the frame a value, and checksums that cover it theirs; nothing where the frame does not have it, or is none of
-/// those.
+/// Sets a field of the frame and updates the checksums that cover it. Nothing changes if the frame lacks the field or
+/// that header.
 pub(super) fn set(frame: &mut [u8], headers: Headers, field: Field, of: Of, value: u128) {
     if !of.fits(frame, headers) {
         return;
@@ -358,13 +360,13 @@ fn set_mac(frame: &mut [u8], at: usize, value: u128) {
     }
 }
 
-/// The 16 bits at that place.
+/// Returns the 16 bits at that offset.
 fn word(frame: &[u8], at: usize) -> u16 {
     let found = frame.get(at..at.wrapping_add(2));
     found.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
 }
 
-/// Writes 16 bits; what they were.
+/// Writes 16 bits; returns the old ones.
 fn put_word(frame: &mut [u8], at: usize, new: u16) -> u16 {
     let old = word(frame, at);
     if let Some(place) = frame.get_mut(at..at.wrapping_add(2)) {
@@ -447,7 +449,7 @@ fn set_port(frame: &mut [u8], headers: Headers, field: Field, value: u128) {
             _ => put_covered(frame, headers, at, value, Covered::Transport),
         }
     } else if !headers.is_fragment() && transport > 0 {
-        // Of a message of ICMP; there is nothing else without ports that asks for this.
+        // This is an ICMP message; no other message without ports gets here.
         let old = word(frame, transport);
         let new = match is_source {
             true => old & 0x00ff | value << 8,
@@ -457,7 +459,7 @@ fn set_port(frame: &mut [u8], headers: Headers, field: Field, value: u128) {
     }
 }
 
-/// Sets a port of SCTP, the checksum of which is about all of the packet: a fragment, which has not all of it, stays as it is.
+/// Sets an SCTP port. The checksum covers the complete packet, so a fragment stays unchanged.
 fn set_sctp_port(frame: &mut [u8], headers: Headers, at: usize, value: u16) {
     let sum_at = headers.transport() + 8;
     if headers.is_fragment() || sum_at + 4 > headers.end() {
@@ -473,7 +475,7 @@ fn set_sctp_port(frame: &mut [u8], headers: Headers, at: usize, value: u16) {
     }
 }
 
-/// Checksums that cover a word.
+/// The checksums that cover a word.
 #[derive(Clone, Copy, PartialEq)]
 enum Covered {
     Header,
@@ -481,7 +483,7 @@ enum Covered {
     Both,
 }
 
-/// Writes 16 bits that checksums cover, and updates those. (RFC 1624.)
+/// Writes 16 bits and updates the checksums that cover them. (RFC 1624.)
 fn put_covered(frame: &mut [u8], headers: Headers, at: usize, new: u16, covered: Covered) {
     let old = put_word(frame, at, new);
     if covered != Covered::Transport {
@@ -505,7 +507,8 @@ fn put_covered(frame: &mut [u8], headers: Headers, at: usize, new: u16, covered:
     put_word(frame, sum_at, if is_udp { udp::nonzero(sum) } else { sum });
 }
 
-/// Where in the header of layer 4 the checksum lies that covers it, if there is one here: later fragments have none.
+/// Returns the offset of the checksum in the layer 4 header that covers the word, if there is one: later fragments have
+/// none.
 fn checksum_of(headers: Headers, covered: Covered) -> Option<usize> {
     let is_later = headers.is_fragment() && headers.ports().is_none();
     match headers.protocol() {
@@ -635,7 +638,8 @@ mod tests {
             (ports, Of::Ports, &[0, 1, 2, 4]),
             (ports, Of::Tcp, &[1]),
             (ports, Of::Udp, &[0, 4]),
-            // Not a fragment of it, which has not all that its checksum is about; nor of a message of ICMP, whose type it may not have.
+            // The test skips fragments, which lack bytes that the checksum covers, and ICMP messages, whose type it may
+            // not have.
             (ports, Of::Sctp, &[2]),
             (ports, Of::Icmp, &[3]),
             (ports, Of::Icmpv6, &[5]),
@@ -651,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_sctp_is_set_with_the_checksum_over_all_of_the_packet() {
+    fn setting_an_sctp_port_updates_the_checksum_of_the_packet() {
         for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("2001:db8::1", "2001:db8::2")]
         {
             let mut packet = frame(source, destination);
@@ -662,7 +666,7 @@ mod tests {
                 } else {
                     6
                 }] = 132;
-            // What fills a short frame up is not covered.
+            // Padding of a short frame is not covered.
             packet.extend([0x55; 7]);
             let sum_of = |packet: &[u8]| {
                 let headers = Headers::of(packet);

@@ -1,16 +1,16 @@
-//! Whether the worker is in the middle of a batch: so whoever decides knows from when on packets go by what was decided, and what no
-//! worker looks into any more, without asking it for an answer.
+//! The signal of whether the worker is in a batch. From it the control plane knows when a change is in force, and which
+//! memory no worker reads any more, without a reply from the worker.
 
 use crate::changes::pause;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// The end of whoever decides.
+/// The control plane's end.
 #[derive(Debug, Default)]
 pub(super) struct AtWork(Arc<AtomicU64>);
 
-/// The worker's end. Its number is odd while it is in a batch, and another one in each.
+/// The worker's end. Its number is odd during a batch, and differs in each.
 #[derive(Debug)]
 pub(super) struct Worker(Arc<AtomicU64>);
 
@@ -19,18 +19,19 @@ impl AtWork {
         Worker(Arc::clone(&self.0))
     }
 
-    /// Waits until a batch that had begun is over. False if it is not in that time.
+    /// Waits until a batch that had begun is over. Returns false on a timeout.
     pub fn settle(&self, patience: Duration) -> bool {
-        // With the worker's fence: a batch whose beginning is not seen here sees all that was written before.
+        // This pairs with the worker's fence: a batch with a beginning that is not visible here reads all earlier
+        // writes.
         fence(Ordering::SeqCst);
-        // Acquire: what the worker has read until the end of its last batch it has read before whatever is written now.
+        // Acquire: the worker's reads until the end of its last batch precede all writes from here on.
         let seen = self.0.load(Ordering::Acquire);
         if seen.is_multiple_of(2) {
             return true;
         }
         let since = Instant::now();
         while self.0.load(Ordering::Acquire) == seen {
-            // One that has ended in the middle of a batch reads no more.
+            // A worker that has ended in the middle of a batch reads no more.
             if Arc::strong_count(&self.0) == 1 {
                 return true;
             }
@@ -44,7 +45,7 @@ impl AtWork {
 }
 
 impl Worker {
-    /// Does something to a batch.
+    /// Runs work on a batch.
     #[inline(always)]
     pub fn in_batch<T>(&self, work: impl FnOnce() -> T) -> T {
         // Relaxed: there is one worker, and the fence orders it before all that follows.
@@ -52,7 +53,7 @@ impl Worker {
         self.0.store(number | 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let done = work();
-        // Release: whoever sees it writes over what was read before no sooner.
+        // Release: a thread that reads it overwrites only after this worker's reads.
         self.0
             .store((number | 1).wrapping_add(1), Ordering::Release);
         done

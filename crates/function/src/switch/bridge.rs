@@ -1,6 +1,6 @@
-//! The learning bridge: through which port a frame leaves.
+//! The learning bridge, which chooses the egress port of a frame.
 
-use super::learned::{Learned, is_reserved};
+use super::address_table::{Learned, is_reserved};
 use crate::Context;
 use taut_wire::Ethernet;
 
@@ -15,7 +15,7 @@ pub(super) struct Bridge {
     pub malformed: u64,
 }
 
-/// Where the bridge sends a packet.
+/// The bridge's decision about a packet.
 pub(super) enum Bridged {
     To(u8),
     ToAllOthers,
@@ -34,7 +34,7 @@ impl Bridge {
         }
     }
 
-    /// Learns from a packet, and says where it goes.
+    /// Learns from a packet, and returns the decision about it.
     pub fn pass(&mut self, frame: &[u8], context: &Context) -> Bridged {
         let from = context.from_port as u8;
         let Ok(ethernet) = Ethernet::new(frame) else {

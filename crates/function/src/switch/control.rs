@@ -1,4 +1,4 @@
-//! The side that decides: keeps the rules, and writes them to where the worker looks them up.
+//! The control plane of the switch: it stores the rules, and writes them into the tables that the worker reads.
 
 use super::action::{Action, Instructions};
 use super::at_work::{AtWork, Worker};
@@ -12,7 +12,7 @@ use super::table::{
     Full, Head, MOST_RULES, MOST_TUPLES, Mask, Memory, Slot, TABLES, Tuple, slots_for,
 };
 use crate::mix::Seeded;
-use crate::swapped::{InUse, Swapped};
+use crate::table_swap::{InUse, Swapped};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use taut_sys::filled_on_huge_pages;
 
-/// How long is waited for the worker to begin another batch.
+/// The time limit for the worker to begin another batch.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is done to packets that ask for it.
+/// A rule: a match and its instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub table: u8,
-    /// The rule of the highest number is asked first.
+    /// The priority; rules with the highest number are compared first.
     pub priority: u16,
-    /// Bits that a packet must have where the mask has bits.
+    /// The bits that a packet must have where the mask has bits.
     pub value: Key,
     pub mask: Key,
     pub does: Instructions,
-    /// Whatever the one who made it wants to know it by.
+    /// The cookie that the creator chose.
     pub cookie: u64,
     /// OpenFlow's flags.
     pub flags: u16,
-    /// Seconds without packets after which it goes; 0 for never.
+    /// The idle timeout in seconds; 0 for never.
     pub idle_s: u16,
-    /// Seconds after which it goes; 0 for never.
+    /// The hard timeout in seconds; 0 for never.
     pub hard_s: u16,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Kept {
 struct TupleState {
     tuple: Tuple,
     table: u8,
-    /// How many rules it has of each priority.
+    /// The number of rules of each priority.
     priorities: BTreeMap<u16, u32>,
 }
 
-/// Number under which a rule is kept and counted.
+/// The number under which a rule is stored and counted.
 pub(super) type RuleId = u32;
 
 #[derive(Debug)]
@@ -68,43 +68,43 @@ pub(super) struct Control {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: Swapped<Shape>,
-    /// The worker does not know of tuples, groups and meters as they are.
+    /// True if the worker does not know the current tuples, groups and meters.
     is_behind: bool,
     at_work: AtWork,
     tuples: Vec<Option<TupleState>>,
     by_mask: HashMap<(u8, Key), u16, Seeded>,
     rules: Vec<Option<Kept>>,
-    /// Names of the rules, also of those that went until their numbers serve again.
+    /// The names of the rules; those of removed rules stay until their numbers are reused.
     names: Vec<Name>,
     many: usize,
-    /// Rules that ask for the same, the one of highest priority first.
+    /// The rules with the same match, the one of highest priority first.
     by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
     timed: BTreeSet<RuleId>,
     free_slots: Vec<Slot>,
     free_ids: Vec<RuleId>,
     free_tuples: Vec<u16>,
-    /// What the worker may still look into.
+    /// The slots that the worker may still read.
     retired_slots: Vec<Slot>,
     retired_ids: Vec<RuleId>,
     retired_tuples: Vec<u16>,
     groups: BTreeMap<u32, (Group, Arc<GroupState>)>,
     meters: BTreeMap<u32, (Meter, Arc<MeterState>)>,
-    /// Rules that were looked at, one after the other, ever.
+    /// The total number of rules visited in scans.
     looked: Cell<u64>,
-    /// The timed rule that is looked at next.
+    /// The timed rule that is checked next.
     timed_next: RuleId,
 }
 
-/// What controllers know a rule by.
+/// The fields by which controllers identify a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name {
     pub cookie: u64,
-    /// Whether the rule is for all packets that no other one is for.
+    /// True if the rule matches all packets at the lowest priority.
     pub is_last: bool,
 }
 
 impl Name {
-    /// That of no rule. (OpenFlow 1.3.5, section 7.4.1.)
+    /// The name of no rule. (OpenFlow 1.3.5, section 7.4.1.)
     pub const NOBODY: Self = Self {
         cookie: u64::MAX,
         is_last: false,
@@ -118,11 +118,11 @@ impl Name {
     }
 }
 
-/// Rules that are looked at in one go where it need not be all of them.
+/// The number of rules that are visited at a time when a scan can be split.
 const AT_ONCE: usize = 4096;
 
 impl Control {
-    /// Room for so many rules.
+    /// Creates a control plane with capacity for `most_rules` rules.
     pub fn new(most_rules: usize) -> Self {
         let most_rules = most_rules.clamp(1, MOST_RULES);
         let memory = Memory::new(most_rules);
@@ -160,23 +160,23 @@ impl Control {
         &self.counts
     }
 
-    /// What the worker knows beside rules, or will with its next batch, once it was told.
+    /// Returns the worker's current shape, or the one that it gets with its next batch after `tell`.
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
 
-    /// Has a worker follow. There is one.
+    /// Attaches a worker. There is one.
     pub fn follow(&mut self) -> (InUse<Shape>, Worker) {
         self.tell();
         (self.shape.worker(), self.at_work.worker())
     }
 
-    /// Whether rules go by themselves.
+    /// Returns true if rules have timeouts.
     pub fn is_timed(&self) -> bool {
         !self.timed.is_empty()
     }
 
-    /// Whether packets get tags that they did not have, or change after they were sent, as they may in groups.
+    /// Returns true if packets may get tags that they did not have, or change after they were sent, as in groups.
     pub fn makes_packets(&self) -> bool {
         let buckets = self.groups.values().flat_map(|(group, _)| &group.buckets);
         let mut of_buckets = buckets.flat_map(|bucket| &bucket.actions);
@@ -185,14 +185,14 @@ impl Control {
             || of_rules.any(|action| matches!(action, Action::PushVlan(_)))
     }
 
-    /// Rules in force. That they are looked at is counted ([`Control::looked`]).
+    /// Returns the rules in force. The visits are counted ([`Control::looked`]).
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Kept)> {
         self.looks_at(self.rules.len());
         let all = (0..).zip(&self.rules);
         all.filter_map(|(id, kept)| Some((id, kept.as_ref()?)))
     }
 
-    /// Shows some of the rules from that number on, and makes it that of those behind them; false when there are none.
+    /// Visits some of the rules from `next` on, and advances it; returns false when there are no more.
     pub fn next_rules(&self, next: &mut RuleId, mut each: impl FnMut(RuleId, &Kept)) -> bool {
         let left = self.rules.get(*next as usize..).unwrap_or_default();
         let some = &left[..left.len().min(AT_ONCE)];
@@ -210,12 +210,12 @@ impl Control {
         self.looked.set(self.looked.get() + many as u64);
     }
 
-    /// How many rules were looked at, one after the other, until now: what whoever asks for it costs others.
+    /// Returns the number of rules visited in scans until now, which is the cost of a request for others.
     pub fn looked(&self) -> u64 {
         self.looked.get()
     }
 
-    /// Rules that there is room for.
+    /// Returns the capacity in rules.
     pub fn room(&self) -> usize {
         self.counts.len()
     }
@@ -224,12 +224,12 @@ impl Control {
         self.rules.get(id as usize)?.as_ref()
     }
 
-    /// What controllers know a rule by.
+    /// Returns the fields by which controllers identify a rule.
     pub fn name(&self, id: RuleId) -> Name {
         self.names.get(id as usize).copied().unwrap_or(Name::NOBODY)
     }
 
-    /// Packets and bytes of a rule.
+    /// Returns the packets and bytes of a rule.
     pub fn count(&self, id: RuleId) -> (u64, u64) {
         self.counts.get(id as usize).map_or((0, 0), Count::read)
     }
@@ -240,19 +240,19 @@ impl Control {
         }
     }
 
-    /// The group of that number, or else the one of the next higher number.
+    /// Returns the group of that number, or else the one of the next higher number.
     pub fn next_group(&self, id: u32) -> Option<(&Group, &GroupState)> {
         let (_, (group, state)) = self.groups.range(id..).next()?;
         Some((group, state))
     }
 
-    /// The meter of that number, or else the one of the next higher number.
+    /// Returns the meter of that number, or else the one of the next higher number.
     pub fn next_meter(&self, id: u32) -> Option<(&Meter, &MeterState)> {
         let (_, (meter, state)) = self.meters.range(id..).next()?;
         Some((meter, state))
     }
 
-    /// The rule that asks for just this, in this table and at this priority.
+    /// Returns the rule with exactly this match, in this table and at this priority.
     pub fn same(&self, table: u8, priority: u16, value: &Key, mask: &Key) -> Option<RuleId> {
         let tuple = *self.by_mask.get(&(table, *mask))?;
         let ids = self.by_key.get(&(tuple, *value))?;
@@ -263,7 +263,7 @@ impl Control {
         })
     }
 
-    /// Whether a packet could fit this and another rule of the same priority.
+    /// Returns true if a packet could match this and another rule of the same priority.
     pub fn overlaps(&self, rule: &Rule) -> bool {
         self.rules().any(|(_, kept)| {
             let other = &kept.rule;
@@ -289,7 +289,7 @@ impl Control {
         Ok(())
     }
 
-    /// Makes a rule.
+    /// Adds a rule.
     pub fn add(&mut self, rule: Rule) -> Result<RuleId, Refused> {
         if self
             .same(rule.table, rule.priority, &rule.value, &rule.mask)
@@ -300,7 +300,7 @@ impl Control {
         self.insert(rule)
     }
 
-    /// Makes a rule; there is none that asks for the same.
+    /// Adds a rule with a match that no other rule has.
     fn insert(&mut self, rule: Rule) -> Result<RuleId, Refused> {
         if rule.table >= TABLES {
             return Err(Refused::NoSuchTable);
@@ -390,7 +390,8 @@ impl Control {
         Ok(id)
     }
 
-    /// Makes a rule, in place of the one that asks for the same if there is one, whose packets go on being counted if wanted.
+    /// Adds a rule, in place of the one with the same match if there is one. Its counts continue if `keeps_counts` is
+    /// set.
     pub fn replace(&mut self, rule: Rule, keeps_counts: bool) -> Result<(), Refused> {
         let same = self.same(rule.table, rule.priority, &rule.value, &rule.mask);
         let Some(id) = same else {
@@ -417,7 +418,7 @@ impl Control {
         Ok(())
     }
 
-    /// Has a rule do something else; its packets go on being counted.
+    /// Replaces the instructions of a rule; its counts continue.
     pub fn change(&mut self, id: RuleId, does: Instructions) -> Result<(), Refused> {
         self.check(does.all())?;
         let Some(kept) = self.rule(id) else {
@@ -457,7 +458,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a rule out.
+    /// Removes a rule.
     pub fn remove(&mut self, id: RuleId) -> Option<Kept> {
         let kept = self.rules.get_mut(id as usize)?.take()?;
         self.many -= 1;
@@ -473,7 +474,7 @@ impl Control {
             let slot = kept.slots.first().copied();
             match (was_first, next.and_then(|next| next.slots.first())) {
                 (true, Some(next)) => {
-                    // There is a place: that of the one that goes.
+                    // There is space: the slot of the removed rule.
                     let _ = self.memory.put(&state.tuple, &kept.rule.value, *next, slot);
                 }
                 (true, None) => {
@@ -499,7 +500,7 @@ impl Control {
         Some(kept)
     }
 
-    /// Sees to a tuple that a rule has left: it goes, if there are no others.
+    /// Removes a tuple if its last rule has been removed.
     fn leave(&mut self, number: u16) {
         let Some(state) = &mut self.tuples[usize::from(number)] else {
             return;
@@ -519,8 +520,8 @@ impl Control {
         }
     }
 
-    /// Takes out rules whose time is over, among some of those that have one: which, and whether it was for want of packets. Whoever
-    /// calls it again and again, until it says that it has come to the end, has asked all.
+    /// Removes rules with an expired timeout, among some of the timed rules. Returns each rule, and whether it was
+    /// idle. Repeated calls until it reports the end check all of them.
     pub fn expired(
         &mut self,
         now: Instant,
@@ -580,7 +581,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes out groups, and the rules that lead to them. (OpenFlow 1.3.5, section 6.6.)
+    /// Removes groups, and the rules that lead to them. (OpenFlow 1.3.5, section 6.6.)
     pub fn remove_groups(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.groups.len();
         self.groups.retain(|id, _| !wanted(*id));
@@ -614,7 +615,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes out meters, and the rules that have them.
+    /// Removes meters, and the rules that use them.
     pub fn remove_meters(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.meters.len();
         self.meters.retain(|id, _| !wanted(*id));
@@ -631,14 +632,14 @@ impl Control {
             .collect()
     }
 
-    /// Waits until all that was decided is in force: the worker is in no batch that had begun before.
+    /// Waits until all changes are in force: the worker is in no batch that began earlier.
     pub fn settle(&mut self) -> Result<(), Refused> {
         self.tell();
         let is_settled = self.at_work.settle(PATIENCE);
         is_settled.then_some(()).ok_or(Refused::Stuck)
     }
 
-    /// As [`Control::settle`]; what the worker could still look into serves again.
+    /// Waits as [`Control::settle`] does, and makes retired memory available again.
     fn recover(&mut self) -> Result<(), Refused> {
         self.settle()?;
         self.free_slots.append(&mut self.retired_slots);
@@ -647,7 +648,7 @@ impl Control {
         Ok(())
     }
 
-    /// The number of the tuple that a rule belongs to; makes it if there is none.
+    /// Returns the number of the tuple that a rule belongs to; creates the tuple if there is none.
     fn tuple(&mut self, rule: &Rule) -> Result<u16, Refused> {
         if let Some(number) = self.by_mask.get(&(rule.table, rule.mask)) {
             return Ok(*number);
@@ -674,7 +675,7 @@ impl Control {
         Ok(number)
     }
 
-    /// Sees to it that so many slots and numbers are free.
+    /// Ensures that `slots` slots and `ids` numbers are free.
     fn make_room(&mut self, slots: usize, ids: usize) -> Result<(), Refused> {
         let is_enough = |it: &Self| it.free_slots.len() >= slots && it.free_ids.len() >= ids;
         if !is_enough(self) && !self.retired_slots.is_empty() {
@@ -688,8 +689,8 @@ impl Control {
         self.free_slots.split_off(left)
     }
 
-    /// Has the worker know of tuples, groups and meters as they are: once for many changes that came together. Rules of tuples that it
-    /// knows are in force without.
+    /// Sends the current tuples, groups and meters to the worker, once for many changes. Rules of known tuples are in
+    /// force without this.
     pub fn tell(&mut self) {
         if !std::mem::take(&mut self.is_behind) {
             return;

@@ -1,9 +1,9 @@
-//! Counts of packets and bytes.
+//! The counts of packets and bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Packets and bytes that a rule was for, and when the last of them came, in ticks. The worker alone adds to them. None lies in two cache
-/// lines.
+/// The packets and bytes of a rule, and the time of the last packet, in ticks. Only the worker adds to them. None
+/// crosses a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Count {
@@ -14,7 +14,7 @@ pub(super) struct Count {
 
 impl Count {
     pub fn read(&self) -> (u64, u64) {
-        // Relaxed: numbers for people.
+        // Relaxed: the numbers are statistics.
         (
             self.packets.load(Ordering::Relaxed),
             self.bytes.load(Ordering::Relaxed),
@@ -32,7 +32,7 @@ impl Count {
         self.add_some(1, bytes as u64, now_ticks);
     }
 
-    /// Counts packets that have so many bytes together.
+    /// Counts packets with that many bytes in all.
     #[inline(always)]
     pub fn add_some(&self, packets: u64, bytes: u64, now_ticks: u64) {
         let more = |count: &AtomicU64, by: u64| {

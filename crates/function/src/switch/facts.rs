@@ -1,34 +1,35 @@
-//! What the switch tells the thread beside the worker, beside rules.
+//! The state besides rules that the worker shares with the server thread.
 
 use super::count::Count;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Ports that a chain has at most.
+/// The limit on the ports of a chain.
 pub(super) const MOST_PORTS: usize = 256;
 
-/// What the switch tells the thread, beside rules.
+/// The state besides rules that the worker shares with the server thread.
 pub(super) struct Facts {
-    /// Ports of the chain, once packets or their absence have shown them.
+    /// The number of ports of the chain, once the worker has been called.
     pub ports: AtomicUsize,
     pub is_up: Arc<[AtomicBool]>,
-    /// Connections of controllers that the switch has ended: they broke the protocol, were silent, or did not read.
+    /// The number of controller connections that the switch has closed: the controller broke the protocol, was idle, or
+    /// did not read.
     pub ended: AtomicU64,
-    /// Frames of controllers, and for them, for which there was no room.
+    /// The number of frames from and to controllers that were lost for lack of space.
     pub lost: AtomicU64,
-    /// What each port has received and sent.
+    /// The counters of each port.
     pub port_counts: Box<[PortCounts]>,
-    /// When ports began to be counted.
+    /// The time since which ports are counted.
     pub begun: Instant,
 }
 
-/// Frames that the switch has got from a port, and that it has sent there. Each has one writer.
+/// The frames that the switch has received from a port and sent to it. Each counter has one writer.
 #[derive(Debug, Default)]
 pub(super) struct PortCounts {
     pub received: Count,
     pub sent: Count,
-    /// Those that controllers have sent.
+    /// The frames that controllers have sent.
     pub sent_out: Count,
 }
 
@@ -44,7 +45,7 @@ impl Facts {
         }
     }
 
-    /// Packets and bytes that a port has received, and that it has sent.
+    /// Returns the packets and bytes that a port has received, and that it has sent.
     pub fn port_counts(&self, port: u8) -> [(u64, u64); 2] {
         let Some(counts) = self.port_counts.get(usize::from(port)) else {
             return [(0, 0); 2];
@@ -54,14 +55,14 @@ impl Facts {
         [counts.received.read(), sent]
     }
 
-    /// Counts a frame for which there was no room.
+    /// Counts a frame that was lost for lack of space.
     pub fn lose(&self) {
-        // Relaxed: a number for people.
+        // Relaxed: the number is a statistic.
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn is_up(&self, port: u8) -> bool {
-        // Relaxed: nothing else is known by it.
+        // Relaxed: no other memory depends on it.
         let state = self.is_up.get(usize::from(port));
         state.is_some_and(|it| it.load(Ordering::Relaxed))
     }

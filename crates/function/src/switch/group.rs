@@ -1,4 +1,4 @@
-//! Groups, which share packets out to buckets. (OpenFlow 1.3.5, section 5.6.)
+//! Groups, which distribute packets over buckets. (OpenFlow 1.3.5, section 5.6.)
 
 use super::action::{Action, ActionsError, MOST_ACTIONS, PortNumber, To, steps};
 use super::refusal::Refused;
@@ -7,24 +7,24 @@ use serde::Deserialize;
 pub(super) const MOST_GROUPS: usize = 4096;
 pub(super) const MOST_BUCKETS: usize = 256;
 
-/// Ways in which a group shares packets out. (OpenFlow 1.3.5, section 5.6.1.)
+/// The ways in which a group distributes packets. (OpenFlow 1.3.5, section 5.6.1.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum GroupKind {
-    /// A copy to every bucket.
+    /// Every bucket gets a copy.
     All,
-    /// Each flow has one of them.
+    /// Each flow has one bucket.
     Select,
     /// There is one bucket.
     Indirect,
-    /// All packets to the first one whose port is up.
+    /// All packets go to the first bucket with a port that is up.
     FastFailover,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub weight: u16,
-    /// Port without whose link the bucket gets nothing.
+    /// The port without whose link the bucket gets nothing.
     pub watch: Option<PortNumber>,
     pub actions: Vec<Action>,
 }

@@ -1,5 +1,5 @@
-//! Rules of a switch in the kernel: those that send frames as they are, or with other addresses of stations; the rest of what rules
-//! do is done here, by the same rules.
+//! The rules of a switch in the kernel: those that send frames unchanged, or with other MAC addresses. The worker
+//! applies all other actions, by the same rules.
 
 use super::action::{Action, To};
 use super::control::{Control, Rule};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use taut_xdp::switch::{KernelSwitch, MOST_RULES, SwitchRule, Verdict};
 
-/// The programs, where frames pass in the kernel.
+/// The programs, if frames pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelSwitch>>;
 
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
@@ -24,11 +24,11 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// The rules as the kernel has them, the first that is asked first, and whether they ask for more than ports and stations; with so many
-/// ports, 0 if that is not known.
+/// Returns the rules for the kernel, in order of evaluation, and whether they match more than ports and MAC addresses.
+/// `ports` is the number of ports, 0 if it is not known.
 ///
 /// # Errors
-/// What is wrong with the settings, or cannot be in the kernel.
+/// Returns the error in the settings, or the part that the kernel does not support.
 pub(super) fn rules(
     table: toml::Table,
     ports: usize,
@@ -60,7 +60,7 @@ pub(super) fn rules(
     Ok((rules, !asked.is_outermost()))
 }
 
-/// Rules of the first table by their priorities, and one for what they do not fit.
+/// Returns the rules of the first table by their priorities, and one for unmatched frames.
 fn in_order(control: &Control, miss: Miss, ports: usize) -> Vec<SwitchRule> {
     let of_first = control.rules().map(|(_, kept)| &kept.rule);
     let mut rules: Vec<&Rule> = of_first.filter(|rule| rule.table == 0).collect();
@@ -105,7 +105,7 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
                 source,
             }
         }
-        // All but its own are as good as a flood.
+        // All other ports are equal to a flood.
         outputs
             if is_all_others(outputs, in_port, ports)
                 && destination.is_none()
@@ -117,12 +117,12 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
             Verdict::Flood
         }
         [] if destination.is_none() && source.is_none() => Verdict::Drop,
-        // Also what could lead back to the port that it has come from.
+        // These include actions that could lead back to the ingress port.
         _ => Verdict::Up,
     }
 }
 
-/// Whether packets that come in through that port are sent through all others, and nothing else is done.
+/// Returns true if packets from that port are sent through all others, and nothing else is done.
 fn is_all_others(actions: &[Action], in_port: Option<u128>, ports: usize) -> bool {
     let outputs = actions.iter().map(|action| match action {
         Action::Output(To::Port(port), _) => Some(u128::from(*port)),

@@ -1,42 +1,42 @@
-//! What rules ask of a packet, as one cache line: its fields at fixed places of eight words.
+//! The fields of a packet that rules compare, as one cache line: at fixed positions in eight words.
 
 use taut_wire::{EtherType, Headers, IpProtocol};
 
-/// Words of a key.
+/// The number of words of a key.
 pub(super) const WORDS: usize = 8;
 
-/// Fields of a packet, or which bits of them a rule asks about.
+/// The fields of a packet, or the mask of bits that a rule compares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub [u64; WORDS]);
 
-/// A field that rules ask about.
+/// A field that rules compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Field {
-    /// Number of the port that the packet came in through.
+    /// The number of the ingress port.
     InPort,
     EthDestination,
     EthSource,
-    /// Type behind tags.
+    /// The EtherType after tags.
     EthType,
-    /// Number of the VLAN, and above it a bit that is set in all tagged frames.
+    /// The VLAN identifier, and above it a bit that is set in all tagged frames.
     VlanId,
     VlanPriority,
     IpProtocol,
     Dscp,
     Ecn,
-    /// Hops that the packet may still make.
+    /// The remaining hop limit.
     Ttl,
-    /// Port of the sender, or the type of an ICMP message.
+    /// The source port, or the type of an ICMP message.
     SourcePort,
-    /// Port of the receiver, or the code of an ICMP message.
+    /// The destination port, or the code of an ICMP message.
     DestinationPort,
     ArpOperation,
-    /// IPv4 addresses lie in the lowest 32 bits; those of ARP are among them.
+    /// The source address; IPv4 addresses are in the lowest 32 bits, and those of ARP are among them.
     Source,
     Destination,
 }
 
-/// Bit of [`Field::VlanId`] that says that there is a tag.
+/// The bit of [`Field::VlanId`] that marks a tag.
 pub(super) const TAGGED: u16 = 0x1000;
 
 impl Field {
@@ -58,7 +58,8 @@ impl Field {
         Self::Destination,
     ];
 
-    /// The word that it lies in, its lowest bit there, and how many bits it has; addresses have the word behind as well.
+    /// Returns the word of the field, its lowest bit there, and its number of bits; addresses continue in the next
+    /// word.
     const fn place(self) -> (usize, u32, u32) {
         match self {
             Self::EthDestination => (0, 16, 48),
@@ -79,12 +80,12 @@ impl Field {
         }
     }
 
-    /// Number of bits.
+    /// Returns the number of bits.
     pub const fn bits(self) -> u32 {
         self.place().2
     }
 
-    /// The mask of all of its bits.
+    /// Returns the mask of all of its bits.
     pub const fn whole(self) -> u128 {
         match self.bits() {
             128 => u128::MAX,
@@ -94,7 +95,7 @@ impl Field {
 }
 
 impl Key {
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn get(&self, field: Field) -> u128 {
         let (word, shift, bits) = field.place();
         match bits {
@@ -103,7 +104,7 @@ impl Key {
         }
     }
 
-    /// Gives a field a value, of which bits that it does not have are left out.
+    /// Sets a field to a value; excess bits are ignored.
     pub fn set(&mut self, field: Field, value: u128) {
         let (word, shift, bits) = field.place();
         if bits == 128 {
@@ -115,25 +116,24 @@ impl Key {
         }
     }
 
-    /// The bits that are in both.
+    /// Returns the bits that are in both.
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// The bits that are in either.
+    /// Returns the bits that are in either.
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
-    /// Whether it has bits of nothing but the port, and addresses of stations.
+    /// Returns true if it has only bits of the port and of MAC addresses.
     pub fn is_outermost(&self) -> bool {
         self.0[1] & 0xffff == 0 && self.0[2..].iter().all(|word| *word == 0)
     }
 
-    /// Becomes the key of a frame that is what most frames are (see [`Headers::usual`]); false, and unchanged, for any other. The same
-    /// as [`Key::of`], but written where it is to be: a key that is copied right after it was made waits for its words to get from the
-    /// processor's store buffer to its cache. (A packet of one rule takes 58 ticks by this, 65 if what [`Key::of`]
-    /// does is done in place.)
+    /// Parses the key of a usual frame (see [`Headers::usual`]) in place; returns false, unchanged, for any other. The
+    /// result is that of [`Key::of`]. A freshly written key that is copied has to wait for the processor's store
+    /// buffer. (A packet of one rule takes 58 ticks by this, 65 if [`Key::of`] is used in place.)
     #[inline(always)]
     pub fn read_usual(&mut self, frame: &[u8], in_port: u16) -> bool {
         let (Some(headers), Some(head)) = (Headers::usual(frame), frame.first_chunk::<34>()) else {
@@ -153,7 +153,7 @@ impl Key {
         true
     }
 
-    /// Those fields of a frame for which no header needs to be read.
+    /// Returns the fields of a frame that need no parsed header.
     #[inline(always)]
     pub fn outermost(frame: &[u8], in_port: u16) -> Self {
         let mut key = Self::default();
@@ -165,8 +165,8 @@ impl Key {
         key
     }
 
-    /// The fields of a frame that came in through that port; what it does not have is 0. Nothing of a frame that is too short for
-    /// Ethernet but the port.
+    /// Returns the fields of a frame from that port; missing fields are 0. A frame too short for Ethernet has only the
+    /// port.
     #[inline]
     pub fn of(frame: &[u8], headers: Headers, in_port: u16) -> Self {
         let mut key = Self::outermost(frame, in_port);
@@ -178,7 +178,7 @@ impl Key {
             key.0[1] |= u64::from(*high) << 8 | u64::from(*low);
         }
         if ip_at > 14 {
-            // What is the drop-eligible bit in the tag says here that there is one.
+            // The bit that is the drop-eligible bit in the tag marks here that there is a tag.
             key.0[2] = number(frame, 14, 2) | u64::from(TAGGED);
         }
         if headers.fault().is_none() {
@@ -219,7 +219,7 @@ impl Key {
     }
 }
 
-/// The word of the ports, or of type and code of ICMP; 0 without either.
+/// Returns the word of the ports, or of the ICMP type and code; 0 without either.
 #[inline(always)]
 fn ports(frame: &[u8], headers: Headers) -> u64 {
     let (first, second) = match headers.ports() {
@@ -233,14 +233,14 @@ fn ports(frame: &[u8], headers: Headers) -> u64 {
     first << 48 | second << 32
 }
 
-/// The number in eight bytes from that place on; 0 where there are fewer.
+/// Returns the number in eight bytes from that offset on; 0 if there are fewer.
 #[inline(always)]
 fn eight(bytes: &[u8], at: usize) -> u64 {
     let found = bytes.get(at..).and_then(<[u8]>::first_chunk);
     found.map_or(0, |found| u64::from_be_bytes(*found))
 }
 
-/// The number in so many bytes from that place on; 0 where there are fewer.
+/// Returns the number in `many` bytes from that offset on; 0 if there are fewer.
 #[inline(always)]
 pub(super) fn number(bytes: &[u8], at: usize, many: usize) -> u64 {
     let found = bytes.get(at..at.wrapping_add(many));
@@ -309,7 +309,7 @@ mod tests {
         let mut usual = Key::default();
         assert!(usual.read_usual(&frame, 3) && usual == key);
         assert!(!usual.read_usual(&tagged, 3) && usual == key);
-        // What is cut off is not read.
+        // Truncated bytes are not read.
         for length in 0..frame.len() {
             let _ = of(&frame[..length], 3);
         }

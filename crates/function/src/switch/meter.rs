@@ -1,13 +1,13 @@
-//! Meters: how much of the packets that ask for one passes.
+//! Meters: rate limits for the packets that use them.
 
 use super::refusal::Refused;
 
 pub(super) const MOST_METERS: usize = 4096;
 
-/// How much passes.
+/// The unit and value of a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// 1,000 bits of frames a second.
+    /// Thousands of bits of frames a second.
     Kbps(u32),
     /// Packets a second.
     Pps(u32),
@@ -17,7 +17,7 @@ pub(super) enum Limit {
 pub(super) struct Meter {
     pub id: u32,
     pub rate: Limit,
-    /// What may come at once, in 1,000 bits or packets.
+    /// The burst, in 1,000 bits or packets.
     pub burst: Option<u32>,
 }
 

@@ -1,13 +1,15 @@
-//! SWITCH: a learning bridge over all ports of the chain, or what rules make of it: match, actions, groups, meters, tables as
-//! OpenFlow has them. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; as device and amplifier of FLOWer: Gallenmüller 2021,
-//! section 3.4.)
+//! SWITCH: a learning bridge over all ports of the chain, or an OpenFlow switch with rules: match, actions, groups,
+//! meters, tables. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; as device and amplifier of FLOWer:
+//! Gallenmüller 2021, section 3.4.)
 //!
-//! Without rules a frame teaches through which port its source is reached (`learned.rs`); it leaves through the port of its
-//! destination, or through all others while that is not known. With rules the worker (`pass.rs`) makes a key of each packet (`key.rs`), finds
-//! the rule of highest priority (`table.rs`), and takes the steps that it says (`action.rs`). One side keeps the rules and changes
-//! them while packets pass (`control.rs`). `text.rs` is how people write them.
+//! Without rules the bridge learns the port of each frame's source (`learned.rs`). A frame leaves through the port of
+//! its destination, or through all others while that is not known. With rules the worker (`pass.rs`) makes a key of
+//! each packet (`key.rs`), finds the rule of highest priority (`table.rs`), and executes its steps (`action.rs`). The
+//! control plane stores the rules and changes them while packets pass (`control.rs`). `text.rs` parses the rules that
+//! people write.
 
 mod action;
+mod address_table;
 mod at_work;
 mod bridge;
 mod control;
@@ -16,7 +18,6 @@ mod facts;
 mod group;
 mod in_kernel;
 mod key;
-mod learned;
 mod meter;
 mod openflow;
 mod packet_in;
@@ -32,7 +33,7 @@ mod step;
 mod table;
 mod text;
 
-use crate::swapped::InUse;
+use crate::table_swap::InUse;
 use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
     settings,
@@ -66,10 +67,10 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// Packets that the worker has memory of its own for, to give them a tag where there is no room before them.
+/// The number of buffers in the worker's pool, for packets that get a tag without headroom for it.
 const SLOTS_FOR_TAGS: u32 = 2048;
 
-/// What the worker has of the rules.
+/// The worker's part of the rules.
 struct Plane {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
@@ -83,21 +84,21 @@ struct Plane {
     pool: Option<PoolHandle>,
     clock: Clock,
     facts: Arc<Facts>,
-    /// None where nothing changes by itself.
+    /// The server; none if nothing changes at runtime.
     server: Option<Server>,
 }
 
 struct Switch {
     age: Duration,
     bridge: Bridge,
-    /// The side that decides, with rules to begin with, until it is ready; none for a bridge.
+    /// The control plane, with the initial rules, until it is ready; none for a bridge.
     control: Option<Control>,
     miss: Miss,
     controllers: Controllers,
     plane: Option<Plane>,
     facts: Arc<Facts>,
     counts: Counts,
-    /// Programs that go by the same rules, where frames pass in the kernel.
+    /// The programs that use the same rules, if frames pass in the kernel.
     kernel: Kernel,
 }
 
@@ -152,7 +153,7 @@ impl Function for Switch {
                 }
             }
             Some(plane) => {
-                // Relaxed: nothing else is known by it.
+                // Relaxed: no other memory depends on it.
                 plane.facts.ports.store(context.ports, Ordering::Relaxed);
                 plane.process(batch, context, &mut self.bridge, &mut self.counts);
             }
@@ -163,7 +164,7 @@ impl Function for Switch {
         true
     }
 
-    /// With rules it is called also without packets: so whoever decides learns how many ports there are.
+    /// With rules it is also called without packets, so that the control plane learns the number of ports.
     fn holds_packets(&self) -> bool {
         self.control.is_some() || self.plane.is_some()
     }
@@ -174,7 +175,7 @@ impl Function for Switch {
 
     fn link_changed(&mut self, port: usize, is_up: bool) {
         if let Some(state) = self.facts.is_up.get(port) {
-            // Relaxed: nothing else is known by it.
+            // Relaxed: no other memory depends on it.
             state.store(is_up, Ordering::Relaxed);
         }
     }
@@ -240,7 +241,7 @@ impl Function for Switch {
             outcomes.push(("dropped: too much for the process", in_kernel.too_much));
         }
         if self.holds_packets() {
-            // Relaxed: numbers for people.
+            // Relaxed: the numbers are statistics.
             let facts = &self.facts;
             outcomes.extend([
                 (
@@ -270,7 +271,7 @@ impl Function for Switch {
     }
 }
 
-/// What a switch of four ports answers to a controller that says this, in these pieces: as far as it listens.
+/// Returns the replies of a switch of four ports to a controller's bytes, in these pieces: as far as it accepts them.
 pub fn heard(pieces: &[&[u8]]) -> Vec<u8> {
     let mut control = Control::new(64);
     let (mut generation, mut sent, mut removed, mut deposed) =

@@ -1,26 +1,26 @@
-//! Packets that are shown to controllers: where they go, and the note that goes with each.
+//! Packets for controllers: their destination, and the note that comes with each.
 
 use super::control::{Control, Name};
 use super::openflow::{Shown, Why};
 use taut_port::pair::Lane;
 
-/// No port.
+/// The value for no port.
 pub(super) const NOWHERE: usize = 255;
-/// Place of the rule's number, and 1, in the note that goes with a frame.
+/// The position of the rule's number plus 1 in the note that comes with a frame.
 const RULE_AT: u32 = 16;
 
-/// Where packets go that are shown to controllers.
+/// The destination of packets for controllers.
 pub(super) enum Shows<'a> {
-    /// From the worker to the thread.
+    /// The lane from the worker to the thread.
     Thread(&'a mut Lane),
-    /// In the thread itself.
+    /// A list in the thread itself.
     Here(&'a mut Vec<(u64, Vec<u8>)>),
     /// There are no controllers.
     Nobody,
 }
 
 impl Shows<'_> {
-    /// Shows a frame that came in through a port, by the rule of that number of a table. False where there is no room.
+    /// Sends a frame to controllers, with its ingress port, table and rule number. Returns false if there is no space.
     pub fn show(&mut self, frame: &[u8], (in_port, table, rule): (u8, u8, u32)) -> bool {
         let rule = u64::from(rule.wrapping_add(1));
         let note = u64::from(in_port) | u64::from(table) << 8 | rule << RULE_AT;
@@ -34,7 +34,7 @@ impl Shows<'_> {
         }
     }
 
-    /// Has whoever sees them look.
+    /// Wakes the receiver of the packets.
     pub fn publish(&mut self) {
         if let Self::Thread(lane) = self {
             lane.publish();
@@ -42,7 +42,7 @@ impl Shows<'_> {
     }
 }
 
-/// What a note says.
+/// Decodes a note.
 pub(super) fn shown(note: u64, control: &Control) -> Shown {
     let in_port = note as u8;
     let name = match (note >> RULE_AT) as u32 {

@@ -1,4 +1,4 @@
-//! The way of a batch through the rules of all tables.
+//! The path of a batch through the rules of all tables.
 
 use super::action::{self, ETHERNET_BYTES};
 use super::bridge::{Bridge, Bridged};
@@ -19,7 +19,7 @@ use taut_port::{BATCH_CAPACITY, Batch, PoolHandle};
 use taut_sys::{Clock, prefetch};
 use taut_wire::{EtherType, Headers};
 
-/// Packets, by what became of them.
+/// The packets by outcome.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub sent: u64,
@@ -35,24 +35,24 @@ pub(super) struct Counts {
     pub crowded: u64,
 }
 
-/// How a packet comes out of the rules of a table.
+/// The result of a packet in the rules of a table.
 enum Course {
-    /// They have said all there is to say.
+    /// The packet is finished.
     Done,
-    /// It is up to those of another table.
+    /// The packet continues in another table.
     Goto(u8),
     /// It is dropped, and counted as such.
     Dropped,
 }
 
-/// What is known of packets between two steps.
+/// The state of packets between two steps.
 pub(super) struct Between<'a> {
     pub keys: &'a mut [Key; BATCH_CAPACITY],
     pub found: &'a mut [Found; BATCH_CAPACITY],
     pub scratch: &'a mut Scratch,
 }
 
-/// Everything that packets of a batch are held against.
+/// The state that packets of a batch are compared with.
 pub(super) struct Tables<'a> {
     pub context: &'a Context,
     pub shape: &'a Shape,
@@ -62,7 +62,7 @@ pub(super) struct Tables<'a> {
     pub pool: Option<&'a PoolHandle>,
     pub clock: &'a Clock,
     pub facts: &'a Facts,
-    /// Whether it is the worker that asks: it has counters of its own.
+    /// True if the caller is the worker, which has counters of its own.
     pub is_worker: bool,
 }
 
@@ -79,14 +79,14 @@ impl Tables<'_> {
         let in_port = self.context.from_port as u16;
         let mut of_table = [0_u64; TABLES as usize];
         of_table[0] = wanted;
-        // Tables lead to those of higher numbers alone.
+        // Tables lead only to those of higher numbers.
         let mut left = 1_u64;
         while left != 0 {
             let table = left.trailing_zeros() as usize & (of_table.len() - 1);
             left &= left - 1;
             let wanted = of_table[table];
             let rules = self.shape.tables.get(table).unwrap_or(&empty);
-            // Who asks only for ports and stations is not made to wait for other headers.
+            // Rules that compare only ports and MAC addresses do not wait for other headers.
             if rules.asked.bits.is_outermost() {
                 for index in places(wanted) {
                     keys[index] = Key::outermost(batch.packets()[index].bytes(), in_port);
@@ -107,7 +107,7 @@ impl Tables<'_> {
                     prefetch(count);
                 }
             }
-            // Packets in a row that one rule is for are counted together.
+            // Consecutive packets of one rule are counted together.
             let mut run = Run::default();
             for index in places(wanted) {
                 let rule = found[index];
@@ -150,7 +150,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Does to the one packet of a batch what a controller says.
+    /// Executes a controller's actions on the one packet of a batch.
     pub fn send(
         &self,
         batch: &mut Batch,
@@ -179,12 +179,12 @@ impl Tables<'_> {
     }
 }
 
-/// Number of no rule.
+/// The number of no rule.
 const NO_RULE: u32 = u32::MAX;
-/// Number of no rule either, for what a message says.
+/// A second number of no rule, for the actions of a message.
 const BY_MESSAGE: u32 = NO_RULE - 1;
 
-/// Packets in a row that one rule is for.
+/// Consecutive packets of one rule.
 #[derive(Clone, Copy)]
 struct Run {
     counter: u32,
@@ -214,7 +214,7 @@ impl Default for Run {
     }
 }
 
-/// One batch on its way through the rules.
+/// One batch on its path through the rules.
 pub(super) struct Pass<'a> {
     context: &'a Context,
     shape: &'a Shape,
@@ -225,15 +225,15 @@ pub(super) struct Pass<'a> {
     is_worker: bool,
     bridge: &'a mut Bridge,
     counts: &'a mut Counts,
-    /// Packets in a row that go through one port, which is the counter of them.
+    /// Consecutive packets to one port, which is their counter.
     row: Run,
-    /// Packets that were sent somewhere.
+    /// The packets that were sent to a port.
     sent: u64,
-    /// Packets that the bridge has counted.
+    /// The packets that the bridge has counted.
     bridged: u64,
-    /// Packets that were shown to the controller.
+    /// The packets that were sent to the controller.
     shown: u64,
-    /// Packets that take actions along, which are in `sets`.
+    /// The packets with an action set, which is in `sets`.
     written: u64,
     sets: &'a mut [ActionSet; BATCH_CAPACITY],
     pub shows: Shows<'a>,
@@ -267,7 +267,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What becomes of a packet that no rule of a table fits.
+    /// Handles a packet without a matching rule in a table.
     fn miss(&mut self, batch: &mut Batch, index: usize, table: u8) -> Course {
         match self.miss {
             Miss::Drop => {
@@ -287,12 +287,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Has a packet take nothing along.
+    /// Clears the action set of a packet.
     fn forget(&mut self, index: usize) {
         self.written &= !(1 << index);
     }
 
-    /// Does what a rule says that only sends a packet through one port; false, and nothing, if the step is another one.
+    /// Executes a rule that only sends a packet through one port; returns false, without an effect, for any other step.
     #[inline(always)]
     fn runs_at_once(&mut self, batch: &mut Batch, index: usize, step: u64) -> bool {
         let port = (step >> step::ARGUMENT_AT) as u8;
@@ -311,7 +311,7 @@ impl<'a> Pass<'a> {
         is_simple
     }
 
-    /// Takes the steps of a rule of a table, or of a bucket.
+    /// Executes the steps of a rule of a table, or of a bucket.
     fn run(
         &mut self,
         batch: &mut Batch,
@@ -324,14 +324,14 @@ impl<'a> Pass<'a> {
         if own == index {
             return course;
         }
-        // It was sent before a second one of it was changed, and that ends here.
+        // It was sent before its second copy was changed, and the copy ends here.
         if self.sent & 1 << own == 0 {
             batch.mark_dropped(own);
         }
         Course::Done
     }
 
-    /// Takes steps, and makes `own` the number of the packet that they come to change.
+    /// Executes steps, and makes `own` the number of the packet that they change.
     #[inline(always)]
     fn take(
         &mut self,
@@ -357,7 +357,7 @@ impl<'a> Pass<'a> {
                     self.counts.too_short += 1;
                     return Course::Dropped;
                 }
-                // Copies are made last, so what was sent has to stay as it is: it is a second packet that changes.
+                // Copies are made last, so a sent packet has to stay unchanged: a second packet changes instead.
                 if self.sent & 1 << index != 0 {
                     let Some(second) = self.double(batch, index) else {
                         self.counts.crowded += 1;
@@ -451,7 +451,7 @@ impl<'a> Pass<'a> {
         self.counts.crowded += send(batch, index, to, is_sent, ports, left);
     }
 
-    /// Packets in a row that go through a port.
+    /// Returns the run of consecutive packets to a port.
     #[inline(always)]
     fn row(&mut self, port: u32) -> &mut Run {
         if self.row.counter != port {
@@ -461,7 +461,7 @@ impl<'a> Pass<'a> {
         &mut self.row
     }
 
-    /// Counts packets of the last row.
+    /// Counts the packets of the last run.
     #[inline(always)]
     pub fn count_sent(&mut self) {
         let row = std::mem::take(&mut self.row);
@@ -486,7 +486,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Shows a packet to the controller as it is now.
+    /// Sends the current packet to the controller.
     #[inline(never)]
     fn show(&mut self, batch: &Batch, index: usize, (table, rule): (u8, u32)) {
         self.shown |= 1 << index;
@@ -525,7 +525,7 @@ impl<'a> Pass<'a> {
         self.run(batch, index, rule, bucket.steps.iter().copied())
     }
 
-    /// Ends a packet's way through the tables: it does what it has taken along.
+    /// Ends a packet's path through the tables: executes its action set.
     #[inline(always)]
     fn end(&mut self, batch: &mut Batch, index: usize, rule: (u8, u32)) {
         if self.written & 1 << index != 0 {
@@ -543,7 +543,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Puts a second one of a packet behind all others of the batch.
+    /// Appends a second copy of a packet to the batch.
     fn double(&self, batch: &mut Batch, index: usize) -> Option<usize> {
         let bytes = batch.packets()[index].bytes();
         let length = u16::try_from(bytes.len()).ok();
@@ -555,7 +555,7 @@ impl<'a> Pass<'a> {
         Some(batch.len() - 1)
     }
 
-    /// Drops a packet whose way ends, unless it was sent before; it is counted already.
+    /// Drops a packet at the end of its path, unless it was sent before; it is counted already.
     #[inline(always)]
     fn drop(&mut self, batch: &mut Batch, index: usize) {
         if self.sent & 1 << index == 0 {
@@ -563,7 +563,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Drops a packet that was sent nowhere, and counts the others, unless the bridge has.
+    /// Drops a packet that was not sent, and counts the others, unless the bridge has.
     fn settle(&mut self, batch: &mut Batch, index: usize) {
         if !batch.is_kept(index) {
             return;
@@ -582,8 +582,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Sends a packet through several ports, or copies of it where it has been sent already, and tells of each; how many copies there was
-/// no room for.
+/// Sends a packet through several ports, or copies of it if it has been sent already, and notifies of each. Returns how
+/// many copies were lost for lack of space.
 pub(super) fn send(
     batch: &mut Batch,
     index: usize,
@@ -595,7 +595,7 @@ pub(super) fn send(
     let mut crowded = 0;
     for (port, number) in ports.zip(0..) {
         if number == 0 && !is_sent {
-            // A batch of which all go the usual way goes together.
+            // A batch with the default egress port for all packets stays together.
             if usize::from(port) != usual || batch.egress(index).is_some() {
                 batch.send_to(index, port);
             }
@@ -608,18 +608,19 @@ pub(super) fn send(
     crowded
 }
 
-/// All ports but the one that packets came in through.
+/// Returns all ports except the ingress port.
 pub(super) fn others(context: &Context) -> impl Iterator<Item = u8> + use<> {
-    // A batch sends to ports up to 254.
+    // A batch can send to ports up to 254.
     let ports = context.ports.min(usize::from(u8::MAX)) as u8;
     let from = context.from_port as u8;
     (0..ports).filter(move |port| *port != from)
 }
 
-/// A number that all packets of a flow have, whatever tags, hops and ports of the chain they have, and whatever rules ask about.
+/// Returns a number that all packets of a flow share. It does not depend on tags, hop limits, ports of the chain, or
+/// the fields that rules compare.
 fn flow_of(frame: &[u8], headers: Headers) -> u64 {
     let key = Key::of(frame, headers, 0);
-    // Later fragments have no ports: all of a datagram go the same way.
+    // Later fragments have no ports, so all of a datagram take the same path.
     let ports = if headers.is_fragment() { 0 } else { key.0[3] };
     let words = [
         key.get(Field::IpProtocol) as u64,

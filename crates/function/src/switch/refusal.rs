@@ -1,9 +1,9 @@
-//! Reasons why something is refused.
+//! The reasons why a change is refused.
 
 use super::action::ActionsError;
 use super::table::{Full, MOST_TUPLES, TABLES};
 
-/// Reasons why something is refused.
+/// The reasons why a change is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("there is no room for more rules")]

@@ -1,6 +1,6 @@
-//! Packets of which an action sets a field.
+//! The packets in which an action sets a field.
 
-/// Packets of which an action sets a field; others it leaves as they are.
+/// The packets in which an action sets a field; others stay unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Any,
@@ -9,7 +9,7 @@ pub(super) enum Of {
     Ipv6,
     Arp,
     Ipv4OrArp,
-    /// Those that have ports.
+    /// Packets with ports.
     Ports,
     Tcp,
     Udp,

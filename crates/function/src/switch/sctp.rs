@@ -1,11 +1,12 @@
-//! The checksum of SCTP, which is no sum: kept right when a word of a packet changes. (RFC 9260, section 6.8 and appendix A: CRC32c.)
+//! The checksum of SCTP, a CRC, which is updated when a word of a packet changes. (RFC 9260, section 6.8 and appendix
+//! A: CRC32c.)
 
 /// The polynomial, its highest power in the lowest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// The polynomial 1.
 const ONE: u32 = 1 << 31;
 
-/// x to the power of 2 to the power of each place.
+/// The powers of x: x to the power of 2 to the power of each index.
 const POWERS: [u32; 32] = {
     let mut powers = [ONE >> 1; 32];
     let mut place = 1;
@@ -16,7 +17,7 @@ const POWERS: [u32; 32] = {
     powers
 };
 
-/// The product of two polynomials.
+/// Returns the product of two polynomials.
 const fn product(one: u32, other: u32) -> u32 {
     let (mut sum, mut shifted, mut place) = (0, other, 32);
     while place > 0 {
@@ -29,10 +30,10 @@ const fn product(one: u32, other: u32) -> u32 {
     sum
 }
 
-/// The bits of a packet's checksum that change when 16 bits of it do, behind which it has so many bytes. One that was wrong stays
-/// wrong.
+/// Returns the bits of a packet's checksum that change when 16 bits of it do, before `bytes_behind` further bytes. A
+/// wrong checksum stays wrong.
 pub(super) fn change(old: u16, new: u16, bytes_behind: usize) -> u32 {
-    // The register behind the two bytes in which both differ, from which on the rest of both is the same: so many zeros.
+    // This is the register after the two bytes that differ. From there on the rest of both is the same: as many zeros.
     let [first, second] = (old ^ new).to_be_bytes();
     let mut register = u32::from(first) | u32::from(second) << 8;
     for _ in 0..16 {
@@ -59,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checksum_changes_as_it_would_if_it_were_made_anew() {
-        // The check value of the catalogue of CRCs.
+    fn an_updated_checksum_equals_a_recomputed_one() {
+        // This is the check value in the catalogue of CRCs.
         assert_eq!(checksum(b"123456789"), 0xe306_9283);
         let mut random = fastrand::Rng::with_seed(3);
         for length in [2, 3, 12, 13, 64, 1480, 9000] {

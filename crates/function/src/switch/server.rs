@@ -1,4 +1,4 @@
-//! The thread beside the worker: takes out rules whose time is over, and speaks to controllers.
+//! The thread next to the worker: removes expired rules, and serves controllers.
 
 use super::bridge::Bridge;
 use super::control::Control;
@@ -20,37 +20,37 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, PoolHandle, PortError};
 use taut_sys::{Alarm, Clock, Doorbell, spawn_background, ticks};
 
-/// Timeouts are whole seconds: looks for rules whose time is over are this far apart.
+/// The interval of checks for expired rules: timeouts are whole seconds.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest sleep while a controller has not taken all that is for it.
+/// The longest sleep while a controller has not read its pending output.
 const RETRY: Duration = Duration::from_millis(1);
-/// Tries to reach a controller are this far apart, and take no longer than
+/// The interval between attempts to reach a controller. An attempt takes no longer than the next constant.
 const RECONNECT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(5);
-/// Controllers that call. The one that is called has a place besides.
+/// The limit on controllers that connect here. The one that the switch connects to has a slot of its own.
 const MOST_SESSIONS: usize = 64;
-/// Nobody is let in for so long after that could not be done, as when there are no more descriptors.
+/// The time without new connections after a failure, as when there are no more descriptors.
 const DEAF: Duration = Duration::from_millis(500);
-/// What is heard of a controller at a time.
+/// The limit on bytes that are read from a controller at a time.
 const READ_BYTES: usize = 1 << 18;
-/// Packets on their way from controllers, and to them.
+/// The limit on packets in transit from controllers, and to them.
 const MOST_SENT: usize = 1024;
 const MOST_SHOWN: u32 = 1024;
-/// Looks of the thread for packets after the last one that it has shown, before it asks to be woken, which costs the worker a system
-/// call.
+/// The number of polls for packets after the last one before the thread asks for a wakeup, which costs the worker a
+/// system call.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// Lanes of this process, each of which has a name of its own.
+/// The number of this process's lanes, each of which has a name of its own.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
-/// Dropping it ends the thread.
+/// The server thread. Dropping it ends the thread.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
     handler: Option<Sender>,
-    /// The worker's end, by which packets are shown.
+    /// The worker's end, through which packets reach controllers.
     lane: Option<Lane>,
 }
 
@@ -130,12 +130,12 @@ impl Server {
         })
     }
 
-    /// Where the worker shows packets.
+    /// Returns the destination of the worker's packets for controllers.
     pub fn shows(&mut self) -> Shows<'_> {
         self.lane.as_mut().map_or(Shows::Nobody, Shows::Thread)
     }
 
-    /// What is done on the slow path; asked for once.
+    /// Returns the handler on the slow path. Called once.
     pub fn handler(&mut self) -> Option<Box<dyn Handler>> {
         self.handler
             .take()
@@ -145,7 +145,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Relaxed: it says only that it is time to go.
+        // Relaxed: the flag only says that the thread has to end.
         self.stop.store(true, Ordering::Relaxed);
         self.bell.ring();
         if let Some(thread) = self.thread.take() {
@@ -154,7 +154,7 @@ impl Drop for Server {
     }
 }
 
-/// On the slow path: sends what controllers send.
+/// The handler on the slow path, which sends the packets of controllers.
 struct Sender {
     sent: Receiver<(u8, Vec<u8>)>,
     slow_bell: Arc<Doorbell>,
@@ -192,21 +192,21 @@ struct Peer {
     stream: TcpStream,
     session: Session,
     is_called: bool,
-    /// Whether it says no more; what it has said is still heard.
+    /// True if it sends no more; its earlier messages are still processed.
     has_ended: bool,
 }
 
-/// A controller that is called, by a thread of its own: to reach nobody takes time.
+/// An outgoing connection to a controller, made by a thread of its own, because a timeout takes long.
 #[derive(Default)]
 struct Call {
-    /// When it was called last.
+    /// The time of the last attempt.
     called: Option<Instant>,
-    /// Where the connection comes from while it is called.
+    /// The channel for the connection during an attempt.
     reached: Option<Receiver<TcpStream>>,
 }
 
 impl Call {
-    /// The connection, once there is one. Calls anew if there is none, and it is time.
+    /// Returns the connection, once there is one. Starts another attempt if there is none, and it is time.
     fn answer(&mut self, address: SocketAddr, bell: &Arc<Doorbell>) -> Option<TcpStream> {
         match self.reached.as_ref().map(Receiver::try_recv) {
             Some(Ok(stream)) => {
@@ -241,12 +241,12 @@ struct Thread {
     controllers: Controllers,
     listener: Option<TcpListener>,
     sessions: Vec<Peer>,
-    /// Until when nobody is let in.
+    /// The time until which no connection is accepted.
     deaf_until: Option<Instant>,
     call: Call,
     generation: Option<u64>,
     facts: Arc<Facts>,
-    /// Ports that controllers know to be up.
+    /// The ports that controllers know to be up.
     known_up: Box<[bool]>,
     clock: Clock,
     bell: Arc<Doorbell>,
@@ -310,7 +310,7 @@ impl Thread {
         self.deaf_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Takes in controllers that call, and calls the one that is to be called.
+    /// Accepts connections of controllers, and connects to the configured one.
     fn connect(&mut self) -> bool {
         let mut did = false;
         if self.listener.is_some() && !self.is_deaf() {
@@ -343,7 +343,7 @@ impl Thread {
                 Err(e) => match e.kind() {
                     ErrorKind::WouldBlock => return did,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                    // There may be no more descriptors: whoever calls would be there at once again.
+                    // There may be no more descriptors: the next attempt would follow at once.
                     _ => {
                         self.deaf_until = Some(Instant::now() + DEAF);
                         return did;
@@ -366,7 +366,7 @@ impl Thread {
         }
     }
 
-    /// Hears what controllers say, each in its turn.
+    /// Processes the messages of controllers, one controller after the other.
     fn hear(&mut self) -> bool {
         let now = Instant::now();
         let mut did = false;
@@ -424,13 +424,13 @@ impl Thread {
         }
         for place in gone.into_iter().rev() {
             let mut peer = self.sessions.remove(place);
-            // What it was told last may be why.
+            // The pending output may contain the reason.
             let _ = peer.stream.write(peer.session.output());
         }
         did
     }
 
-    /// Tells controllers of ports whose link came or went.
+    /// Notifies controllers of links that went up or down.
     fn tell_of_ports(&mut self) {
         let ports = self.facts.ports.load(Ordering::Relaxed);
         for port in 0..ports.min(MOST_PORTS - 1) as u8 {
@@ -444,12 +444,12 @@ impl Thread {
         }
     }
 
-    /// Asks controllers that are silent whether they are there, and ends the connections of those that are not.
+    /// Sends echo requests to idle controllers, and closes the connections of those that do not reply.
     fn ask(&mut self) {
         let (now, facts) = (Instant::now(), &self.facts);
         self.sessions.retain_mut(|peer| {
             let is_there = peer.session.tick(now).is_ok();
-            // Relaxed: a number for people.
+            // Relaxed: the number is a statistic.
             facts
                 .ended
                 .fetch_add(u64::from(!is_there), Ordering::Relaxed);
@@ -470,7 +470,7 @@ impl Thread {
         }
     }
 
-    /// Takes out rules whose time is over, among some of them; whether it has come to the end of them.
+    /// Removes expired rules, among some of them; returns true at the end of the rules.
     fn expire(&mut self) -> bool {
         let ticks_per_s = self.clock.to_ticks(1e9) as u64;
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -487,7 +487,7 @@ impl Thread {
         is_end
     }
 
-    /// Shows controllers what the worker has for them; whether there was anything.
+    /// Sends the worker's packets to controllers; returns true if there were any.
     fn show_all(&mut self, lane: &mut Lane, batch: &mut Batch) -> bool {
         let received = lane.receive(batch);
         for (index, packet) in batch.packets().iter().enumerate() {
@@ -508,7 +508,7 @@ impl Thread {
         }
     }
 
-    /// Sends controllers what is for them; whether something is left.
+    /// Sends pending output to controllers; returns true if some is left.
     fn flush(&mut self) -> bool {
         let now = Instant::now();
         self.sessions.retain_mut(|peer| {
@@ -527,7 +527,7 @@ impl Thread {
             .any(|peer| !peer.session.output().is_empty())
     }
 
-    /// Does to a packet what a controller says.
+    /// Executes a controller's actions on a packet.
     fn packet_out(&mut self, packet: &PacketOut) {
         let length = u16::try_from(packet.frame.len()).unwrap_or(u16::MAX);
         let mut batch = Batch::new();
@@ -544,7 +544,7 @@ impl Thread {
         let context = Context {
             now_ticks: ticks(),
             from_port: packet.in_port.map_or(NOWHERE, usize::from),
-            // No packet goes the usual way: there is none.
+            // There is no default egress port for this packet.
             to_port: NOWHERE,
             ports: self.facts.ports.load(Ordering::Relaxed),
         };
@@ -552,7 +552,7 @@ impl Thread {
             context: &context,
             shape: control.shape(),
             memory: control.memory(),
-            // The worker alone counts.
+            // Only the worker counts.
             rule_counts: &[],
             miss: Miss::Drop,
             pool: Some(&pool),
@@ -578,7 +578,7 @@ impl Thread {
             }
         });
         for one in all {
-            // What the worker has no time for is lost, as on a line that is full.
+            // Packets beyond the worker's capacity are lost, as on a full link.
             if self.send.try_send(one).is_err() {
                 self.facts.lose();
             }

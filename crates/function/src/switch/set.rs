@@ -1,9 +1,9 @@
-//! The set of actions that a packet takes along from table to table. (OpenFlow 1.3.5, section 5.10.)
+//! The action set of a packet, which it takes from table to table. (OpenFlow 1.3.5, section 5.10.)
 
 use super::key::Field;
 use super::step;
 
-/// Places of what a set has, in the order in which it is done.
+/// The positions of a set's actions, in the order of execution.
 const POP: usize = 0;
 const PUSH: usize = 1;
 const HOPS: usize = 2;
@@ -13,12 +13,12 @@ const GROUP: usize = QUEUE + 1;
 const OUTPUT: usize = GROUP + 1;
 const PLACES: usize = OUTPUT + 1;
 
-/// One action of each kind, as the steps that it takes.
+/// One action of each kind, as its steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ActionSet {
-    /// 0 where there is none.
+    /// The step at each position; 0 for none.
     steps: [u64; PLACES],
-    /// The two words behind the steps that set addresses.
+    /// The two words after the steps that set addresses.
     addresses: [[u64; 2]; 2],
 }
 
@@ -28,7 +28,7 @@ impl ActionSet {
         addresses: [[0; 2]; 2],
     };
 
-    /// Writes an action, instead of the one of its kind; `rest` has the words behind its step.
+    /// Writes an action, in place of the one of its kind; `rest` has the words after its step.
     pub fn write(&mut self, word: u64, rest: &mut impl Iterator<Item = u64>) {
         let word = word & !step::WRITTEN;
         let place = match word & step::KIND {
@@ -53,7 +53,7 @@ impl ActionSet {
         }
     }
 
-    /// The steps of the set. A group goes before an output.
+    /// Returns the steps of the set. A group precedes an output.
     pub fn steps(&self) -> impl Iterator<Item = u64> + use<> {
         let Self {
             mut steps,
@@ -72,7 +72,7 @@ impl ActionSet {
         })
     }
 
-    /// Whether the set changes the packet.
+    /// Returns true if the set changes the packet.
     pub fn changes(&self) -> bool {
         self.steps.iter().any(|word| step::changes(*word))
     }

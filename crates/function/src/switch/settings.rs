@@ -1,7 +1,7 @@
-//! The settings of a switch, as they are written and as they hold.
+//! The settings of a switch: as written, and validated.
 
+use super::address_table::WAYS;
 use super::control::Control;
-use super::learned::WAYS;
 use super::refusal::Refused;
 use super::table::MOST_RULES;
 use super::text::{File, Rules};
@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 use taut_settings::{duration, in_words};
 
-/// IEEE 802.1D-2004, table 7-5.
+/// The default age, from IEEE 802.1D-2004, table 7-5.
 const DEFAULT_AGE: Duration = Duration::from_secs(300);
 
 const MOST_ADDRESSES: usize = 1 << 20;
 const DEFAULT_ROOM: usize = 16_384;
 
-/// What becomes of packets that no rule fits.
+/// The action on packets without a matching rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Miss {
@@ -27,12 +27,12 @@ pub(super) enum Miss {
     Controller,
 }
 
-/// Where controllers are.
+/// The addresses for controllers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Controllers {
-    /// Address at which they are waited for.
+    /// The address at which the switch listens for them.
     pub listen: Option<SocketAddr>,
-    /// Address of one that is called.
+    /// The address of one to which the switch connects.
     pub call: Option<SocketAddr>,
     pub datapath: u64,
 }
@@ -43,16 +43,16 @@ pub(super) struct Settings {
     #[serde(default = "default_addresses")]
     pub addresses: usize,
     pub age: Option<String>,
-    /// File of rules.
+    /// The file of rules.
     pub rules: Option<PathBuf>,
-    /// Rules that there is room for.
+    /// The limit on the number of rules.
     pub most_rules: Option<usize>,
     pub miss: Option<Miss>,
-    /// Address at which controllers are waited for.
+    /// The address at which the switch listens for controllers.
     pub openflow: Option<SocketAddr>,
-    /// Address of a controller that is called.
+    /// The address of a controller to which the switch connects.
     pub controller: Option<SocketAddr>,
-    /// Number by which controllers know the switch.
+    /// The number that identifies the switch to controllers.
     pub datapath_id: Option<u64>,
     #[serde(default)]
     pub rule: Vec<toml::Table>,
@@ -66,13 +66,13 @@ fn default_addresses() -> usize {
     4096
 }
 
-/// [`Settings`] that make sense.
+/// The validated [`Settings`].
 pub(super) struct Checked {
     pub addresses: usize,
     pub age: Duration,
     pub miss: Miss,
     pub controllers: Controllers,
-    /// The side that decides, with rules to begin with; none for a bridge.
+    /// The control plane, with the initial rules; none for a bridge.
     pub control: Option<Control>,
 }
 
@@ -139,7 +139,7 @@ impl Settings {
                 false => Miss::Normal,
             }),
             controllers,
-            // Whether they go together is seen before anything is opened.
+            // The rules are checked together before anything is opened.
             control: has_rules.then(|| decided(rules, room)).transpose()?,
         })
     }
@@ -152,7 +152,7 @@ fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {
         .map_err(|e| SettingsError(format!("rules: {}: {}", path.display(), in_words(&e))))
 }
 
-/// The side that decides, with these rules.
+/// Creates the control plane with these rules.
 fn decided(rules: Rules, room: usize) -> Result<Control, SettingsError> {
     let wrong =
         |kind: &str, number: usize, why: Refused| SettingsError(format!("{kind} {number}: {why}"));

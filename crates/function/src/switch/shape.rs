@@ -1,5 +1,5 @@
-//! What the worker knows beside rules: which tuples each table has, groups, meters. It is made anew and swapped whole when one of
-//! them comes or goes.
+//! The state besides rules that a worker needs: the tuples of each table, groups, meters. It is rebuilt and swapped as
+//! a whole when one of them is added or removed.
 
 use super::action::{ActionsError, PortNumber, steps};
 use super::count::Count;
@@ -15,16 +15,16 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Shape {
     pub tables: Vec<Table>,
-    /// By their numbers, in order.
+    /// The groups, in order of their numbers.
     pub groups: Vec<(u32, Arc<GroupState>)>,
     pub meters: Vec<(u32, Arc<MeterState>)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// Tuples, that of the highest priority first.
+    /// The tuples, that of the highest priority first.
     pub tuples: Vec<Tuple>,
-    /// Bits that any of them asks for.
+    /// The bits that any of them compares.
     pub asked: Mask,
 }
 
@@ -57,12 +57,12 @@ pub(super) struct GroupState {
     pub buckets: Box<[BucketState]>,
     pub count: Count,
     pub made: Instant,
-    /// Weights of all buckets together.
+    /// The sum of the weights of all buckets.
     weights: u32,
 }
 
 impl GroupState {
-    /// The state of a group that was made then.
+    /// Creates the state of a group with that creation time.
     pub fn new(group: &Group, made: Instant) -> Result<Self, ActionsError> {
         let buckets: Box<[BucketState]> = group
             .buckets
@@ -85,13 +85,13 @@ impl GroupState {
         })
     }
 
-    /// The bucket of a flow in a group that gives each packet one: none if no port is up.
+    /// Returns the bucket of a flow in a group that assigns one to each packet: none if no port is up.
     pub fn pick(&self, flow: u64, is_up: impl Fn(PortNumber) -> bool) -> Option<&BucketState> {
         let lives = |bucket: &&BucketState| bucket.watch.is_none_or(&is_up);
         if self.kind != GroupKind::Select || self.weights == 0 {
             return self.buckets.iter().find(lives);
         }
-        // A flow whose bucket is dead takes the next one that lives, and only it.
+        // Only the flows of a dead bucket move, to the next one that is live.
         let mut left = (flow % u64::from(self.weights)) as u32;
         let at = self.buckets.iter().position(|bucket| {
             let is_it = left < bucket.weight;
@@ -103,27 +103,27 @@ impl GroupState {
     }
 }
 
-/// A meter as the worker reckons with it. The worker alone writes to it.
+/// A meter as the worker computes it. Only the worker writes to it.
 #[derive(Debug)]
 pub(super) struct MeterState {
     due: AtomicU64,
     cost: u64,
-    /// What may come at once, in the unit of [`meter::UNITS_PER_NS`].
+    /// The burst, in the unit of [`meter::UNITS_PER_NS`].
     burst: u64,
     is_packets: bool,
-    /// Whatever came.
+    /// All packets, passed or dropped.
     pub came: Count,
     pub dropped: Count,
     pub made: Instant,
 }
 
-/// What may come at once where a meter does not say: as much as in so long.
+/// The default burst of a meter, as the time in which its rate produces it.
 const BURST_NS: u64 = 10_000_000;
 const LEAST_BURST_BYTES: u64 = 15_000;
 const LEAST_BURST_PACKETS: u64 = 32;
 
 impl MeterState {
-    /// The state of a meter that was made then.
+    /// Creates the state of a meter with that creation time.
     pub fn new(meter: &Meter, made: Instant) -> Self {
         let (per_s, is_packets) = match meter.rate {
             Limit::Kbps(kbps) => (kbps, false),
@@ -151,7 +151,7 @@ impl MeterState {
         }
     }
 
-    /// Whether a packet of so many bytes that comes now passes.
+    /// Returns true if a packet of `bytes` bytes that arrives now passes.
     pub fn passes(&self, now_ns: u64, bytes: usize, now_ticks: u64) -> bool {
         let now = now_ns.saturating_mul(meter::UNITS_PER_NS);
         self.came.add(bytes, now_ticks);
@@ -190,14 +190,14 @@ mod tests {
         let packets = passed(Limit::Pps(1000), Some(10), 100_000, 10, 60);
         assert!((10_000..=10_012).contains(&packets), "{packets}");
         let packets = passed(Limit::Kbps(8000), Some(80), 100_000, 10, 1000);
-        // 8 Mbit/s are 1,000 packets of 1,000 bytes; 80 kbit are ten of them.
+        // 8 Mbit/s are 1,000 packets of 1,000 bytes; a burst of 80 kbit is ten of them.
         assert!((10_000..=10_012).contains(&packets), "{packets}");
-        // What comes slowly passes whole.
+        // A slow flow passes completely.
         assert_eq!(passed(Limit::Pps(1000), Some(1), 2_000_000, 10, 60), 5000);
     }
 
     #[test]
-    fn flows_are_shared_out_by_weight_and_only_those_of_a_dead_port_move() {
+    fn flows_spread_by_weight_and_move_only_from_dead_ports() {
         let bucket = |weight, port| Bucket {
             weight,
             watch: Some(port),

@@ -1,10 +1,10 @@
-//! Rules as workers look them up: tuple space search. (Srinivasan et al., SIGCOMM 1999; Open vSwitch's classifier, Pfaff et al.,
-//! NSDI 2015, section 3.2.)
+//! The rules as workers look them up: tuple space search. (Srinivasan et al., SIGCOMM 1999; Open vSwitch's classifier,
+//! Pfaff et al., NSDI 2015, section 3.2.)
 //!
-//! Rules that ask about the same bits are a *tuple*: a packet's key under that mask is looked for in one hash table, which all tuples
-//! share. A table's tuples are asked by their highest priority, so that most of them need not be. One side writes slots and
-//! buckets while workers read them: a slot is written whole before a bucket leads to it, and used again only when every worker has
-//! begun another batch since it was taken out.
+//! Rules with the same mask are a *tuple*: the masked key of a packet is looked up in one hash table, which all tuples
+//! share. A table's tuples are searched in order of their highest priority, so that most of them can be skipped. One
+//! side writes slots and buckets while workers read them. A slot is written completely before a bucket refers to it. A
+//! removed slot is reused only when every worker has begun another batch.
 
 use super::key::{Key, WORDS};
 use std::sync::Arc;
@@ -12,50 +12,51 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::BATCH_CAPACITY;
 use taut_sys::{filled_on_huge_pages, prefetch};
 
-/// Masks that rules of all tables may have together. Each is asked for by packets that nothing better was found for.
+/// The limit on the masks of all tables together. Each is looked up for packets without a better match.
 pub(super) const MOST_TUPLES: usize = 4096;
-/// Tables.
+/// The number of tables.
 pub(super) const TABLES: u8 = 64;
-/// Words of a slot that hold what to do.
+/// The number of words of a slot that hold steps.
 pub(super) const SLOT_STEPS: usize = 6;
-/// Rules with the same hash are looked for in a bucket of so many places, and in another one if that was full once.
+/// The number of positions in a bucket. Rules with the same hash are in one bucket, or in a second one if that was once
+/// full.
 const PLACES: usize = 8;
-/// Places whose tags lie in one word.
+/// The number of positions with tags in one word.
 const IN_WORD: usize = 4;
-/// Slots whose numbers lie in one word.
+/// The number of slot numbers in one word.
 const SLOTS_IN_WORD: usize = 2;
-/// Rules that there may be at most.
+/// The limit on the number of rules.
 pub(super) const MOST_RULES: usize = 1 << 21;
 
-/// Number of a slot.
+/// The number of a slot.
 pub(super) type Slot = u32;
 
-/// What a worker reads of a rule, in two cache lines: its head; those words of its key that its tuple asks for; what to do; and the slot
-/// in which that goes on. Rules that ask for four words or fewer and do up to two things are read from the first line alone.
+/// The part of a rule that a worker reads, in two cache lines: head, key words of its tuple, steps, and the slot in
+/// which those continue. Rules with at most four words and two steps are read from the first line alone.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Words([AtomicU64; 16]);
 
 const HEAD: usize = 0;
-/// Places of the words of the key, and of what to do.
+/// The positions of the words of the key, and of the steps.
 const KEY: [usize; WORDS] = [1, 2, 3, 4, 8, 9, 10, 11];
 const STEPS: [usize; SLOT_STEPS] = [5, 6, 7, 12, 13, 14];
 const LINK: usize = 15;
-/// Words of a key that lie in the first line.
+/// The number of words of a key in the first line.
 const NEAR_WORDS: u8 = 4;
 
-/// Places for rules, one cache line: a tag of 16 bits for each, 0 where there is none, and the number of its slot. A tag is compared with
-/// those of a word at once.
+/// A bucket of rules, one cache line: a tag of 16 bits for each, 0 if there is none, and the number of its slot. A tag
+/// is compared with those of a word at once.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket {
     tags: [AtomicU64; PLACES / IN_WORD],
     slots: [AtomicU64; PLACES / SLOTS_IN_WORD],
-    /// Rules that had no room here and lie in their other bucket.
+    /// The number of rules that did not fit here and are in their other bucket.
     elsewhere: AtomicU64,
 }
 
-/// With fewer free places, what comes may lie in the other bucket.
+/// The number of free positions below which a new rule may go to the other bucket.
 const CROWDED: usize = 3;
 
 const EACH_TAG: u64 = 0x0001_0001_0001_0001;
@@ -65,7 +66,7 @@ impl Bucket {
         self.tags[place / IN_WORD].load(Ordering::Relaxed) >> (16 * (place % IN_WORD)) & 0xffff
     }
 
-    /// Writes a tag. Release: a worker that reads it sees the slot's number, and what is in the slot.
+    /// Writes a tag. Release: a worker that reads it sees the slot's number, and the contents of the slot.
     fn set_tag(&self, place: usize, tag: u64) {
         let (word, at) = (&self.tags[place / IN_WORD], 16 * (place % IN_WORD));
         let others = word.load(Ordering::Relaxed) & !(0xffff << at);
@@ -77,7 +78,7 @@ impl Bucket {
         (word >> (32 * (place % SLOTS_IN_WORD))) as Slot
     }
 
-    /// Writes a slot's number. Release: a worker that reads it sees what is in the slot.
+    /// Writes a slot's number. Release: a worker that reads it sees the contents of the slot.
     fn set_slot(&self, place: usize, slot: Slot) {
         let (word, at) = (
             &self.slots[place / SLOTS_IN_WORD],
@@ -99,39 +100,39 @@ impl Bucket {
         (0..PLACES).find(|place| self.tag(*place) == tag && self.slot(*place) == slot)
     }
 
-    /// The places that may have this tag: those that have, and now and then one behind such a place.
+    /// Returns the positions that may have this tag: those that have, and now and then one after such a position.
     #[inline(always)]
     fn places_of(&self, tag: u64) -> impl Iterator<Item = usize> {
         let mut high = 0_u64;
         for (number, word) in self.tags.iter().enumerate() {
             let differs = word.load(Ordering::Acquire) ^ tag.wrapping_mul(EACH_TAG);
-            // The highest bit of each 16 that are all 0 now.
+            // This is the highest bit of each 16 that are all 0 now.
             let same = differs.wrapping_sub(EACH_TAG) & !differs & (EACH_TAG << 15);
             high |= same >> (15 - number);
         }
         std::iter::from_fn(move || {
             let bit = high.trailing_zeros() as usize;
             high &= high.wrapping_sub(1);
-            // Bits of the first word's places lie at 0, 16, 32 and 48; those of the second one's behind each.
+            // Bits of the first word's positions are at 0, 16, 32 and 48; those of the second word's follow each.
             (bit < 64).then_some(bit % 16 * IN_WORD + bit / 16)
         })
     }
 }
 
-/// Slots and buckets: written by one side, read by all workers.
+/// The slots and buckets: written by one side, read by all workers.
 #[derive(Debug)]
 pub(super) struct Memory {
     slots: Box<[Words]>,
     buckets: Box<[Bucket]>,
 }
 
-/// Facts of a rule that a worker needs beside what to do.
+/// The facts of a rule that a worker needs in addition to the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub priority: u16,
-    /// Number of the tuple.
+    /// The number of the tuple.
     pub tuple: u16,
-    /// Number under which the rule's packets are counted.
+    /// The number under which the rule's packets are counted.
     pub counter: u32,
 }
 
@@ -149,7 +150,7 @@ impl Head {
     }
 }
 
-/// Bits of a key that are asked about.
+/// The bits of a key that are compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mask {
     pub bits: Key,
@@ -171,7 +172,7 @@ impl Mask {
         Self { bits, words, many }
     }
 
-    /// The bits that any of these asks about.
+    /// Returns the bits that any of these compares.
     pub fn of_all(tuples: &[Tuple]) -> Self {
         let masks = tuples.iter().map(|tuple| &tuple.mask.bits);
         Self::new(masks.fold(Key::default(), |all, bits| all.or(bits)))
@@ -183,7 +184,7 @@ impl Mask {
         asked.map(|word| usize::from(*word) & (WORDS - 1))
     }
 
-    /// Whether these bits are the same in both.
+    /// Returns true if these bits are the same in both.
     #[inline(always)]
     fn is_same(&self, one: &Key, other: &Key) -> bool {
         let mut words = self.words();
@@ -198,12 +199,12 @@ impl Mask {
     }
 }
 
-/// Rules that ask about the same bits.
+/// The rules that compare the same bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tuple {
     pub number: u16,
     pub mask: Mask,
-    /// Highest priority of its rules.
+    /// The highest priority of its rules.
     pub highest: u16,
 }
 
@@ -222,17 +223,17 @@ impl Tuple {
     }
 }
 
-/// No place in these buckets, or no slot, is free.
+/// The error that no position in these buckets, or no slot, is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Memory {
-    /// Memory for so many rules, of which each may do a few things.
+    /// Allocates memory for that many rules, each of which may have a few steps.
     pub fn new(rules: usize) -> Arc<Self> {
         let rules = rules.clamp(1, MOST_RULES);
-        // Rules of more than a few steps take more slots than one, and those that are taken out are free a little later.
+        // Rules of more than a few steps need more slots than one, and removed slots are free a little later.
         let slots = rules + rules / 4 + 64;
-        // A third full at most: both buckets of a hash being full is as good as impossible then.
+        // The table is at most a third full, so it is practically impossible that both buckets of a hash are full.
         let buckets = (3 * rules).div_ceil(PLACES).next_power_of_two();
         Arc::new(Self {
             slots: filled_on_huge_pages(slots, Words::default).into(),
@@ -240,12 +241,12 @@ impl Memory {
         })
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The bucket of a hash, and that where a rule lies for which there was no room.
+    /// Returns the bucket of a hash, and the one for rules that did not fit there.
     #[inline(always)]
     fn buckets_of(&self, hash: u64) -> (&Bucket, &Bucket) {
         let mask = self.buckets.len() - 1;
@@ -254,10 +255,12 @@ impl Memory {
         (&self.buckets[first], &self.buckets[second])
     }
 
-    /// Writes a rule of that tuple into slots that no worker can know of yet: as many as [`slots_for`] says, the first of which is its own.
+    /// Writes a rule of that tuple into slots that no worker can know yet. [`slots_for`] gives their number; the first
+    /// one is the rule's own.
     pub fn write(&self, slots: &[Slot], (tuple, key): (&Tuple, &Key), head: Head, steps: &[u64]) {
         let Some(first) = slots.first() else { return };
-        // Relaxed: whoever finds the slot has read its number with Acquire, from where `put` stores it with Release.
+        // Relaxed: a worker that finds the slot has read its number with Acquire, from where `put` stores it with
+        // Release.
         let relaxed = Ordering::Relaxed;
         let words = &self.slots[*first as usize].0;
         for (place, word) in KEY.into_iter().zip(tuple.mask.words()) {
@@ -279,7 +282,7 @@ impl Memory {
         before[LINK].store(0, relaxed);
     }
 
-    /// Lets workers find a slot by the key in it, instead of the one that they have found by that until now, if there was one.
+    /// Makes a slot visible to workers by its key, in place of the earlier slot of that key, if there was one.
     pub fn put(
         &self,
         tuple: &Tuple,
@@ -298,7 +301,7 @@ impl Memory {
                 }
             }
         }
-        // Who looks for the rule looks into the first one, and has to look into the other only where something lies there.
+        // A lookup reads the first bucket, and the other one only if it has rules of the first.
         let is_elsewhere = first.free() < CROWDED && second.free() > first.free();
         let bucket = if is_elsewhere { second } else { first };
         let place = bucket.free_place().ok_or(Full)?;
@@ -311,7 +314,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Has workers find the slot no more.
+    /// Makes a slot invisible to workers.
     pub fn take_out(&self, tuple: &Tuple, key: &Key, slot: Slot) {
         let hash = tuple.hash(key);
         let tag = tag(hash);
@@ -327,8 +330,8 @@ impl Memory {
         }
     }
 
-    /// Finds for each key whose bit is set in `wanted` the slot of the rule of highest priority. `asked` are the bits that any of the
-    /// tuples asks about.
+    /// Finds for each key whose bit is set in `wanted` the slot of the rule of highest priority. `asked` are the bits
+    /// that any of the tuples compares.
     pub fn find(
         &self,
         (tuples, asked): (&[Tuple], &Mask),
@@ -337,7 +340,7 @@ impl Memory {
         found: &mut [Found; BATCH_CAPACITY],
         scratch: &mut Scratch,
     ) {
-        // Packets of a flow come together: one that is asked the same as the one before finds what that finds.
+        // Packets of a flow arrive together: a key equal to the previous one has the same result.
         let mut same = 0;
         let mut before = usize::MAX;
         for_each(wanted, |index| {
@@ -369,7 +372,7 @@ impl Memory {
         });
     }
 
-    /// Finds those of a tuple, in steps over all packets, so that what one waits for from memory the others wait for meanwhile.
+    /// Finds those of a tuple, in steps over all packets, so that their memory accesses overlap.
     #[inline(always)]
     fn find_in(
         &self,
@@ -406,7 +409,7 @@ impl Memory {
         });
     }
 
-    /// The rule of a tuple for a key, the first place of which is known, if its tag is in its bucket.
+    /// Returns the rule of a tuple for a key, if its tag is in its bucket; the first position is known.
     #[inline(always)]
     fn found(&self, tuple: &Tuple, key: &Key, hash: u64, place: u8) -> Found {
         let (first, second) = self.buckets_of(hash);
@@ -436,7 +439,7 @@ impl Memory {
         found.unwrap_or(Found::NOTHING)
     }
 
-    /// The head of the rule in a slot, if it is of that tuple and asks for that key.
+    /// Returns the head of the rule in a slot, if it has that tuple and that key.
     #[inline(always)]
     fn fits(&self, tuple: &Tuple, key: &Key, slot: Slot) -> Option<Head> {
         let words = &self.slots.get(slot as usize)?.0;
@@ -449,7 +452,7 @@ impl Memory {
         (differs == 0).then_some(head)
     }
 
-    /// The port that the rule in a slot sends to, if it does nothing else, as a step: 0 otherwise.
+    /// Returns the output step of the rule in a slot, if it only sends to a port: 0 otherwise.
     #[inline(always)]
     pub fn only_step(&self, slot: Slot) -> u64 {
         let Some(Words(words)) = self.slots.get(slot as usize) else {
@@ -459,7 +462,7 @@ impl Memory {
         if step(1) == 0 { step(0) } else { 0 }
     }
 
-    /// What to do by the rule in a slot, a step at a time.
+    /// Returns the steps of the rule in a slot, one at a time.
     #[inline(always)]
     pub fn steps(&self, slot: Slot) -> Steps<'_> {
         Steps {
@@ -471,11 +474,11 @@ impl Memory {
     }
 }
 
-/// What is known of each packet between two steps of a search.
+/// The state of each packet between two steps of a search.
 #[derive(Debug)]
 pub(super) struct Scratch {
     hashes: [u64; BATCH_CAPACITY],
-    /// Place in its bucket that has its tag, or none.
+    /// The position in its bucket that has its tag, or none.
     places: [u8; BATCH_CAPACITY],
 }
 
@@ -490,10 +493,10 @@ impl Default for Scratch {
     }
 }
 
-/// The rule that a packet is treated by.
+/// The rule that applies to a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// Its slot, and 1; 0 for none.
+    /// Its slot plus 1; 0 for none.
     slot: u32,
     priority: u16,
     pub counter: u32,
@@ -515,11 +518,11 @@ impl Found {
     }
 }
 
-/// Steps of a rule, until one is 0 or there are no more.
+/// The steps of a rule, until one is 0 or there are no more.
 pub(super) struct Steps<'a> {
     memory: &'a Memory,
     words: &'a [AtomicU64],
-    /// Steps that were taken from this slot.
+    /// The number of steps that were read from this slot.
     at: usize,
     is_first: bool,
 }
@@ -545,25 +548,25 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Slots that a rule of so many steps takes.
+/// Returns the number of slots for a rule of that many steps.
 pub(super) fn slots_for(steps: usize) -> usize {
     1 + steps.saturating_sub(SLOT_STEPS).div_ceil(LINK)
 }
 
 fn write_steps(words: &[AtomicU64], steps: &[u64]) {
     for (place, word) in words.iter().enumerate() {
-        // Behind the last step stands 0.
+        // The word after the last step is 0.
         word.store(steps.get(place).copied().unwrap_or(0), Ordering::Relaxed);
     }
 }
 
-/// The tag of a hash: none is 0.
+/// Returns the tag of a hash, which is never 0.
 #[inline(always)]
 fn tag(hash: u64) -> u64 {
     (hash >> 48).max(1)
 }
 
-/// Mixes a word into a hash: both halves of a product. (As wyhash does.)
+/// Mixes a word into a hash: both halves of a product, as in wyhash.
 #[inline(always)]
 fn fold(hash: u64, word: u64) -> u64 {
     let product =
@@ -616,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_finds_the_rule_of_highest_priority_over_all_tuples() {
+    fn a_packet_finds_the_highest_priority_over_all_tuples() {
         let memory = Memory::new(64);
         let exact = Tuple::new(0, key(u128::MAX, 0xffff), 10);
         let prefix = Tuple::new(1, key(0xffff_ff00, 0), 20);
@@ -650,9 +653,9 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_flow_find_what_the_first_of_them_finds_and_others_do_not() {
+    fn packets_of_one_flow_and_no_other_find_its_entry() {
         let memory = Memory::new(64);
-        // All words of a key: half of them lie in the second line.
+        // The key uses all words: half of them are in the second line.
         let all = Key([u64::MAX; WORDS]);
         let tuple = Tuple::new(3, all, 10);
         let of = |number: u64| Key(std::array::from_fn(|word| number * (word as u64 + 1)));
@@ -672,7 +675,7 @@ mod tests {
             *key = of(number);
         }
         let mut found = [Found::NOTHING; BATCH_CAPACITY];
-        // All but the second one are asked about.
+        // All keys but the second one are looked up.
         let wanted = ((1 << numbers.len()) - 1) & !2;
         let tuples = [tuple];
         let asked = Mask::of_all(&tuples);
@@ -705,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rules_fit_as_it_was_made_for() {
+    fn the_configured_number_of_flow_entries_fits() {
         let many = if cfg!(miri) { 200 } else { 100_000 };
         let memory = Memory::new(many as usize);
         let tuple = Tuple::new(0, key(u128::MAX, 0xffff), 10);

@@ -1,4 +1,4 @@
-//! Packets through the switch.
+//! Tests with packets through the switch.
 
 #![allow(clippy::unwrap_used)]
 use super::action::{Action, Instructions, To};
@@ -23,7 +23,7 @@ fn switch(settings: &str) -> Switch {
     switch
 }
 
-/// Returns where a frame goes that comes in through `from`; none if it is dropped.
+/// Returns the egress port of a frame that arrives at `from`; none if it is dropped.
 fn sent(
     switch: &mut Switch,
     (source, destination): (Mac, Mac),
@@ -59,7 +59,7 @@ fn sent(
 }
 
 #[test]
-fn an_address_is_flooded_to_until_it_was_seen_and_moves_with_its_frames() {
+fn unknown_addresses_are_flooded_and_moved_ones_are_learned_again() {
     let switch = &mut switch("");
     assert_eq!(
         sent(switch, (mac(1), mac(2)), 0, 1),
@@ -73,7 +73,7 @@ fn an_address_is_flooded_to_until_it_was_seen_and_moves_with_its_frames() {
         sent(switch, (mac(1), mac(2)), 0, 3),
         Some((Some(3), vec![]))
     );
-    // It has been plugged in elsewhere.
+    // The host is now at another port.
     assert_eq!(
         sent(switch, (mac(2), mac(1)), 2, 4),
         Some((Some(0), vec![]))
@@ -82,7 +82,7 @@ fn an_address_is_flooded_to_until_it_was_seen_and_moves_with_its_frames() {
         sent(switch, (mac(1), mac(2)), 0, 5),
         Some((Some(2), vec![]))
     );
-    // Both on one side: it has arrived already.
+    // Both are at one port: the frame has arrived already.
     assert_eq!(sent(switch, (mac(3), mac(1)), 0, 6), None);
     let broadcast = Mac([255; 6]);
     assert_eq!(
@@ -95,7 +95,7 @@ fn an_address_is_flooded_to_until_it_was_seen_and_moves_with_its_frames() {
     assert_eq!(counts, [4, 2, 0, 1, 1, 0]);
 }
 
-/// Frame of a flow to that port, and its headers' places.
+/// Returns a frame of a flow to that port, and its parsed headers.
 fn udp(destination: &str, port: u16) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: "198.18.0.1".parse().unwrap(),
@@ -107,7 +107,7 @@ fn udp(destination: &str, port: u16) -> Vec<u8> {
     flow.frame(100).unwrap()
 }
 
-/// Where a frame goes that comes in through port 0 of four, at which priority, and as what.
+/// The egress of a frame that arrives at port 0 of four, its priority, and its bytes.
 #[derive(Debug, Default, PartialEq)]
 struct Went {
     ports: Vec<u8>,
@@ -148,7 +148,7 @@ fn pass(switch: &mut Switch, frames: &[Vec<u8>]) -> Vec<Option<Went>> {
         .collect()
 }
 
-/// A rule for all packets of a table.
+/// Returns a rule for all packets of a table.
 fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
     control::Rule {
         table,
@@ -163,7 +163,7 @@ fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
     }
 }
 
-/// What comes of frames.
+/// The results of frames.
 #[derive(Debug, Default)]
 struct Came {
     went: Vec<Went>,
@@ -171,7 +171,7 @@ struct Came {
     counts: Counts,
 }
 
-/// Passes frames that come in through port 0 of four.
+/// Passes frames that arrive at port 0 of four.
 fn through(control: &mut Control, frames: &[Vec<u8>]) -> Came {
     control.tell();
     let (pool, facts) = (PoolHandle::new(128, false).unwrap(), Facts::new());
@@ -234,7 +234,7 @@ const SHOW: Action = Action::Output(To::Controller, 0xffff);
 const OTHER: Action = Action::Set(Field::EthDestination, Of::Any, 0x0200_0000_0009);
 
 #[test]
-fn a_packet_is_shown_as_it_is_then_and_goes_on() {
+fn packets_are_copied_to_the_controller_in_their_current_state() {
     let mut control = Control::new(64);
     control
         .add(for_all(0, vec![SHOW, Action::Goto(1)]))
@@ -257,7 +257,7 @@ fn a_packet_is_shown_as_it_is_then_and_goes_on() {
     };
     assert_eq!(came.shown, [(shown(0), frame), (shown(1), changed)]);
     assert_eq!((came.counts.sent, came.counts.shown_beside), (1, 1));
-    // A rule for what no other is for says that none was.
+    // The table-miss rule reports that no other rule matched.
     let mut control = Control::new(64);
     let mut last = for_all(0, vec![SHOW]);
     last.priority = 0;
@@ -287,7 +287,7 @@ fn a_packet_is_shown_as_it_is_then_and_goes_on() {
 }
 
 #[test]
-fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
+fn written_actions_run_in_standard_order_after_the_last_table() {
     let writes = |write: &[Action]| Instructions {
         write: write.to_vec(),
         ..Instructions::default()
@@ -347,7 +347,7 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
             vec![goto(writes(&[two, OTHER]), 1), clears(writes(&[three]))],
             vec![(vec![3], &plain)],
         ),
-        // What is sent at once stays as it was.
+        // A packet sent at once stays unchanged.
         (
             vec![goto(writes(&[two, OTHER]), 1), applies(&[one, three])],
             vec![(vec![1, 3], &plain), (vec![2], &moved)],
@@ -364,7 +364,7 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
             vec![goto(writes(&[two, v6]), 1), applies(&[OTHER])],
             vec![(vec![2], &moved)],
         ),
-        // No table is there: it is dropped.
+        // The table does not exist: the packet is dropped.
         (vec![goto(writes(&[two]), 1)], vec![]),
     ] {
         let mut control = Control::new(64);
@@ -386,7 +386,7 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
         let went: Vec<_> = went.map(|it| (it.ports.clone(), &it.frame)).collect();
         assert_eq!(went, want, "{rules:?}");
     }
-    // So does what is sent before a group changes it.
+    // A packet sent before a group changes it stays unchanged as well.
     let mut control = Control::new(64);
     let bucket = group::Bucket {
         weight: 1,
@@ -406,7 +406,7 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
     let went = came.went.iter();
     let went: Vec<_> = went.map(|it| (it.ports.clone(), &it.frame)).collect();
     assert_eq!(went, [(vec![1, 2], &plain), (vec![3], &moved)]);
-    // Of many packets each has its own.
+    // Each of many packets has its own.
     let mut control = Control::new(128);
     for port in 0..64 {
         let mut rule = for_all(0, goto(writes(&[Action::port(1 + port % 3)]), 1));
@@ -422,7 +422,7 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
 }
 
 #[test]
-fn flows_are_shared_out_whatever_rules_ask_and_stay_when_others_come() {
+fn flows_spread_over_buckets_and_stay_when_entries_are_added() {
     let mut control = Control::new(64);
     let buckets = [1, 2].map(|port| group::Bucket {
         weight: 1,
@@ -454,7 +454,7 @@ fn flows_are_shared_out_whatever_rules_ask_and_stay_when_others_come() {
     other.value.set(Field::Source, 7);
     control.add(other).unwrap();
     assert_eq!(ways(&mut control, &flows), before);
-    // Fragments of a datagram go together, whatever they begin with.
+    // Fragments of a datagram take the same path, whatever their payload.
     for port in 0..16 {
         let mut first = udp("10.0.0.9", port);
         first[20] = 0x20;
@@ -525,7 +525,7 @@ fn tables_follow_one_another_and_see_what_was_changed() {
 }
 
 #[test]
-fn frames_of_any_length_pass_all_actions_or_are_dropped_and_counted() {
+fn frames_of_any_length_are_changed_or_dropped_and_counted() {
     let every_change = "\"push_vlan\", \"pop_vlan\", \"dec_ttl\", \"set:eth_dst=02:00:00:00:00:09\", \"set:vlan=7\", \
          \"set:vlan_pcp=3\", \"set:ip_src=10.0.0.1\", \"set:ip_dst=2001:db8::1\", \"set:ip_dscp=1\", \"set:ip_ecn=1\", \
          \"set:ttl=9\", \"set:port_src=1\", \"set:port_dst=1\"";
@@ -578,7 +578,7 @@ fn groups_share_packets_out_and_move_when_a_port_dies() {
 }
 
 #[test]
-fn a_meter_lets_a_burst_pass_and_the_packets_of_others() {
+fn a_meter_passes_a_burst_and_packets_of_other_flows() {
     let switch = &mut switch(
         "[[meter]]\nid = 1\npps = 1\nburst = 3\n\
          [[rule]]\nudp_dst = 1\nactions = [\"meter:1\", \"output:1\"]\n\
@@ -622,7 +622,7 @@ fn rules_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
+fn lookups_find_the_same_entries_as_a_linear_search() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut control = Control::new(4096);
     let mut list: Vec<(control::RuleId, control::Rule)> = Vec::new();
@@ -701,7 +701,7 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
 }
 
 #[test]
-fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
+fn a_flow_entry_expires_and_its_slot_is_reused() {
     let mut control = Control::new(2);
     let rule = |port: u128, idle_s, hard_s| {
         let mut rule = control::Rule {
@@ -742,7 +742,7 @@ fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
     }
 }
 
-/// Rules for the kernel: two of them it does itself, and what is not IPv4 without tags it leaves to the process.
+/// Rules for the kernel: it applies two of them itself, and leaves all but untagged IPv4 to the worker.
 const IN_KERNEL: &str = r#"
 rule = [
     { priority = 9, in_port = 0, udp_dst = 42, actions = ["set:eth_dst=02:00:00:00:00:09", "output:2"] },
@@ -755,7 +755,7 @@ rule = [
 "#;
 
 #[test]
-fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
+fn the_kernel_acts_like_the_worker_or_passes_frames_up() {
     let (rules, reads_headers) = in_kernel::rules(IN_KERNEL.parse().unwrap(), 3).unwrap();
     assert!(reads_headers);
     let kernel = match taut_xdp::switch::KernelSwitch::new(&rules, reads_headers, 3) {
@@ -795,7 +795,7 @@ fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
     assert_eq!(pass(&frame(44)).1, [1, 0, 0, 0]);
     assert_eq!(pass(&frame(47)).1, [1, 0, 0, 0]);
     assert_eq!(pass(&frame(1)), (None, [0, 0, 1, 0]));
-    // What the worker decides: a queue, what might go back, a tag.
+    // The worker decides about a queue, a packet that might return, and a tag.
     let mut tagged = frame(42);
     tagged.splice(12..12, [0x81, 0, 0, 5]);
     for up in [frame(45), frame(46), tagged] {
@@ -804,7 +804,7 @@ fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
 }
 
 #[test]
-fn what_cannot_be_in_the_kernel_is_said() {
+fn settings_that_the_kernel_does_not_support_are_reported() {
     for (text, want) in [
         ("openflow = \"127.0.0.1:6653\"", "openflow: in the kernel"),
         ("addresses = 64", "rule: in the kernel there is no learning"),
@@ -828,7 +828,7 @@ fn what_cannot_be_in_the_kernel_is_said() {
     in_kernel::rules(many(64).parse().unwrap(), 64).unwrap_err();
 }
 
-/// Bytes that come until the connection is closed or there are so many.
+/// Reads bytes until the connection is closed or `many` have arrived.
 fn comes(stream: &mut TcpStream, many: usize) -> Vec<u8> {
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
@@ -853,12 +853,12 @@ fn free_address() -> SocketAddr {
 const GREETING: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 
 #[test]
-fn a_controller_is_shown_a_packet_that_no_rule_is_for() {
+fn a_controller_receives_packets_without_a_flow_entry() {
     let address = free_address();
     let switch = &mut switch(&format!("openflow = \"{address}\"\nmiss = \"controller\""));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&GREETING).unwrap();
-    // Its own greeting, and the answer whether it is there: it has heard the greeting.
+    // The bytes are its own hello, and the echo reply: the hello has been processed.
     stream.write_all(&[4, 2, 0, 8, 0, 0, 0, 1]).unwrap();
     assert_eq!(comes(&mut stream, 24)[17], 3);
     let frame = udp("10.0.0.9", 42);
@@ -866,7 +866,7 @@ fn a_controller_is_shown_a_packet_that_no_rule_is_for() {
     assert_eq!(went, [None]);
     let told = comes(&mut stream, 42 + frame.len());
     assert_eq!(told[1], 10);
-    // Without buffer, whole, as no rule is for it, in table 0, without cookie.
+    // The message has no buffer and the complete packet; its reason is no match, in table 0, without cookie.
     assert_eq!(told[8..14], [255, 255, 255, 255, 0, frame.len() as u8]);
     assert_eq!(told[14..24], [0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
     assert_eq!(told[42..], frame);
@@ -874,7 +874,7 @@ fn a_controller_is_shown_a_packet_that_no_rule_is_for() {
 }
 
 #[test]
-fn who_asks_for_all_rules_and_says_no_more_hears_them_all() {
+fn a_controller_gets_all_entries_although_it_closes_its_side() {
     let address = free_address();
     let rules = (0..4000).map(|number: u32| {
         let [_, _, c, d] = number.to_be_bytes();
@@ -911,7 +911,7 @@ fn who_asks_for_all_rules_and_says_no_more_hears_them_all() {
 }
 
 #[test]
-fn the_called_controller_has_a_place_however_many_call_and_is_called_again() {
+fn the_configured_controller_always_has_a_slot_and_is_reconnected() {
     let address = free_address();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let called = listener.local_addr().unwrap();
@@ -922,7 +922,7 @@ fn the_called_controller_has_a_place_however_many_call_and_is_called_again() {
     let mut silent = Vec::new();
     for _ in 0..80 {
         let mut stream = TcpStream::connect(address).unwrap();
-        // A greeting, or nothing.
+        // The connection gets a hello, or nothing.
         if !comes(&mut stream, 8).is_empty() {
             silent.push(stream);
         }
@@ -931,7 +931,7 @@ fn the_called_controller_has_a_place_however_many_call_and_is_called_again() {
     drop(first);
     let (mut second, _) = listener.accept().unwrap();
     assert_eq!(comes(&mut second, 8)[..2], [4, 0]);
-    // Those that do not greet lose their places.
+    // Connections without a hello lose their slots.
     for stream in &mut silent {
         comes(stream, 1 << 16);
     }
@@ -940,7 +940,7 @@ fn the_called_controller_has_a_place_however_many_call_and_is_called_again() {
 }
 
 #[test]
-fn a_chain_of_as_many_ports_as_there_can_be_is_flooded() {
+fn a_flood_reaches_every_port_of_the_largest_chain() {
     let context = |ports| Context {
         from_port: 3,
         ports,

@@ -14,10 +14,10 @@ use std::str::FromStr;
 use taut_settings::duration;
 use taut_wire::{EtherType, IpProtocol, Mac, VlanTag};
 
-/// The priority of a rule that says none. (OpenFlow's default, 0x8000.)
+/// The priority of a rule without one. (OpenFlow's default, 0x8000.)
 const USUAL_PRIORITY: u16 = 0x8000;
 
-/// Everything that is written in a file of rules.
+/// The contents of a file of rules.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -29,7 +29,7 @@ pub(super) struct File {
     pub meter: Vec<toml::Table>,
 }
 
-/// What it says.
+/// The parsed rules.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     pub rules: Vec<Rule>,
@@ -111,7 +111,7 @@ fn usual_priority() -> u16 {
     USUAL_PRIORITY
 }
 
-/// What a rule asks for, as it is put together.
+/// The match of a rule, as it is built.
 #[derive(Default)]
 struct Asked {
     value: Key,
@@ -119,7 +119,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Asks for a field; an error if the rule has asked for something else there.
+    /// Adds a field to the match; fails if the rule has another value there.
     fn for_bits(
         &mut self,
         key: &str,
@@ -396,7 +396,7 @@ impl MeterText {
     }
 }
 
-/// The action that a text says; none for "drop", which is to do nothing.
+/// Parses an action; none for "drop", which is no action.
 fn action(text: &str) -> Result<Option<Action>, SettingsError> {
     let wrong = |want: &str| SettingsError(format!("action \"{text}\": want {want}"));
     let (name, argument) = match text.split_once(':') {
@@ -526,7 +526,7 @@ fn masked_mac(key: &str, text: &str) -> Result<(u128, u128), SettingsError> {
     }
 }
 
-/// The kind of a network's addresses, its bits and its mask.
+/// Returns the kind of a network's addresses, its bits and its mask.
 fn prefix(text: &str) -> Option<(EtherType, u128, u128)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_with_the_rule_and_the_key() {
+    fn errors_in_a_switch_file_name_the_rule_and_key() {
         for (text, want) in [
             (
                 "[[rule]]\nactions = [\"fly\"]",

@@ -1,4 +1,4 @@
-//! Frames for comparisons of functions with others that are to do the same.
+//! Frames for comparisons of functions with equivalent ones.
 
 // Each test program uses a part of this.
 #![allow(dead_code, clippy::unwrap_used)]
@@ -7,9 +7,9 @@ use taut_wire::checksum::update_u16;
 use taut_wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Protocol, UdpFlow};
 
 pub const FRAMES: usize = 10_000;
-/// Shortest frame that the kernel takes when a program is tried, bytes.
+/// The shortest frame that the kernel accepts in a test run of a program, bytes.
 pub const LEAST: usize = 14;
-/// Length of the stamps of the function `ats`, at the end of payloads, bytes.
+/// The length of the timestamps of the function `ats`, at the end of payloads, bytes.
 pub const STAMPS: usize = 16;
 
 fn flow(v6: bool, number: u16) -> UdpFlow {
@@ -28,7 +28,8 @@ fn flow(v6: bool, number: u16) -> UdpFlow {
     flow
 }
 
-/// Returns the frame with other headers between the IPv6 header and its payload; the last of them names what follows.
+/// Returns the frame with further headers between the IPv6 header and its payload; the last of them names the next
+/// protocol.
 fn extended(frame: &[u8], first: u8, extensions: &[u8]) -> Vec<u8> {
     let mut frame = [&frame[..54], extensions, &frame[54..]].concat();
     let length = (frame.len() - 54) as u16;
@@ -59,7 +60,7 @@ fn with_options(frame: &[u8]) -> Vec<u8> {
     longer
 }
 
-/// Makes every kind of frame there is.
+/// Returns every kind of frame.
 fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for number in 0..40 {
@@ -77,7 +78,7 @@ fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
             ] {
                 let mut frame = flow(v6, number).frame(size).unwrap();
                 let from = if v6 { 62 } else { 42 };
-                // A wrong checksum has to stay so.
+                // A wrong checksum has to stay wrong.
                 random.fill(&mut frame[from..]);
                 all.push(frame);
             }
@@ -133,12 +134,12 @@ fn whole(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     ] {
         all.push(extended(&v6(), first, extensions));
     }
-    // A long chain, every link of which names the next.
+    // The chain is long, and every link of it names the next.
     all.push(extended(&v6(), 60, &[60, 0, 0, 0, 0, 0, 0, 0].repeat(120)));
     all
 }
 
-/// Ten thousand frames: whole ones, cut ones and damaged ones, the same every time.
+/// Returns ten thousand frames: complete, truncated and damaged ones, the same every time.
 pub fn frames() -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(7);
     let whole = whole(&mut random);
@@ -158,7 +159,7 @@ pub fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns the frame with zeros for stamps, and the checksum that belongs to them; and the stamps.
+/// Returns the frame with zeros for timestamps, and the matching checksum; and the timestamps.
 pub fn without_stamps(frame: &[u8]) -> (Vec<u8>, [u64; 2]) {
     let ethernet = Ethernet::new(frame).unwrap();
     let ip_at = ethernet.header_len_bytes();

@@ -1,4 +1,4 @@
-//! The Click modular router (Kohler et al., TOCS 2000), where the `click` on the search path is it.
+//! The Click modular router (Kohler et al., TOCS 2000), if the `click` on the search path is that program.
 
 use super::step::{Owner, Ready, words};
 use super::{Baseline, CommandValues, Frames, Reach, Step};
@@ -38,14 +38,14 @@ fn probe() -> Result<String, Missing> {
     if !is_installed(PROGRAM) {
         return Err(missing(format!("`{PROGRAM}` is not on the search path")));
     }
-    // What is not the router may fail at the option, or at anything.
+    // Another program of this name may fail at this option, or print anything.
     let said = run(PROGRAM, &["--version"]).unwrap_or_default();
     router_version(&said)
         .map(|version| format!("Click {version}"))
         .ok_or_else(|| missing(format!("`{PROGRAM}` here is not the modular router")))
 }
 
-/// The version in what the router says to `--version`; none if another program of the name said it.
+/// Returns the version in the router's output for `--version`; `None` if another program of that name printed it.
 fn router_version(said: &str) -> Option<&str> {
     said.lines().next()?.strip_prefix("click (Click) ")
 }
@@ -60,7 +60,8 @@ fn steps(place: &CommandValues) -> Vec<Step> {
     running(place, format!("{} {}", half(west, east), half(east, west)))
 }
 
-/// Headers are checked, look-ups made by its fastest table, hops counted, and neighbours known.
+/// Returns a configuration that checks headers, uses Click's fastest lookup table, decrements the TTL, and has static
+/// neighbours.
 fn routing(ends: &[String; 2]) -> String {
     let table = "table :: DirectIPLookup(198.18.0.0/16 0, 198.19.0.0/16 1);";
     let ways = ends.iter().enumerate().map(|(number, interface)| {
@@ -101,7 +102,7 @@ mod tests {
         let router =
             "click (Click) 2.1\nCopyright (C) 1999-2001 Massachusetts Institute of Technology\n";
         assert_eq!(router_version(router), Some("2.1"));
-        // Debian's package manager of that name, Python's library and a program that failed.
+        // The outputs of Debian's package manager of that name, of Python's library, and of a program that failed.
         for other in [
             "click 0.5.0\n",
             "click, version 8.1.3\n",

@@ -1,4 +1,4 @@
-//! DPDK's own examples, over memif, built where Debian's package `dpdk-doc` puts their sources.
+//! DPDK's own examples over memif, built from the sources of Debian's package `dpdk-doc`.
 
 use super::step::words;
 use super::{CommandValues, Step};
@@ -8,13 +8,14 @@ use crate::permissions::Missing;
 use crate::testpmd::{Memory, driver_library};
 use std::path::Path;
 
-/// The folder with a folder for each example.
+/// The folder with one subfolder per example.
 const SOURCES: &str = "/usr/share/dpdk/examples";
 
-/// An example looks for its links every tenth of a second, and forwards nothing before: the generator would send into that.
+/// A `sed` program that shortens an example's link check from every 100 ms to every 1 ms. An example forwards nothing
+/// before the check, so the generator's first packets would be lost.
 const SOONER: &str = "s/^#define CHECK_INTERVAL 100/#define CHECK_INTERVAL 1/;s/^#define MAX_CHECK_TIME 90/#define MAX_CHECK_TIME 9000/";
 
-/// Tells with which DPDK examples are built here, or what is missing for that.
+/// Returns the DPDK version with which examples are built here, or the missing requirement.
 pub(super) fn probe() -> Result<String, Missing> {
     let missing = |what: &str| {
         Missing {
@@ -38,7 +39,8 @@ pub(super) fn probe() -> Result<String, Missing> {
     Ok(format!("built here on DPDK {}", version.trim()))
 }
 
-/// The step that builds an example: its `main.c` with a change by `sed` (none if empty), and its `others`.
+/// Returns the step that builds an example from its `main.c`, changed by the `sed` program `change` (none if empty),
+/// and its `others`.
 pub(super) fn build(place: &CommandValues, name: &str, change: &str, others: &[&str]) -> Step {
     let folder = format!("{SOURCES}/{name}");
     let [main, program] = [format!("{name}.c"), name.to_owned()]
@@ -52,7 +54,7 @@ pub(super) fn build(place: &CommandValues, name: &str, change: &str, others: &[&
     Step::Run(words(&["sh", "-c", &build]))
 }
 
-/// The command line of an example that was built, with its links and then the `arguments` of its own.
+/// Returns the command line of a built example, with its links followed by its own `arguments`.
 pub(super) fn line(place: &CommandValues, name: &str, arguments: &[&str]) -> Vec<String> {
     let mut line = words(&[
         "env",

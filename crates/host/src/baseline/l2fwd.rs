@@ -36,7 +36,7 @@ fn steps(place: &CommandValues, change: &str) -> Vec<Step> {
         Step::Keep {
             name: "l2fwd",
             line: line(place, "l2fwd", &own),
-            // Then it waits for its links, which come up with the generator.
+            // After this line it waits for its links, which come up with the generator.
             ready: Ready::LineStart("Port 1, MAC address"),
             owner: Owner::NeedsWatcher,
         },
@@ -49,7 +49,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn it_is_built_as_shipped_or_with_a_buffer_of_one() {
+    fn l2fwd_is_built_unchanged_or_with_a_burst_of_one() {
         let place = CommandValues {
             ends: ["/scratch/w", "/scratch/e"].map(str::to_owned),
             cpu: 3,

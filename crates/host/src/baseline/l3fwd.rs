@@ -24,7 +24,7 @@ pub(super) const FIB: Baseline = Baseline {
     ..LPM
 };
 
-/// What it is made of, besides its `main.c`.
+/// Source files of the example other than its `main.c`.
 const OTHERS: &[&str] = &[
     "l3fwd_acl.c",
     "l3fwd_em.c",
@@ -35,7 +35,7 @@ const OTHERS: &[&str] = &[
     "l3fwd_lpm.c",
 ];
 
-/// The routes: to the network of each port.
+/// The routes to the network of each port.
 const ROUTES: &str = "R198.18.0.0/16 0\nR198.19.0.0/16 1\n";
 
 fn steps(place: &CommandValues, table: &str) -> Vec<Step> {
@@ -51,20 +51,20 @@ fn steps(place: &CommandValues, table: &str) -> Vec<Step> {
         &format!("--rule_ipv6={}", routes_v6.display()),
         &next(0),
         &next(1),
-        // memif does not tell the type of a packet.
+        // memif does not report packet types.
         "--parse-ptype",
         "--no-numa",
     ];
     let line = line(place, "l3fwd", &own);
     vec![
         Step::Write(routes, ROUTES),
-        // It wants one.
+        // The example requires an IPv6 route.
         Step::Write(routes_v6, "R2001:db8::/48 0\n"),
         build(place, "l3fwd", "s/RTE_ETH_RX_OFFLOAD_CHECKSUM/0/", OTHERS),
         Step::Keep {
             name: "l3fwd",
             line,
-            // Then it waits for its links, which come up with the generator.
+            // After this line it waits for its links, which come up with the generator.
             ready: Ready::LineStart("Port 1: softly parse"),
             owner: Owner::NeedsWatcher,
         },
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_built_in_its_folder_and_has_a_route_to_each_port() {
+    fn l3fwd_has_its_own_folder_and_a_route_per_port() {
         let place = CommandValues {
             ends: ["/scratch/w", "/scratch/e"].map(str::to_owned),
             cpu: 3,

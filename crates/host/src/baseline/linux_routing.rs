@@ -8,11 +8,11 @@ use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::net::testbed::{GENERATOR_MACS, mac_text};
 use crate::permissions::Missing;
 
-/// The generator's two ends: a host in each half of the addresses set aside for benchmarks (RFC 2544,
-/// C.2.2), as the usual test frames have them.
+/// The generator's two ends: one host in each half of the addresses reserved for benchmarks (RFC 2544, C.2.2), like the
+/// usual test frames.
 pub const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 19, 0, 1)];
 
-/// The router's own addresses and the networks behind its interfaces.
+/// The router's own addresses, with the networks at its interfaces.
 pub const NETWORKS: [&str; 2] = ["198.18.255.254/16", "198.19.255.254/16"];
 
 pub(super) const ENTRY: Baseline = Baseline {

@@ -1,9 +1,8 @@
-//! Forwarders that others wrote, as devices under test: found, started, pinned and removed again.
+//! Forwarders of other projects as devices under test: found, started, pinned and removed again.
 //!
-//! One file per program, one entry per way to run it. An entry is data: how the generator reaches it,
-//! what it needs, and the commands that bring it up. They run in the device's namespace of a
-//! [`Testbed`], or without one beside two sockets; all they write lies in one folder, so that
-//! nothing of the host's own configuration is touched.
+//! There is one file per program and one entry per way to run it. An entry is data: how the generator connects to it,
+//! what it requires, and the commands that start it. They run in the device's namespace of a [`Testbed`], or without
+//! one on two sockets. All files that they write are in one folder, so the host's own configuration does not change.
 
 mod click;
 mod dpdk_example;
@@ -25,65 +24,64 @@ pub use open_vswitch::{management_socket, probe_cabled, start_cabled};
 pub use step::{BaselineError, Running};
 use step::{Step, start, text};
 
-/// A forwarder that is not taut's.
+/// A forwarder of another project.
 pub struct Baseline {
-    /// Name on the command line and of the folder.
+    /// The name on the command line and of the folder.
     pub id: &'static str,
-    /// Name in tables.
+    /// The name in tables.
     pub label: &'static str,
-    /// Mechanism that moves the packets, one or two words.
+    /// The mechanism that moves the packets, in one or two words.
     pub io: &'static str,
-    /// Note that a reader of the results must know, one or two clauses.
+    /// A note that readers of the results need, in one or two clauses.
     pub note: &'static str,
-    /// Way in which the generator reaches the baseline.
+    /// The connection between the generator and the baseline.
     pub reach: Reach,
-    /// Frames that pass the baseline.
+    /// The frames that the baseline forwards.
     pub frames: Frames,
     probe: fn() -> Result<String, Missing>,
     steps: fn(&CommandValues) -> Vec<Step>,
 }
 
-/// Way in which the generator reaches a baseline.
+/// The connection between the generator and a baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// The baseline is between the device's two interfaces of a [`Testbed`].
     Veth {
-        /// Whether frames for the baseline are processed on its CPU (receive packet steering). What takes frames by XDP
-        /// cannot have that.
+        /// Whether frames for the baseline are processed on its CPU (receive packet steering). A baseline that receives
+        /// frames by XDP does not support this.
         steered: bool,
     },
     /// The baseline is the server of two memif links; the generator is the client.
     Memif {
-        /// Rings that it sends with, of which the generator has to receive from each.
+        /// The number of its transmit rings; the generator has to receive from each.
         tx_rings: u16,
     },
-    /// The baseline is the server of two vhost-user links; the generator is what a virtual machine's network card would
-    /// be (virtio-user).
+    /// The baseline is the server of two vhost-user links. The generator acts as a virtual machine's NIC (virtio-user).
     Vhost,
 }
 
-/// Frames that come through a baseline and are known again behind it.
+/// The frames that a baseline forwards so that they can be identified afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frames {
-    /// Addressed to the generator's other interface.
+    /// Frames addressed to the generator's other interface.
     Through,
-    /// Addressed to the MAC address of the device's near interface, and between
+    /// Frames addressed to the MAC address of the device's near interface, between the IP addresses
     /// [`linux_routing::HOSTS`].
     Routed,
-    /// With one and the same UDP port as source and destination, since the two get swapped.
+    /// Frames with the same UDP port as source and destination, because the baseline swaps the two.
     SameUdpPorts,
 }
 
-/// The addresses between which [`Frames::Routed`] travel, the generator's two ends, and those of a router between them.
+/// The addresses of [`Frames::Routed`]: those of the generator's two ends, and those of a router between them.
 pub use linux_routing::{HOSTS as ROUTED_HOSTS, NETWORKS as ROUTED_NETWORKS};
 
-/// Values that the commands of a baseline are made of.
+/// Values for the commands of a baseline.
 struct CommandValues {
-    /// Ends of the baseline: two interfaces or two sockets.
+    /// The ends of the baseline: two interfaces or two sockets.
     ends: [String; 2],
-    /// The CPU it has for itself.
+    /// The CPU of the baseline.
     cpu: usize,
-    /// Folder that the baseline may write to.
+    /// The folder that the baseline may write to.
     folder: PathBuf,
 }
 
@@ -116,10 +114,10 @@ pub fn baselines() -> &'static [Baseline] {
 }
 
 impl Baseline {
-    /// The version that is installed.
+    /// Returns the installed version.
     ///
     /// # Errors
-    /// What is missing for it here, and how to get it.
+    /// A requirement is missing; the error says how to install it.
     pub fn probe(&self) -> Result<String, Missing> {
         if self.on_interfaces() {
             can_make_namespaces()?;
@@ -127,13 +125,13 @@ impl Baseline {
         (self.probe)()
     }
 
-    /// Whether the baseline stands between the interfaces of a [`Testbed`].
+    /// Returns true if the baseline is between the interfaces of a [`Testbed`].
     #[must_use]
     pub fn on_interfaces(&self) -> bool {
         matches!(self.reach, Reach::Veth { .. })
     }
 
-    /// Returns where the baseline's interfaces want their frames processed, when `cpu` is the device's.
+    /// Returns the steering of the baseline's frames if `cpu` is the device's.
     #[must_use]
     pub fn steering(&self, cpu: usize) -> Steering {
         match self.reach {
@@ -142,18 +140,18 @@ impl Baseline {
         }
     }
 
-    /// The sockets on which one that stands between no interfaces listens.
+    /// Returns the sockets of a baseline without interfaces.
     #[must_use]
     pub fn sockets(folder: &Path) -> [PathBuf; 2] {
         ["west.sock", "east.sock"].map(|name| folder.join(name))
     }
 
-    /// Starts it on `cpu`, between the interfaces of `testbed` or, without one, on the
-    /// [`Baseline::sockets`] of `folder`. All files that it makes lie in `folder`, which must exist and
-    /// is the caller's to remove. Frames pass when it returns.
+    /// Starts the baseline on `cpu`, between the interfaces of `testbed` or, without one, on the [`Baseline::sockets`]
+    /// of `folder`. All files that it creates are in `folder`, which must exist and which the caller removes. It
+    /// forwards frames when this returns.
     ///
     /// # Errors
-    /// What failed; what had been started by then is stopped.
+    /// A step failed; programs that had been started are stopped.
     pub fn start(
         &self,
         testbed: Option<&Testbed>,
@@ -165,7 +163,7 @@ impl Baseline {
         start((self.steps)(&place), namespace, cpu, folder)
     }
 
-    /// The command lines that [`Baseline::start`] runs, for a shell in the device's namespace.
+    /// Returns the command lines that [`Baseline::start`] runs, for a shell in the device's namespace.
     #[must_use]
     pub fn commands(&self, cpu: usize, folder: &Path) -> Vec<String> {
         (self.steps)(&self.place(cpu, folder))
@@ -208,7 +206,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn baselines_have_names_of_their_own_that_tell_how_they_are_reached() {
+    fn baselines_have_unique_names_that_begin_with_their_backend() {
         let ids: BTreeSet<_> = baselines().iter().map(|b| b.id).collect();
         let labels: BTreeSet<_> = baselines()
             .iter()
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_a_baseline_is_told_to_write_lies_in_its_folder() {
+    fn every_file_that_a_baseline_writes_is_in_its_folder() {
         let folder = Path::new("/taut-scratch");
         for baseline in baselines() {
             for command in baseline.commands(1, folder) {

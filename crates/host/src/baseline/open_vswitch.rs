@@ -1,7 +1,7 @@
 //! Open vSwitch with its user-space datapath, which needs no kernel module.
 //!
-//! Its polling thread sends on a port's second queue (the first is the main thread's): over memif the peer
-//! has to receive from both, or nothing comes.
+//! Its polling thread sends on a port's second queue (the first is the main thread's). Over memif the peer therefore
+//! has to receive from both queues, or no frames arrive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
 use crate::testpmd::{driver_library, free_huge_pages};
 
 const DAEMON: &str = "ovs-vswitchd";
-/// Debian's second build of the daemon, with DPDK.
+/// Debian's second build of the daemon, which includes DPDK.
 const DAEMON_WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const BRIDGE: &str = "br0";
-/// Seconds that `ovs-vsctl` may take; it waits until the daemon has done what it says.
+/// Timeout of `ovs-vsctl`, s; it waits until the daemon has applied a change.
 const TIMEOUT: &str = "--timeout=10";
-/// Memory of DPDK, MB; a pool of 32768 buffers fits, and the daemon tries smaller ones by itself.
+/// The memory of DPDK, MB. A pool of 32768 buffers fits; the daemon tries smaller pools by itself.
 const MEMORY_MB: u64 = 128;
 const DRIVER: &str = "net_af_packet";
 const MEMIF_DRIVER: &str = "net_memif";
@@ -67,7 +67,7 @@ pub(super) const VHOST: Baseline = Baseline {
         let daemon = daemon_with_dpdk().unwrap_or(DAEMON);
         let settings = dpdk_settings(place.cpu);
         open_vswitch(place, daemon, &settings, |_, end| {
-            // The daemon makes the socket of the port's name in its folder.
+            // The daemon creates the socket in its folder and names it after the port.
             let name = Path::new(end).file_name().unwrap_or_default();
             [
                 name.to_string_lossy().into_owned(),
@@ -124,23 +124,25 @@ pub(super) const VETH_DPDK: Baseline = Baseline {
 /// Returns the version of Open vSwitch that [`start_cabled`] would start.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// A requirement is missing; the error says how to install it.
 pub fn probe_cabled() -> Result<String, Missing> {
     probe_memif()
 }
 
-/// Starts the switch of the baseline `memif-ovs` with cables between ports of its own beside the two to the generator: port 1 is to the
-/// generator's first socket, 2 and 3, 4 and 5, and so on are the ends of cables, and the last one is to its second socket. A cable
-/// is a memif link of which the switch is both ends. The generator is client of its [`Baseline::sockets`], and has to receive from two
-/// rings. Rules are made through the [`management_socket`]; those that are there send from one port of a pair to the other.
+/// Starts the switch of the baseline `memif-ovs` with additional cables between its own ports.
+///
+/// Port 1 is connected to the generator's first socket, and the last port to its second one. Ports 2 and 3, 4 and 5,
+/// and so on are the ends of cables. A cable is a memif link with the switch at both ends. The generator is the client
+/// of its [`Baseline::sockets`], and has to receive from two rings. Rules are set through the [`management_socket`];
+/// the initial ones send from one port of a pair to the other.
 ///
 /// # Errors
-/// What failed; what had been started by then is stopped.
+/// A step failed; programs that had been started are stopped.
 pub fn start_cabled(cables: usize, cpu: usize, folder: &Path) -> Result<Running, BaselineError> {
     start(cabled(cables, cpu, folder), None, cpu, folder)
 }
 
-/// Returns the socket through which controllers reach a switch whose files lie in this folder.
+/// Returns the controller socket of a switch with its files in this folder.
 #[must_use]
 pub fn management_socket(folder: &Path) -> PathBuf {
     folder.join(format!("{BRIDGE}.mgmt"))
@@ -156,13 +158,13 @@ fn cabled(cables: usize, cpu: usize, folder: &Path) -> Vec<Step> {
             ),
         ]
     };
-    // Its polling thread sends on the second queue of a cable.
+    // The polling thread sends on the second queue of a cable.
     let both = "options:n_rxq=2 ";
     let [west, east] = Baseline::sockets(folder);
     let mut ports = vec![end(0, "server", &west, "")];
     for cable in 0..cables {
         let socket = folder.join(format!("cable{cable}.sock"));
-        // The driver makes the socket for the first one that names it.
+        // The driver creates the socket for the first port that names it, the server.
         ports.push(end(1 + 2 * cable, "server", &socket, both));
         ports.push(end(2 + 2 * cable, "client", &socket, both));
     }
@@ -178,7 +180,8 @@ fn cabled(cables: usize, cpu: usize, folder: &Path) -> Vec<Step> {
     .steps()
 }
 
-/// The switch of a baseline. `port` makes of a number and an end the port's name and what has to be set for it.
+/// Returns the steps that start the switch of a baseline. `port` turns a number and an end into the port's name and its
+/// settings.
 fn open_vswitch(
     place: &CommandValues,
     daemon: &str,
@@ -199,23 +202,24 @@ fn open_vswitch(
     .steps()
 }
 
-/// Values that the commands of a switch are made of.
+/// Values for the commands of a switch.
 pub(crate) struct Switch<'a> {
-    /// Everything that it writes lies here.
+    /// The folder of all files that the switch writes.
     pub(crate) folder: &'a Path,
     pub(crate) daemon: &'a str,
-    /// Name of the bridge, and of an interface that the daemon makes.
+    /// The name of the bridge, and of an interface that the daemon creates.
     pub(crate) bridge: &'a str,
-    /// The daemon makes that interface in a network of its own.
+    /// True if the daemon creates that interface in its own network namespace.
     pub(crate) own_network: bool,
-    /// `COLUMN:KEY=VALUE` of the table `Open_vSwitch`.
+    /// Settings `COLUMN:KEY=VALUE` of the table `Open_vSwitch`.
     pub(crate) settings: &'a [String],
-    /// Name, and what has to be set for it; two at a time are joined.
+    /// The name and the settings of each port; each two successive ports form a pair.
     pub(crate) ports: &'a [[String; 2]],
 }
 
 impl Switch<'_> {
-    /// The database, the daemon, a bridge with its ports, and a flow each way between the two of a pair.
+    /// Returns the steps that start the database, the daemon, and a bridge with its ports, with a flow in each
+    /// direction of a pair.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let database = file("ovs.db");
@@ -234,7 +238,7 @@ impl Switch<'_> {
                     &database,
                     &format!("--remote=p{remote}"),
                     &format!("--unixctl={}", file("ovsdb-server.ctl")),
-                    // Not into the host's log.
+                    // The log of the host stays unchanged.
                     "--verbose=syslog:off",
                 ]),
                 ready: Ready::Socket(socket.clone()),
@@ -245,7 +249,8 @@ impl Switch<'_> {
         for setting in self.settings {
             steps.push(vsctl(&["--no-wait", "set", "Open_vSwitch", ".", setting]));
         }
-        // The daemon makes an interface for the bridge that outlives it if it is killed, unless its network does not.
+        // The daemon creates an interface for the bridge. If the daemon is killed, the interface remains, unless it is
+        // in a network namespace that ends with the daemon.
         let own_network: &[&str] = if self.own_network {
             &["unshare", "--net"]
         } else {
@@ -269,7 +274,7 @@ impl Switch<'_> {
             ready: Ready::AtOnce,
             owner: Owner::NeedsWatcher,
         });
-        // Without the fail mode it would learn and flood until the flows are there.
+        // Without this fail mode the bridge would learn and flood until the flows are set.
         steps.push(vsctl(&[
             "add-br",
             self.bridge,
@@ -294,7 +299,7 @@ impl Switch<'_> {
             ];
             arguments.extend(options.split_whitespace());
             steps.push(vsctl(&arguments));
-            // `add-port` succeeds whatever becomes of the port.
+            // `add-port` reports success even if the port failed.
             steps.push(Step::Expect(
                 words(&["ovs-vsctl", TIMEOUT, &db, "get", "Interface", name, "error"]),
                 "[]",
@@ -357,7 +362,7 @@ fn probe_vhost() -> Result<String, Missing> {
 pub(crate) fn probe_daemon_with_dpdk() -> Result<&'static str, Missing> {
     installed()?;
     let free = free_huge_pages();
-    // Without them it starts, and has no memory for its ports.
+    // Without huge pages the daemon starts, but has no memory for its ports.
     if free < MEMORY_MB / 2 {
         return Err(Missing {
             what: format!(
@@ -387,7 +392,7 @@ fn probe_driver(driver: &str) -> Result<String, Missing> {
     dpdk_driver(driver).map(|library| format!("{} with {library}", version(daemon)))
 }
 
-/// The file of a driver of DPDK.
+/// Returns the file of a DPDK driver.
 pub(crate) fn dpdk_driver(driver: &str) -> Result<String, Missing> {
     driver_library(driver).ok_or_else(|| Missing {
         what: format!("DPDK's driver {driver} is not installed"),
@@ -417,7 +422,7 @@ fn installed() -> Result<(), Missing> {
     Ok(())
 }
 
-/// `Open vSwitch 3.1.0`.
+/// Returns the version as `Open vSwitch 3.1.0`.
 pub(crate) fn version(daemon: &str) -> String {
     let said = run(daemon, &["--version"]).unwrap_or_default();
     version_in(&said).map_or_else(
@@ -426,12 +431,12 @@ pub(crate) fn version(daemon: &str) -> String {
     )
 }
 
-/// Returns the version in `ovs-vswitchd (Open vSwitch) 3.1.0` and what follows.
+/// Returns the version in `ovs-vswitchd (Open vSwitch) 3.1.0` and the text that follows.
 fn version_in(said: &str) -> Option<&str> {
     said.lines().next()?.split("(Open vSwitch) ").nth(1)
 }
 
-/// A daemon that speaks DPDK: it says so in its version.
+/// Returns a daemon with DPDK, which its version text names.
 pub(crate) fn daemon_with_dpdk() -> Option<&'static str> {
     let candidates = [DAEMON_WITH_DPDK, DAEMON];
     candidates.into_iter().find(|daemon| {
@@ -444,8 +449,8 @@ fn speaks_dpdk(said: &str) -> bool {
     said.lines().skip(1).any(|line| line.starts_with("DPDK "))
 }
 
-/// Whether the daemon has AF_XDP ports. Only a running daemon lists its port types; one that has AF_XDP ports is linked
-/// to libxdp or libbpf.
+/// Returns true if the daemon has AF_XDP ports. Only a running daemon lists its port types, so this checks whether it
+/// is linked to libxdp or libbpf.
 fn has_af_xdp(daemon: &str) -> bool {
     let file = std::env::var_os("PATH").and_then(|path| {
         std::env::split_paths(&path)
@@ -501,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn dpdk_gets_its_cpu_and_its_memory_before_the_daemon_starts() {
+    fn dpdk_gets_its_cpu_and_memory_before_the_daemon_starts() {
         let lines = lines(&VETH_DPDK, ["dut0", "dut1"]);
         let daemon = position(&lines, "--unixctl=/scratch/ovs-vswitchd.ctl");
         for setting in [
@@ -528,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn cables_are_memif_links_of_which_the_switch_is_both_ends() {
+    fn cables_are_memif_links_between_ports_of_one_switch() {
         let steps = cabled(1, 2, Path::new("/scratch"));
         let lines: Vec<String> = steps.iter().map(text).collect();
         for part in [
@@ -556,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_says_of_itself_is_read() {
+    fn the_version_and_dpdk_support_of_the_daemon_are_parsed() {
         let plain = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
         assert_eq!(version_in(plain), Some("3.1.0"));
         assert!(!speaks_dpdk(plain));

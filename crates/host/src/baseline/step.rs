@@ -1,4 +1,4 @@
-//! Steps by which a baseline comes up: commands in their order, some of which end and some of which stay.
+//! Steps that start a baseline: commands in order, some of which end and some of which keep running.
 
 use crate::ssh::quote_if_needed;
 use std::os::unix::net::UnixStream;
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use crate::command::{CommandError, run};
 use crate::process::{DeviceError, DeviceProcess, killed_with_owner};
 
-/// Time that one program may take until it is ready. DPDK programs take a second on an idle machine.
+/// Timeout for a program to become ready. DPDK programs take one second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two tries of a socket.
+/// Interval between attempts to connect to a socket.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A command line, word by word; no shell reads it.
+/// A command line, one element per word; it is not read by a shell.
 pub(crate) type Line = Vec<String>;
 
-/// Step of starting.
+/// A step in starting a baseline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Writes a file that comes with taut.
+    /// Writes a file with content that is part of taut.
     Write(PathBuf, &'static str),
-    /// Runs to its end, which must be success.
+    /// Runs to its end and must succeed.
     Run(Line),
-    /// Runs to its end and must print exactly this, blanks around it aside.
+    /// Runs to its end and must print exactly this text, ignoring surrounding white space.
     Expect(Line, &'static str),
-    /// Stays until the baseline is stopped.
+    /// Keeps running until the baseline is stopped.
     Keep {
-        /// Names its output files and messages.
+        /// The name of its output files, also used in messages.
         name: &'static str,
         line: Line,
         ready: Ready,
@@ -36,80 +36,80 @@ pub(crate) enum Step {
     },
 }
 
-/// Condition under which a program that stays is ready for the next step.
+/// Condition under which a program that keeps running is ready for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The next step waits for it itself.
+    /// The next step waits for the program itself.
     AtOnce,
-    /// The program listens on this socket. (The file is there a moment before that.)
+    /// The program listens on this socket. (Its file exists a moment earlier.)
     Socket(PathBuf),
-    /// A line of its output begins so.
+    /// A line of its output begins with this text.
     LineStart(&'static str),
 }
 
-/// Way in which a program learns that taut is gone, however that ended.
+/// The mechanism that ends a program when taut has ended, for any reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The program ends by itself at the end of its standard input.
     WatchesInput,
-    /// The program would stay: a watcher kills it.
+    /// The program would keep running, so a watcher kills it.
     NeedsWatcher,
 }
 
-/// Reason why a baseline did not come up or stay up.
+/// The reason why a baseline did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum BaselineError {
     /// A set-up command failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// A file of its cannot be written.
+    /// A file of the baseline cannot be written.
     #[error("writing {0}: {1}")]
     File(PathBuf, std::io::Error),
-    /// One of its programs did not start, or died.
+    /// A program of the baseline did not start, or exited.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A set-up command ended well and found something else than was meant.
+    /// A set-up command succeeded with unexpected output.
     #[error("`{command}` says: {said}")]
     Unexpected {
         /// The command line.
         command: String,
-        /// Output of the program.
+        /// The output of the program.
         said: String,
     },
-    /// A program runs and does not listen on its socket.
+    /// A program runs but does not listen on its socket.
     #[error("{name} did not listen on {path} within {waited:?}; its last words:\n{last_lines}")]
     NoSocket {
-        /// Name of the program.
+        /// The name of the program.
         name: &'static str,
-        /// Path of the socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Time that it was given.
+        /// The timeout.
         waited: Duration,
-        /// The end of its output.
+        /// The end of the program's output.
         last_lines: String,
     },
 }
 
-/// The programs of a device under test, in the order in which they were started; a device inside the
-/// kernel has none. Dropping it stops them, the last one first.
+/// The programs of a device under test, in the order in which they were started; a device inside the kernel has none.
+/// Dropping this stops them, the last one first.
 #[derive(Debug, Default)]
 pub struct Running {
     processes: Vec<DeviceProcess>,
 }
 
 impl Running {
-    /// Fine while all of its programs run.
+    /// Returns an error if one of the programs has exited.
     ///
     /// # Errors
-    /// [`DeviceError::Died`] of the first that does not.
+    /// [`DeviceError::Died`] of the first program that has exited.
     pub fn check(&mut self) -> Result<(), DeviceError> {
         self.processes.iter_mut().try_for_each(DeviceProcess::check)
     }
 
-    /// Stops all of its programs, the last one started first.
+    /// Stops all programs, the last one first.
     ///
     /// # Errors
-    /// The first [`DeviceError`]; the others are stopped all the same.
+    /// The first [`DeviceError`]; the other programs are stopped all the same.
     pub fn stop(mut self) -> Result<(), DeviceError> {
         let mut done = Ok(());
         while let Some(process) = self.processes.pop() {
@@ -119,7 +119,7 @@ impl Running {
         done
     }
 
-    /// Process numbers of the programs.
+    /// Returns the process numbers of the programs.
     #[must_use]
     pub fn ids(&self) -> Vec<u32> {
         self.processes.iter().map(DeviceProcess::id).collect()
@@ -140,8 +140,8 @@ impl Drop for Running {
     }
 }
 
-/// Goes through `steps` inside `namespace`, if one is given; what stays is
-/// pinned to `cpu` and writes its output into `folder`.
+/// Runs `steps` inside `namespace`, if one is given. Programs that keep running are pinned to `cpu` and write their
+/// output into `folder`.
 pub(crate) fn start(
     steps: Vec<Step>,
     namespace: Option<&str>,
@@ -202,7 +202,7 @@ fn run_line(line: &Line, running: &mut Running) -> Result<String, BaselineError>
     let arguments: Vec<&str> = line[1..].iter().map(String::as_str).collect();
     let done = run(&line[0], &arguments);
     if done.is_err() {
-        // A program that died explains itself better than one that waited for it in vain.
+        // The error of an exited program is more useful than that of the step that waited for it.
         running.check()?;
     }
     Ok(done?)
@@ -238,12 +238,12 @@ fn wait(
     }
 }
 
-/// Words of a command line.
+/// Returns the words of a command line.
 pub(crate) fn words(words: &[&str]) -> Line {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The command line as a shell would have to be told it; one that stays ends in `&`.
+/// Returns the command line for a shell; a program that keeps running ends in `&`.
 pub(crate) fn text(step: &Step) -> String {
     let (line, end) = match step {
         Step::Write(path, _) => {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_dies_before_its_socket_is_there_is_not_waited_for() {
+    fn waiting_ends_when_a_program_exits_before_its_socket_exists() {
         let socket = Ready::Socket("/no/such/socket".into());
         let (failed, _folder) = start_here(vec![keep("echo no memory >&2; exit 3", socket)]);
         let message = failed.unwrap_err().to_string();
@@ -334,10 +334,10 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_there_and_not_listened_on_is_waited_for() {
+    fn waiting_continues_until_a_socket_has_a_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        // What its listener leaves refuses connections, as a socket does between `bind` and `listen`.
+        // The file that the dropped listener leaves refuses connections, like a socket between `bind` and `listen`.
         drop(UnixListener::bind(&path).unwrap());
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Suricata in line between two packet sockets: what it lets pass it copies from one interface to the other.
+//! Suricata inline between two packet sockets: it copies accepted packets from one interface to the other.
 
 use super::step::{Owner, Ready, words};
 use super::{Baseline, CommandValues, Frames, Reach, Step};
@@ -6,7 +6,7 @@ use crate::command::{is_installed, run};
 use crate::permissions::Missing;
 
 const PROGRAM: &str = "suricata";
-/// What `taut ips sample` prints, so that both are asked the same.
+/// The rules of `taut ips sample`, so that both apply the same rules.
 const RULES: &str = include_str!("../../../../tests/data/suricata/sample.rules");
 
 pub(super) const ENTRY: Baseline = Baseline {
@@ -42,7 +42,7 @@ fn probe() -> Result<String, Missing> {
         .ok_or_else(|| missing("`suricata` here does not say its version"))
 }
 
-/// The version in what it says to `-V`.
+/// Returns the version in the program's output for `-V`.
 fn version(said: &str) -> Option<&str> {
     let (_, rest) = said.split_once("Suricata version ")?;
     rest.split_whitespace().next()

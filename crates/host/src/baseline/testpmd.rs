@@ -1,11 +1,11 @@
-//! DPDK's own forwarder, `dpdk-testpmd`, over memif, vhost-user, packet sockets and AF_XDP.
+//! DPDK's own forwarder `dpdk-testpmd` over memif, vhost-user, packet sockets and AF_XDP.
 
 use super::step::{Owner, Ready, words};
 use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
 use crate::testpmd::{Memory, Testpmd, probe};
 
-/// Frames of each ring; taut's packet sockets have as many.
+/// The number of frames per ring, the same as in taut's packet sockets.
 pub(super) const AF_PACKET_FRAMES: u32 = 2048;
 
 pub(super) const MEMIF_IO: Baseline = Baseline {
@@ -98,7 +98,7 @@ fn on_interfaces(place: &CommandValues, driver: &str, options: &str) -> Vec<Step
 }
 
 fn testpmd(place: &CommandValues, devices: [String; 2], mode: &str) -> Step {
-    // Its words at once, also to a file; and its run-time files where ours are.
+    // `stdbuf` makes it print each line at once, also into a file; its run-time files are in the baseline's folder.
     let mut line = words(&[
         "env",
         &format!("RUNTIME_DIRECTORY={}", place.folder.display()),
@@ -112,7 +112,7 @@ fn testpmd(place: &CommandValues, devices: [String; 2], mode: &str) -> Step {
             devices: &devices,
             mode,
             buffers: 16384,
-            // The links come up with the generator, which comes later.
+            // The links come up when the generator starts, which is later.
             more: &["--disable-link-check"],
         }
         .words(),

@@ -112,7 +112,7 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
-    fn each_link_gets_an_interface_with_a_network_and_the_host_in_it() {
+    fn each_link_gets_an_interface_with_a_network_and_host() {
         let place = CommandValues {
             ends: ["/scratch/w", "/scratch/e"].map(str::to_owned),
             cpu: 1,

@@ -1,4 +1,4 @@
-//! The network cards of the machine: driver, firmware, place on the bus. Addresses are left out, as they name one card.
+//! The NICs of the machine: driver, firmware, bus address. MAC addresses are omitted, as they identify one NIC.
 
 use super::Tree;
 use crate::command;
@@ -7,27 +7,28 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-/// A network card.
+/// A NIC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkCard {
-    /// The name of its driver, such as `ice`, or `vfio-pci` where it belongs to DPDK.
+    /// The name of its driver, such as `ice`, or `vfio-pci` if DPDK uses the NIC.
     pub driver: Option<String>,
-    /// Version of the driver; a driver of the kernel's own mostly has that of the kernel.
+    /// The version of the driver; drivers of the kernel usually have the kernel's version.
     pub driver_version: Option<String>,
-    /// Version of the firmware on the card.
+    /// The version of the NIC's firmware.
     pub firmware_version: Option<String>,
-    /// Place of the card, such as `0000:17:00.0` or `virtio2`.
+    /// The bus address of the NIC, such as `0000:17:00.0` or `virtio2`.
     pub bus: Option<String>,
-    /// Maker and kind, as PCI numbers them: `8086:1592`.
+    /// The PCI vendor and device numbers: `8086:1592`.
     pub pci_id: Option<String>,
-    /// The folder that tells of it.
+    /// The folder with these facts.
     pub source: String,
 }
 
 impl NetworkCard {
-    /// Adds what the driver says through `ethtool`; nothing where that is not installed or the driver is silent.
+    /// Adds the facts that the driver reports through `ethtool`; nothing if `ethtool` is not installed or the driver
+    /// reports nothing.
     pub(super) fn ask_driver(&mut self, interface: &str) {
-        // A card without an interface has no driver to ask.
+        // A NIC without an interface has no driver to query.
         if !self.source.starts_with(INTERFACES) || interface.starts_with('-') {
             return;
         }
@@ -36,7 +37,7 @@ impl NetworkCard {
         }
     }
 
-    /// Takes what `ethtool -i` prints: `key: value`, where an empty value or `N/A` is none.
+    /// Parses the output of `ethtool -i`, lines `key: value`. An empty value or `N/A` means that there is none.
     fn take_from(&mut self, said: &str) {
         let value = |key: &str| {
             super::value_of(said, key).filter(|value| !value.is_empty() && value != "N/A")
@@ -61,7 +62,7 @@ impl Tree<'_> {
         let mut with_interface: Vec<PathBuf> = Vec::new();
         for interface in self.names(INTERFACES) {
             let device = format!("{INTERFACES}/{interface}/device");
-            // Bridges, veth pairs and tunnels are no cards.
+            // Bridges, veth pairs and tunnels are not NICs.
             if let Ok(place) = fs::canonicalize(self.path(&device)) {
                 with_interface.push(place);
                 cards.insert(interface, self.network_card(device));
@@ -74,7 +75,7 @@ impl Tree<'_> {
             let Ok(place) = fs::canonicalize(self.path(&device)) else {
                 continue;
             };
-            // A virtio card lies below its place on the bus.
+            // The sysfs path of a virtio NIC is below its bus address.
             if is_card && !with_interface.iter().any(|card| card.starts_with(&place)) {
                 cards.insert(address, self.network_card(device));
             }
@@ -122,7 +123,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    /// A card on the PCI bus as sysfs has it.
+    /// Makes a NIC on the PCI bus like sysfs shows it.
     fn card(root: &Path, address: &str, driver: &str, below: &str) -> PathBuf {
         let place = root.join("sys/devices/pci0000:00").join(address);
         fs::create_dir_all(place.join(below)).unwrap();

@@ -1,9 +1,9 @@
-//! Networks made of this machine's own parts: namespaces, veth wires between them, and what stands on both.
+//! Networks inside this machine: namespaces, veth links between them, and testbeds built on both.
 //!
-//! [`Namespace`] and [`Veth`] are the parts, each gone when it is dropped. A [`Testbed`] is two namespaces and two wires
-//! for a generator and a device, a [`Wiring`] as many as an experiment has machines, and a [`VirtualSwitch`] joins virtual
-//! machines. Names begin with `taut` and hold the process number, so that what `kill -9` leaves behind is swept by the
-//! next process.
+//! [`Namespace`] and [`Veth`] are the parts, each removed when it is dropped. A [`Testbed`] is two namespaces and two
+//! wires for a generator and a device, a [`Wiring`] as many as an experiment has machines, and a [`VirtualSwitch`] joins
+//! virtual machines. Names begin with `taut` and contain the process number, so that the next process removes those left
+//! by `kill -9`.
 
 mod namespace;
 pub mod testbed;
@@ -22,7 +22,7 @@ use crate::permissions::Missing;
 use std::io;
 use std::time::Duration;
 
-/// Reason why namespaces or wires could not be made, or a namespace not be entered.
+/// The reason why namespaces or wires could not be created, or a namespace could not be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A program, a kernel feature or a privilege is missing.
@@ -38,7 +38,7 @@ pub enum TestbedError {
         namespace: String,
         /// The interface.
         interface: String,
-        /// Time that it was given.
+        /// The timeout.
         waited: Duration,
     },
     /// The calling thread could not change its namespace.
@@ -46,17 +46,17 @@ pub enum TestbedError {
     NotEntered {
         /// The namespace.
         namespace: String,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Receive processing could not be moved to the CPU asked for.
+    /// Receive processing could not be moved to the requested CPU.
     #[error("cannot move the receive processing of {interface} to CPU {cpu}: {source}")]
     NotSteered {
         /// The interface.
         interface: &'static str,
         /// The CPU.
         cpu: usize,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
 }

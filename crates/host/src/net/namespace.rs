@@ -1,4 +1,4 @@
-//! Network namespaces of this process: made, entered, removed, and swept when their process is dead.
+//! Network namespaces of this process: created, entered, and removed, also when their process is dead.
 
 use super::TestbedError;
 use crate::command::{CommandError, run, run_lines};
@@ -15,10 +15,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-/// Folder in which iproute2 keeps the names of namespaces.
+/// The folder in which iproute2 stores the names of namespaces.
 pub(super) const NAMESPACE_FOLDER: &str = "/run/netns";
 
-/// What a namespace is for; the last word of its name.
+/// The role of a namespace, which is the last word of its name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Role {
     Generator,
@@ -38,28 +38,28 @@ impl Role {
     }
 }
 
-/// A network namespace of this process. Dropping it removes it; what `kill -9` leaves is swept by the next one made,
-/// and by [`sweep_stale`].
+/// A network namespace of this process. Dropping it removes it. Those left by `kill -9` are removed when the next one
+/// is created, and by [`sweep_stale`].
 #[derive(Debug)]
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Makes a namespace, with its loopback interface up.
+    /// Creates a namespace with its loopback interface up.
     ///
     /// # Errors
-    /// [`TestbedError`]; nothing is left then.
+    /// [`TestbedError`]; nothing remains then.
     pub fn fresh() -> Result<Self, TestbedError> {
         let namespace = Self::for_role(Role::Node)?;
         run("ip", &["-n", &namespace.0, "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
 
-    /// Makes a namespace in which nothing is up.
+    /// Creates a namespace with all interfaces down.
     pub(super) fn for_role(role: Role) -> Result<Self, TestbedError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         can_make_namespaces()?;
         sweep_stale()?;
-        // A dead process of the same number may have left names that no sweep can tell from ours.
+        // A dead process of the same number may have left names that a sweep cannot distinguish from this process's.
         let taken = namespace_names();
         let name = loop {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -72,14 +72,14 @@ impl Namespace {
         Ok(Self(name))
     }
 
-    /// Name of the namespace, as `ip netns` shows it.
+    /// Returns the name of the namespace, as `ip netns` shows it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0
     }
 
-    /// Moves the calling thread into the namespace until the guard is dropped. Threads and sockets that it makes
-    /// meanwhile belong to the namespace and stay there.
+    /// Moves the calling thread into the namespace until the guard is dropped. Threads and sockets that it creates
+    /// there belong to the namespace and stay there.
     ///
     /// # Errors
     /// [`TestbedError::NotEntered`].
@@ -87,7 +87,8 @@ impl Namespace {
         NamespaceGuard::enter(&self.0)
     }
 
-    /// A command that runs `program` in the namespace, under the process number that it is started with.
+    /// Returns a command that runs `program` in the namespace. The program keeps the process number that it is started
+    /// with.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
@@ -103,12 +104,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Nobody is left to tell; what stays is swept by the next one.
+        // The error cannot be reported here; the next sweep removes the remains.
         let _ = remove(&self.0);
     }
 }
 
-/// Keeps the calling thread in another network namespace; dropping it goes back.
+/// Keeps the calling thread in another network namespace; dropping it returns to the old one.
 ///
 /// It belongs to its thread and cannot be sent to another.
 #[derive(Debug)]
@@ -137,7 +138,7 @@ impl NamespaceGuard {
 impl Drop for NamespaceGuard {
     fn drop(&mut self) {
         let back = set_namespace(&self.origin);
-        // Going on in the wrong namespace would set up and tear down the wrong network.
+        // To continue in the wrong namespace would set up and remove the wrong network.
         assert!(
             back.is_ok() || thread::panicking(),
             "cannot leave a network namespace: {back:?}"
@@ -145,18 +146,20 @@ impl Drop for NamespaceGuard {
     }
 }
 
-/// Whether there is a namespace of that name.
+/// Returns true if there is a namespace of that name.
 #[must_use]
 pub fn namespace_exists(name: &str) -> bool {
     namespace_names().contains(name)
 }
 
-/// Removes the namespaces whose process is dead, as after `kill -9`, and returns their names. Those of living processes
-/// stay, and so do the processes in any of them. Whether a process lives is asked of this `/proc`: do not share
-/// `/run/netns` between containers that each have their own process numbers.
+/// Removes the namespaces of dead processes, as after `kill -9`, and returns their names. Namespaces of living
+/// processes stay, and so do the processes in any namespace.
+///
+/// A process is alive if it is in this `/proc`: do not share `/run/netns` between containers with separate process
+/// numbers.
 ///
 /// # Errors
-/// [`TestbedError::Command`] when a stale namespace cannot be removed.
+/// [`TestbedError::Command`] if a stale namespace cannot be removed.
 pub fn sweep_stale() -> Result<Vec<String>, TestbedError> {
     let stale: Vec<String> = namespace_names()
         .into_iter()
@@ -178,19 +181,19 @@ fn set_namespace(namespace: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a namespace and the wires that end in it: the kernel would take them down later, and not before the last
-/// process that keeps the namespace alive has gone.
+/// Removes a namespace and the links that end in it. The kernel would remove the links later, and not before the last
+/// process in the namespace has exited.
 fn remove(name: &str) -> Result<(), CommandError> {
     let wires = run("ip", &["-n", name, "-o", "link", "show", "type", "veth"]).unwrap_or_default();
     for wire in wires.lines().filter_map(interface_in) {
-        // The other end may have been in here too.
+        // The other end may have been in the same namespace.
         let _ = run("ip", &["-n", name, "link", "del", "dev", wire]);
     }
     run("ip", &["netns", "del", name])?;
     Ok(())
 }
 
-/// The name in a line of `ip -o link`: `3: west@if4: <BROADCAST...`.
+/// Returns the name in a line of `ip -o link`: `3: west@if4: <BROADCAST...`.
 fn interface_in(line: &str) -> Option<&str> {
     line.split(": ").nth(1)?.split('@').next()
 }
@@ -203,7 +206,7 @@ fn namespace_names() -> BTreeSet<String> {
         .collect()
 }
 
-/// The process number in a name of ours: `taut-<process>-<count>-<role>`.
+/// Returns the process number in one of taut's names: `taut-<process>-<count>-<role>`.
 fn owner_of(name: &str) -> Option<u32> {
     let words: Vec<&str> = name.split('-').collect();
     let ["taut", process, count, role] = words[..] else {
@@ -214,7 +217,7 @@ fn owner_of(name: &str) -> Option<u32> {
     process.parse().ok()
 }
 
-/// Whether a process runs; one that only waits to be reaped (state Z) does not.
+/// Returns true if a process runs; a zombie (state Z) does not.
 pub(crate) fn is_running(process: u32) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| {
         stat.rsplit_once(") ")

@@ -7,9 +7,9 @@
 //!     gen1 ------- veth ------- dut1 /
 //! ```
 //!
-//! No interface has an IP address, IPv6 and ARP are off, and so are all offloads: the only frames on
-//! the wires are those that are sent on purpose, as they were sent. A veth pair has no transmit queue
-//! (`noqueue`), so there is no queue length to set.
+//! Interfaces have no IP addresses, and IPv6, ARP and all offloads are off. The only frames on the links are therefore
+//! those that are sent on purpose, unchanged. A veth pair has no transmit queue (`noqueue`), so there is no queue
+//! length to set.
 
 use super::TestbedError;
 use super::namespace::{NAMESPACE_FOLDER, Namespace, NamespaceGuard, Role};
@@ -25,47 +25,47 @@ use std::fs::{self, File};
 use std::io;
 use std::process::Command;
 
-/// The generator's interfaces: it sends on the first and receives on the second.
+/// The generator's interfaces: it transmits on the first and receives on the second.
 pub const GENERATOR_INTERFACES: [&str; 2] = ["gen0", "gen1"];
 /// The device's interfaces, each the peer of the generator's interface of the same number.
 pub const DEVICE_INTERFACES: [&str; 2] = ["dut0", "dut1"];
-/// Addresses of the generator's interfaces (locally administered).
+/// The MAC addresses of the generator's interfaces (locally administered).
 pub const GENERATOR_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
-/// Addresses of the device's interfaces (locally administered).
+/// The MAC addresses of the device's interfaces (locally administered).
 pub const DEVICE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
 
 const BRIDGE: &str = "br0";
 
-/// Place where the kernel processes the frames that arrive at the device's interfaces.
+/// The place at which the kernel processes frames that arrive at the device's interfaces.
 ///
-/// The receiving end of a veth pair does its work inside the sender's system call, on the sender's
-/// CPU: with nothing done about it, a kernel bridge forwards on the generator's time, and the whole
-/// path is one CPU's. Either other choice moves that work to the device's CPU, as with two machines.
+/// The receiving end of a veth pair works inside the sender's system call, on the sender's CPU. A kernel bridge then
+/// uses the generator's time, and the whole path runs on one CPU. Either other choice moves that work to the device's
+/// CPU, as with two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Steering {
-    /// On the sending CPU: the kernel's own way, the shortest path, and not a device of its own.
+    /// Processing on the sending CPU: the kernel's default and the shortest path, but without a separate CPU for the
+    /// device.
     #[default]
     Sender,
-    /// Receive packet steering: an interrupt to `cpu`, and the work in its soft interrupts, which come
-    /// before any program there. The right one for a kernel bridge and for a program on packet
-    /// sockets. Frames that an XDP program takes are not steered. Beyond saturation frames are lost
-    /// at `net.core.netdev_max_backlog`.
+    /// Receive packet steering: the frames are processed on `cpu` in its soft interrupts, which have precedence over
+    /// any program there. It suits a kernel bridge and a program on packet sockets. Frames that an XDP program receives
+    /// are not steered. Beyond saturation, frames are lost at `net.core.netdev_max_backlog`.
     PacketSteering {
         /// The device's CPU.
         cpu: usize,
     },
-    /// Threaded NAPI: a kernel thread per interface, pinned to `cpu`, where XDP programs run too. It comes
-    /// before every program there, as interrupts of a network card would (SCHED_FIFO, of the lowest priority):
-    /// in turns with them it loses milliseconds, and at 256 waiting frames, frames. Programs there get at
-    /// least the twentieth part of the time that the kernel keeps for them.
+    /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. It has precedence
+    /// over every program there, as interrupts of a NIC would (SCHED_FIFO with the lowest priority). With equal
+    /// priority it would lose milliseconds, and also frames once 256 wait. Programs there get at least 5 % of the time,
+    /// which the kernel reserves for them.
     KernelThread {
         /// The device's CPU.
         cpu: usize,
     },
 }
 
-/// The commands that join the device's interfaces by a bridge, for a shell in its namespace.
+/// Returns the commands that join the device's interfaces by a bridge, for a shell in its namespace.
 #[must_use]
 pub fn bridge_commands() -> Vec<String> {
     let mut commands = vec![format!(
@@ -82,7 +82,7 @@ pub fn bridge_commands() -> Vec<String> {
     commands
 }
 
-/// Description of a testbed to build; see [`Testbed::builder`].
+/// The description of a testbed to build; see [`Testbed::builder`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TestbedBuilder {
     bridge: bool,
@@ -99,9 +99,9 @@ impl TestbedBuilder {
         self
     }
 
-    /// Sets whether the generator's interfaces take frames that an XDP program in the device's driver redirects to it.
-    /// A veth interface takes them only if its far end polls, as it does with GRO on; that changes how the kernel
-    /// receives there, so it is not on for other devices.
+    /// Sets whether the generator's interfaces accept frames that an XDP program in the device's driver redirects to
+    /// them. A veth interface accepts them only if its far end polls, as it does with GRO on. That changes how the
+    /// kernel receives there, so it is off for other devices.
     #[must_use]
     pub fn redirects(mut self, redirects: bool) -> Self {
         self.redirects = redirects;
@@ -115,11 +115,11 @@ impl TestbedBuilder {
         self
     }
 
-    /// Builds the testbed, after sweeping what dead processes left. All interfaces are up and have
-    /// their carrier when it returns.
+    /// Builds the testbed, after removing the remains of dead processes. All interfaces are up and have their carrier
+    /// when it returns.
     ///
     /// # Errors
-    /// [`TestbedError`]; what was built up to the failure is removed.
+    /// [`TestbedError`]; the parts built until then are removed.
     pub fn build(self) -> Result<Testbed, TestbedError> {
         let testbed = Testbed {
             generator: Namespace::for_role(Role::Generator)?,
@@ -128,7 +128,7 @@ impl TestbedBuilder {
         let ends = [testbed.generator_ends(), testbed.device_ends()];
         let [generator_ends, device_ends] = &ends;
         let quiet = ["all", "default"].map(ipv6_off);
-        // The wires' far ends are made there.
+        // The far ends of the wires are created in the device's namespace.
         testbed.device.run(&quiet)?;
         let mut generator: Vec<String> = quiet.into();
         for (number, (near, far)) in generator_ends.iter().zip(device_ends).enumerate() {
@@ -146,7 +146,7 @@ impl TestbedBuilder {
         if self.bridge {
             device.extend(bridge_commands());
         } else {
-            // A forwarder takes frames addressed to others.
+            // A forwarder receives frames addressed to others.
             device.extend(device_ends.iter().map(|end| end.set_link("promisc on")));
         }
         device.extend(device_ends.iter().map(|end| end.set_link("up")));
@@ -159,7 +159,7 @@ impl TestbedBuilder {
     }
 }
 
-/// Testbed of two namespaces and two veth pairs between them. Dropping it removes all of it.
+/// A testbed of two namespaces and two veth pairs between them. Dropping it removes everything.
 #[derive(Debug)]
 pub struct Testbed {
     generator: Namespace,
@@ -167,26 +167,26 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Starts the description of a testbed: without bridge, processing at the sender.
+    /// Returns the description of a testbed without a bridge and with processing on the sending CPU.
     #[must_use]
     pub fn builder() -> TestbedBuilder {
         TestbedBuilder::default()
     }
 
-    /// The name of the generator's namespace.
+    /// Returns the name of the generator's namespace.
     #[must_use]
     pub fn generator_namespace(&self) -> &str {
         self.generator.name()
     }
 
-    /// The name of the device's namespace.
+    /// Returns the name of the device's namespace.
     #[must_use]
     pub fn device_namespace(&self) -> &str {
         self.device.name()
     }
 
-    /// Moves the calling thread into the generator's namespace until the guard is dropped. Threads
-    /// and sockets made meanwhile belong to that namespace and stay there.
+    /// Moves the calling thread into the generator's namespace until the guard is dropped. Threads and sockets created
+    /// there belong to that namespace and stay there.
     ///
     /// # Errors
     /// [`TestbedError::NotEntered`].
@@ -202,7 +202,7 @@ impl Testbed {
         self.device.enter()
     }
 
-    /// Gives the first pair's ends IPv4 addresses with their prefix lengths, generator's end first, and ARP,
+    /// Gives the ends of the first pair ARP and IPv4 addresses with their prefix lengths, the generator's end first,
     /// for programs that send through the kernel's own stack.
     ///
     /// # Errors
@@ -210,12 +210,13 @@ impl Testbed {
     pub fn add_addresses(&self, addresses: [&str; 2]) -> Result<(), TestbedError> {
         let [near, _] = self.generator_ends();
         let [device, _] = self.device_ends();
-        // Without ARP every packet would go to the sender's own MAC address.
+        // Without ARP every packet would be sent to the sender's own MAC address.
         address([near, device], addresses, "arp on")
     }
 
-    /// Gives the generator's second interface to a namespace of its own, which is returned, and both interfaces IPv4 addresses with
-    /// their prefix lengths and ARP: for programs on both sides of the device that send through the kernel's own stack.
+    /// Moves the generator's second interface to a namespace of its own, which is returned. Gives both interfaces ARP
+    /// and IPv4 addresses with their prefix lengths, for programs on both sides of the device that use the kernel's own
+    /// stack.
     ///
     /// # Errors
     /// [`TestbedError`].
@@ -228,7 +229,7 @@ impl Testbed {
         Ok(far)
     }
 
-    /// A command that runs `program` in the device's namespace, under the process number that it is
+    /// Returns a command that runs `program` in the device's namespace. The program keeps the process number that it is
     /// started with.
     #[must_use]
     pub fn command_in_device(&self, program: impl AsRef<OsStr>) -> Command {
@@ -268,8 +269,9 @@ impl Testbed {
         Ok(())
     }
 
-    /// The kernel names its threads after the interface, and testbeds of other processes have
-    /// interfaces of the same name: what is new while a lock is held is ours.
+    /// Gives `cpu` the kernel's NAPI thread of `interface`. The kernel names the thread after the interface, and
+    /// testbeds of other processes have interfaces of the same name. Threads that appear while a lock is held belong to
+    /// this testbed.
     fn give_kernel_thread(&self, interface: &str, cpu: usize) -> Result<(), ThreadError> {
         let lock = File::open(NAMESPACE_FOLDER)?;
         lock.lock()?;
@@ -313,7 +315,7 @@ impl From<io::Error> for ThreadError {
     }
 }
 
-/// The kernel's NAPI threads of interfaces named `interface`, in all namespaces.
+/// Returns the kernel's NAPI threads of interfaces named `interface`, in all namespaces.
 fn kernel_threads_of(interface: &str) -> Vec<i32> {
     let prefix = format!("napi/{interface}-");
     fs::read_dir("/proc")
@@ -328,19 +330,19 @@ fn kernel_threads_of(interface: &str) -> Vec<i32> {
         .collect()
 }
 
-/// The address as `ip` writes and reads it.
+/// Returns the address as `ip` writes and reads it.
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// The lines of shell after which an end of a testbed's wire carries frames as they are sent.
+/// Returns the lines of shell after which an end of a testbed's wire transfers frames unchanged.
 fn prepare(end: &WireEnd) -> [String; 2] {
     let offloads = "rx off tx off sg off tso off gso off gro off rxvlan off txvlan off";
     [end.set_link("arp off"), end.offload(offloads)]
 }
 
-/// Gives interfaces an address each, and sets these flags of their links.
+/// Gives each interface an address, and sets these flags of their links.
 fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &str) -> Result<(), TestbedError> {
     for (end, address) in ends.iter().zip(addresses) {
         end.run(&[end.give_address(address), end.set_link(flags)])?;

@@ -1,4 +1,4 @@
-//! Veth wires made one by one, each gone when it is dropped.
+//! Veth links created one by one, each removed when it is dropped.
 
 use super::TestbedError;
 use super::namespace::is_running;
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The kernel announces a carrier within milliseconds; this is for a machine under heavy load.
+/// Timeout for a carrier. The kernel announces it within milliseconds; the rest is for a machine under heavy load.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// End of a wire.
+/// One end of a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireEnd {
-    /// The namespace that it is in; that of this process without one.
+    /// The namespace of the end; `None` is that of this process.
     pub namespace: Option<String>,
-    /// Name of the end's interface.
+    /// The name of the end's interface.
     pub interface: String,
 }
 
 impl WireEnd {
-    /// An interface in a namespace.
+    /// Returns an interface in a namespace.
     #[must_use]
     pub fn new(namespace: Option<&str>, interface: &str) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl WireEnd {
         }
     }
 
-    /// An interface of this process's namespace whose name tells whose it is.
+    /// Returns an interface in this process's namespace with a name that identifies this process.
     #[must_use]
     pub fn own() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -38,13 +38,13 @@ impl WireEnd {
         Self::new(None, &format!("taut{}-{number}", std::process::id()))
     }
 
-    /// Whether there is such an interface.
+    /// Returns true if the interface exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.ip(&["link", "show", "dev", &self.interface]).is_ok()
     }
 
-    /// The line of shell that gives it an IP address with its prefix length.
+    /// Returns the line of shell that gives the interface an IP address with its prefix length.
     pub(super) fn give_address(&self, address: &str) -> String {
         let [address, name] = [address, &self.interface].map(quote_if_needed);
         format!("ip address add {address} dev {name}")
@@ -57,12 +57,12 @@ impl WireEnd {
         }
     }
 
-    /// Runs lines of shell where the end is.
+    /// Runs lines of shell in the namespace of the end.
     pub(super) fn run(&self, lines: &[String]) -> Result<String, CommandError> {
         run_lines(self.namespace.as_deref(), lines)
     }
 
-    /// The line of shell that changes settings of the interface.
+    /// Returns the line of shell that changes settings of the interface.
     pub(super) fn set_link(&self, settings: &str) -> String {
         format!(
             "ip link set dev {} {settings}",
@@ -70,15 +70,17 @@ impl WireEnd {
         )
     }
 
-    /// The line of shell that switches what the interface would do for the kernel, for a program that reads frames as they were sent.
+    /// Returns the line of shell that switches offloads of the interface, for a program that reads frames as they were
+    /// sent.
     pub(super) fn offload(&self, settings: &str) -> String {
         format!("ethtool -K {} {settings}", quote_if_needed(&self.interface))
     }
 
-    /// The line of shell that makes a wire from here to `far`, each end with settings of its own, both down.
+    /// Returns the line of shell that creates a wire from here to `far`, with separate settings for each end; both are
+    /// down.
     pub(super) fn join(&self, settings: &str, far: &Self, far_settings: &str) -> String {
         let [near_name, far_name] = [self, far].map(|end| quote_if_needed(&end.interface));
-        // Without a namespace it would be in that of the near end.
+        // Without a namespace the far end would be created in that of the near end.
         let namespace = match (&self.namespace, &far.namespace) {
             (near, far) if near == far => String::new(),
             (_, Some(far)) => format!(" netns {}", quote_if_needed(far)),
@@ -89,7 +91,7 @@ impl WireEnd {
         )
     }
 
-    /// The lines of shell after which nothing comes of the interface but the frames that programs send on purpose: no ARP, no IPv6.
+    /// Returns the lines of shell after which the interface sends only the frames of programs: no ARP, no IPv6.
     fn be_quiet(&self) -> [String; 2] {
         [
             ipv6_off(&self.interface),
@@ -97,9 +99,9 @@ impl WireEnd {
         ]
     }
 
-    /// The lines of shell that take it up.
+    /// Returns the lines of shell that set the interface up.
     fn set_up(&self, takes_redirects: bool) -> [String; 2] {
-        // Frames are on the wire as programs there read them, with their checksums.
+        // Frames on the wire then equal those that programs read there, with their checksums.
         let gro = if takes_redirects { "on" } else { "off" };
         [
             self.offload(&format!("tx off gro {gro}")),
@@ -108,16 +110,16 @@ impl WireEnd {
     }
 }
 
-/// The line of shell that turns IPv6 off at an interface, at `all`, or by `default` at those made later. A kernel without IPv6 has no
-/// such file.
+/// Returns the line of shell that disables IPv6 for an interface, for `all`, or with `default` for those created later.
+/// A kernel without IPv6 has no such file.
 pub(super) fn ipv6_off(interface: &str) -> String {
     let file = quote_if_needed(&format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"));
     format!("[ ! -e {file} ] || echo 1 > {file}")
 }
 
-/// Waits until interfaces of one namespace are up and have their carrier, and forward if they are ports of a bridge: what is sent
-/// before is lost without a word. Reading `carrier` makes recent kernels announce it at once, where they else take up
-/// to a second.
+/// Waits until interfaces of one namespace are up and have their carrier, and forward if they are ports of a bridge:
+/// earlier frames are lost without an error. Reading `carrier` makes recent kernels announce it at once; otherwise that
+/// takes up to one second.
 pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
     /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
     const FORWARDING: &str = "3";
@@ -153,16 +155,17 @@ pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
     }
 }
 
-/// A veth wire. Dropping it removes it, both ends.
+/// A veth wire. Dropping it removes both ends.
 #[derive(Debug)]
 pub struct Veth(WireEnd);
 
 impl Veth {
-    /// A wire between two programs of ours: nothing is on it but what they send. With `takes_redirects`, that may be XDP
-    /// programs that redirect frames into it; packet sockets then see frames that the kernel has put together (GRO).
+    /// Makes a link between two programs, which transfers only the frames that they send. With `takes_redirects`, these
+    /// may be XDP programs that redirect frames into it; packet sockets then receive frames that the kernel has merged
+    /// (GRO).
     ///
     /// # Errors
-    /// [`TestbedError`]; nothing is left then.
+    /// [`TestbedError`]; nothing remains then.
     pub fn between(
         near: &WireEnd,
         far: &WireEnd,
@@ -176,11 +179,11 @@ impl Veth {
         )
     }
 
-    /// A wire from a program of ours to the network stack at `far`, which gets `address`, with its prefix length. Each end has
-    /// so many queues, over which flows are spread.
+    /// Makes a link from a program to the network stack at `far`, which gets `address` with its prefix length. Each end
+    /// has the given number of queues, over which flows are spread.
     ///
     /// # Errors
-    /// [`TestbedError`]; nothing is left then.
+    /// [`TestbedError`]; nothing remains then.
     pub fn to_host(
         near: &WireEnd,
         far: &WireEnd,
@@ -198,7 +201,7 @@ impl Veth {
         )
     }
 
-    /// A wire whose ends are prepared by lines of shell before they are taken up.
+    /// Makes a wire; lines of shell prepare its ends before they are set up.
     fn make(
         [near, far]: [&WireEnd; 2],
         takes_redirects: bool,
@@ -220,13 +223,12 @@ impl Veth {
 
 impl Drop for Veth {
     fn drop(&mut self) {
-        // It may have gone with a namespace.
+        // It may have been removed with a namespace.
         let _ = self.0.ip(&["link", "del", "dev", &self.0.interface]);
     }
 }
 
-/// Removes the wires whose names say that they belong to a process that is dead ([`WireEnd::own`]), and returns their
-/// interfaces' names.
+/// Removes the wires with names of dead processes ([`WireEnd::own`]), and returns their interfaces' names.
 pub fn sweep_stale_wires() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten();
     entries
@@ -236,7 +238,7 @@ pub fn sweep_stale_wires() -> Vec<String> {
         .collect()
 }
 
-/// The process number in a name of ours: `taut<process>-<count>`.
+/// Returns the process number in one of taut's names: `taut<process>-<count>`.
 fn owner_of(interface: &str) -> Option<u32> {
     let (process, count) = interface.strip_prefix("taut")?.split_once('-')?;
     count.parse::<u32>().ok()?;
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn wires_are_made_between_any_two_namespaces_and_go_when_dropped() {
+    fn veth_pairs_connect_any_namespaces_and_are_deleted_when_dropped() {
         if let Err(missing) = can_make_namespaces() {
             println!("skipped: needs {missing}");
             return;
@@ -295,7 +297,8 @@ mod tests {
         }
         assert!(!sweep_stale_wires().contains(&here.interface));
         let names = [one.name().to_owned(), two.name().to_owned()];
-        // Wires go at once with a namespace that somebody keeps alive, as after `kill -9` of who made both.
+        // A process keeps the near end's namespace alive, as after `kill -9` of its creator. The wire must disappear at once
+        // all the same.
         let far = WireEnd::own();
         let near = WireEnd::new(Some(one.name()), "west");
         std::mem::forget(Veth::to_host(&near, &far, true, None, 1).unwrap());

@@ -1,8 +1,8 @@
-//! A switch that joins virtual machines to each other and to what lies outside, cable by cable: Open vSwitch with DPDK.
+//! A switch that connects virtual machines to each other and to outside ports, cable by cable: Open vSwitch with DPDK.
 //!
-//! Machines are reached by vhost-user: the machine's emulator listens on the socket and the switch connects, again and
-//! again, so that a machine may come and go. All that the switch writes lies in one folder; the system's own
-//! Open vSwitch, if there is one, is not touched.
+//! Machines are connected by vhost-user: the machine's emulator listens on the socket and the switch retries to
+//! connect, so that a machine may start and stop. All files that the switch writes are in one folder; the system's own
+//! Open vSwitch, if there is one, is not changed.
 
 use crate::baseline::open_vswitch::{
     Switch, daemon_with_dpdk, dpdk_driver, dpdk_settings, probe_daemon_with_dpdk, version,
@@ -11,19 +11,19 @@ use crate::baseline::{BaselineError, Running, step};
 use crate::permissions::Missing;
 use std::path::{Path, PathBuf};
 
-/// End of a cable.
+/// The end of a cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SwitchPort {
-    /// A virtual machine's network card: the vhost-user socket on which its emulator listens.
+    /// A virtual machine's NIC: the vhost-user socket on which its emulator listens.
     Machine(PathBuf),
-    /// A network interface, by DPDK's packet-socket driver.
+    /// A network interface, through DPDK's packet-socket driver.
     Interface(String),
-    /// The socket of a memif link that the switch is the server of.
+    /// The socket of a memif link; the switch is its server.
     Memif(PathBuf),
 }
 
 impl SwitchPort {
-    /// DPDK's driver for it, if it takes one.
+    /// Returns the DPDK driver library that the port needs, if it needs one.
     fn driver(&self) -> Option<&'static str> {
         match self {
             Self::Machine(_) => None,
@@ -32,7 +32,7 @@ impl SwitchPort {
         }
     }
 
-    /// The name of the switch's port, and what has to be set for it.
+    /// Returns the name of the switch's port, and its settings.
     fn name_and_options(&self, number: usize) -> [String; 2] {
         match self {
             Self::Machine(socket) => [
@@ -57,16 +57,16 @@ impl SwitchPort {
     }
 }
 
-/// Description of a switch.
+/// The description of a switch.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualSwitch<'a> {
     /// The two ends of each cable.
     pub cables: &'a [[SwitchPort; 2]],
-    /// The network namespace that its interfaces lie in; None is the caller's.
+    /// The network namespace of its interfaces; `None` is the caller's.
     pub namespace: Option<&'a str>,
-    /// The core of its polling thread, which rests while no packets come.
+    /// The core of its polling thread, which sleeps while no packets arrive.
     pub core: usize,
-    /// Folder that the switch may write to; the caller's to remove.
+    /// The folder that the switch may write to; the caller removes it.
     pub folder: &'a Path,
 }
 
@@ -74,7 +74,7 @@ impl VirtualSwitch<'_> {
     /// Returns the switch's name and version.
     ///
     /// # Errors
-    /// What is missing.
+    /// A requirement is missing.
     pub fn probe(&self) -> Result<String, Missing> {
         let daemon = probe_daemon_with_dpdk()?;
         for driver in self.cables.iter().flatten().filter_map(SwitchPort::driver) {
@@ -83,10 +83,10 @@ impl VirtualSwitch<'_> {
         Ok(version(daemon))
     }
 
-    /// Starts it. Frames pass between the ends of each cable as soon as both are there.
+    /// Starts the switch. It forwards frames between the ends of each cable as soon as both exist.
     ///
     /// # Errors
-    /// What failed; what had been started by then is stopped.
+    /// A step failed; programs that had been started are stopped.
     pub fn start(&self) -> Result<Running, BaselineError> {
         step::start(self.steps(), self.namespace, self.core, self.folder)
     }
@@ -97,7 +97,7 @@ impl VirtualSwitch<'_> {
             .map(|(number, port)| port.name_and_options(number))
             .collect();
         let mut settings: Vec<String> = dpdk_settings(self.core).into();
-        // The polling thread shares its core with others; older and newer versions call the setting so.
+        // The polling thread shares its core with others. The setting has different names in older and newer versions.
         for name in ["pmd-maxsleep", "pmd-sleep-max"] {
             settings.push(format!("other_config:{name}={LONGEST_REST_US}"));
         }
@@ -118,7 +118,7 @@ impl VirtualSwitch<'_> {
     }
 }
 
-/// Longest rest of the switch's polling thread while no packets come, microseconds.
+/// The longest sleep of the switch's polling thread while no packets arrive, us.
 const LONGEST_REST_US: u32 = 50;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! Network namespaces that stand for machines, joined by veth wires as by cables.
+//! Network namespaces that represent machines, connected by veth wires like cables.
 
 use super::TestbedError;
 use super::namespace::Namespace;
 use super::veth::WireEnd;
 
-/// End of a wire: the number of the node, and the interface there.
+/// The end of a wire: the number of the node, and the interface there.
 pub type End<'a> = (usize, &'a str);
 
-/// Namespaces and the wires between them. Dropping it removes all of it.
+/// Namespaces and the wires between them. Dropping it removes everything.
 #[derive(Debug)]
 pub struct Wiring {
     namespaces: Vec<Namespace>,
 }
 
 impl Wiring {
-    /// Makes as many namespaces as there are `nodes`, and the `wires`; all interfaces are up. Nothing has an
-    /// address, as on machines that nobody has set up.
+    /// Creates one namespace for each of `nodes` nodes, and the `wires`; all interfaces are up. They have no addresses,
+    /// as on machines that are not configured.
     ///
     /// # Errors
-    /// [`TestbedError`]; what was built up to the failure is removed.
+    /// [`TestbedError`]; the parts built until then are removed.
     pub fn build(nodes: usize, wires: &[[End<'_>; 2]]) -> Result<Self, TestbedError> {
         let namespaces = (0..nodes).map(|_| Namespace::fresh());
         let wiring = Self {
@@ -33,7 +33,7 @@ impl Wiring {
         Ok(wiring)
     }
 
-    /// The namespace of a node.
+    /// Returns the namespace of a node.
     #[must_use]
     pub fn namespace(&self, node: usize) -> &str {
         self.namespaces[node].name()

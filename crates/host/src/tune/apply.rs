@@ -1,4 +1,4 @@
-//! Changes what can be changed at run time, and changes it back.
+//! Applies settings at run time, and reverts them.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -12,41 +12,41 @@ use super::step::{Step, chosen};
 use super::{TuneError, audit, platform};
 use crate::cpu_list::format_cpu_list;
 
-/// Outcome of one group of settings.
+/// The outcome of one group of settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// So many changes were made.
+    /// The settings were changed, with the number of changes.
     Changed(usize),
-    /// Everything was as wanted already.
+    /// All values were already as intended.
     AlreadySo,
-    /// This machine has nothing to change here.
+    /// This machine has no such settings.
     NothingHere,
-    /// One change was refused, and those made before it in this group were taken back.
+    /// One change was refused, and earlier changes of this group were reverted.
     Refused(String),
 }
 
-/// Result of `apply`.
+/// The result of `apply`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Applied {
-    /// Outcome of each group, in the order they were taken.
+    /// The outcome of each group, in the order in which they were applied.
     pub groups: Vec<(Group, Outcome)>,
-    /// Notes that the user has to know, one line each.
+    /// Notes for the user, one line each.
     pub notes: Vec<String>,
 }
 
-/// Result of `revert`.
+/// The result of `revert`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Reverted {
-    /// Changes taken back.
+    /// The number of changes that were reverted.
     pub restored: usize,
-    /// Notes that the user has to know, one line each.
+    /// Notes for the user, one line each.
     pub notes: Vec<String>,
-    /// Changes that could not be taken back; they stay in the journal.
+    /// Changes that could not be reverted; they stay in the journal.
     pub refused: Vec<String>,
 }
 
-/// Returns what `apply` would do: per setting that is not as wanted, its steps.
+/// Returns the steps of `apply` for each setting with another value than intended.
 ///
 /// # Errors
 /// [`TuneError::LastCpu`], [`TuneError::NoCpus`].
@@ -73,11 +73,12 @@ pub fn plan(
     Ok(findings)
 }
 
-/// Changes everything that can be changed at run time, group by group. Before each change its old value goes into the
-/// journal. What is as wanted already stays untouched, so that to apply twice is to apply once.
+/// Changes everything that can be changed at run time, group by group. Before each change its old value is written to
+/// the journal. Settings that already have the intended value are unchanged, so applying twice is the same as applying
+/// once.
 ///
 /// # Errors
-/// [`TuneError`]; a refusal of the kernel is none, but the [`Outcome`] of its group.
+/// [`TuneError`]; a refusal by the kernel is not an error, but the [`Outcome`] of its group.
 pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Applied, TuneError> {
     let findings = plan(root, cpus, profile)?;
     if root.is_machine() && !crate::permissions::is_root() {
@@ -149,14 +150,14 @@ fn apply_group(
                     return take_back(root, journal, &made, refused(&e));
                 }
             };
-            // The last one noted may be of a run that was killed before it made the change.
+            // The last entry may be from a run that was killed before it made the change.
             let earlier = journal
                 .entries
                 .split_last()
                 .map_or(&[][..], |(_, earlier)| earlier);
             if matches!(step, Step::Write { .. }) && earlier.iter().any(|noted| noted.step == *step)
             {
-                // What was there at first stays what revert brings back.
+                // `revert` still restores the first value that was noted.
                 notes.push(format!(
                     "{}: {} had changed by itself to {} since it was applied; set again",
                     finding.name,
@@ -192,21 +193,21 @@ fn apply_group(
     })
 }
 
-/// Whether an error says that the kernel does not let anybody move this interrupt.
+/// Returns true if an error means that the kernel does not allow this interrupt to be moved.
 fn is_managed(e: &io::Error) -> bool {
     const EPERM: i32 = 1;
     const EIO: i32 = 5;
     matches!(e.raw_os_error(), Some(EIO | EPERM))
 }
 
-/// Takes a change out of the journal that was never made.
+/// Removes a change that was never made from the journal.
 fn forget(root: &Root, journal: &mut Journal, entry: &Entry) -> Result<(), TuneError> {
     let mut entries = journal.entries.clone();
     entries.retain(|noted| noted.step != entry.step);
     journal.keep(entries).map_err(|source| unkept(root, source))
 }
 
-/// Undoes what was made of a group, the last first.
+/// Undoes the changes made in a group, the last one first.
 fn take_back(
     root: &Root,
     journal: &mut Journal,
@@ -214,7 +215,7 @@ fn take_back(
     why: String,
 ) -> Result<Outcome, TuneError> {
     for entry in made.iter().rev() {
-        // What cannot be taken back stays in the journal, for revert to say.
+        // Changes that cannot be undone stay in the journal, and `revert` reports them.
         let first = journal
             .entries
             .iter()
@@ -227,7 +228,7 @@ fn take_back(
     Ok(Outcome::Refused(why))
 }
 
-/// The system's reason, with what stands behind the usual ones.
+/// Returns the error of the system, with an explanation for frequent ones.
 fn reason(e: &io::Error) -> String {
     match e.kind() {
         ErrorKind::ReadOnlyFilesystem => {
@@ -272,7 +273,7 @@ fn note_what_works_against(
     Ok(())
 }
 
-/// The steps that [`revert`] would take back, the last first, with what was there.
+/// Returns the steps that [`revert`] would undo, the last one first, with the old values.
 ///
 /// # Errors
 /// [`TuneError::NotAJournal`], [`TuneError::Journal`].
@@ -308,10 +309,10 @@ pub fn revert_plan(root: &Root) -> Result<Vec<String>, TuneError> {
     Ok(entries.iter().rev().map(command).collect())
 }
 
-/// Brings back every value that the journal has, the last change first.
+/// Restores every value in the journal, the last change first.
 ///
 /// # Errors
-/// [`TuneError`]; what the kernel refuses is listed, and stays in the journal.
+/// [`TuneError`]; changes that the kernel refuses are listed, and stay in the journal.
 pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
     if root.is_machine() && !crate::permissions::is_root() {
         return Err(TuneError::NotRoot("revert".to_owned()));
@@ -346,7 +347,7 @@ pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
         }
         match step.undo(root, &entry.before) {
             Ok(()) => reverted.restored += 1,
-            // A device that is gone took its settings along.
+            // A removed device no longer has these settings.
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 reverted
                     .notes
@@ -395,7 +396,7 @@ mod tests {
         ("/proc/sys/net/core/busy_poll", "0\n"),
     ];
 
-    /// Returns every file of the tree but the journal's.
+    /// Returns every file of the tree except the journal.
     fn files(folder: &Path) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut folders = vec![folder.to_path_buf()];
@@ -443,11 +444,11 @@ mod tests {
                 .unwrap()
                 .contains(&"kill -CONT 77".to_owned())
         );
-        // To apply twice is to apply once.
+        // Applying twice equals applying once.
         apply(&root, &cpus, Profile::Latency).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(state(), stat);
-        // Its number belongs to another process by now: that is left alone.
+        // The number belongs to another process by now, which must not be changed.
         apply(&root, &cpus, Profile::Latency).unwrap();
         let other = stat.replace("4242", "9999").replace(") S", ") T");
         fs::write(folder.path().join("proc/77/stat"), &other).unwrap();
@@ -482,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn applied_twice_is_applied_once_and_comes_back_byte_by_byte() {
+    fn applying_twice_changes_nothing_more_and_reverting_restores_every_byte() {
         let (folder, root) = tree(MACHINE);
         let before = files(folder.path());
         let applied = apply(&root, &cpus(), Profile::Latency).unwrap();
@@ -507,7 +508,8 @@ mod tests {
         assert_eq!(root.text("/proc/sys/kernel/timer_migration").unwrap(), "1");
     }
 
-    /// Dies after each number of changes, as by `kill -9`: between the note and the change, and after the change.
+    /// Simulates a `kill -9` after each number of changes: between the journal entry and the change, and after the
+    /// change.
     #[test]
     fn whatever_it_was_killed_at_revert_brings_everything_back() {
         for made in 0..7 {
@@ -546,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_line_of_the_journal_is_a_change_that_was_not_made() {
+    fn a_truncated_journal_line_counts_as_no_change() {
         let (folder, root) = tree(MACHINE);
         let before = files(folder.path());
         apply(&root, &cpus(), Profile::Latency).unwrap();
@@ -555,12 +557,13 @@ mod tests {
         fs::write(&path, format!("{text}{{\"setting\":\"sw")).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(files(folder.path()), before);
-        // Nor is one that was cut off in the middle of a letter, nor does what is noted later stand behind it.
+        // A line truncated in the middle of a character is no change either, and later entries must not be appended to
+        // it.
         for cut in [&b"{\"setting\":\"sw"[..], b"{\"setting\":\"\xc3"] {
             apply(&root, &cpus(), Profile::Latency).unwrap();
             let whole = fs::read(&path).unwrap();
             let lines: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').collect();
-            // The last change has not been made yet either: it is noted anew.
+            // The last change has not been made yet either, so it is recorded again.
             let noted = lines[..lines.len() - 1].concat();
             fs::write(&path, [&noted, cut].concat()).unwrap();
             apply(&root, &cpus(), Profile::Latency).unwrap();
@@ -600,9 +603,9 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_which_one_change_is_refused_stays_as_it_was() {
+    fn a_group_with_one_refused_change_stays_unchanged() {
         let (folder, root) = tree(MACHINE);
-        // A value that cannot be read as a number is not asked for; a folder in a file's place refuses.
+        // A value that cannot be read as a number is not checked; a folder in place of a file refuses the change.
         fs::remove_file(root.path("/proc/irq/default_smp_affinity")).unwrap();
         let before = files(folder.path());
         let mut journal = Journal::open(&root).unwrap();
@@ -655,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_before_anything_changes() {
+    fn an_impossible_tuning_is_refused_before_anything_changes() {
         let (folder, root) = tree(MACHINE);
         let before = files(folder.path());
         let all = (0..4).collect();

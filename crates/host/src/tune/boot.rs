@@ -1,4 +1,4 @@
-//! Settings that only the next boot can change: arguments for the kernel's command line, and where they go.
+//! Settings that only the next boot can change: arguments for the kernel's command line, and the files for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use super::Audit;
 /// Arguments for the kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootLine {
-    /// Arguments that the running kernel was not given, in the order of the settings.
+    /// Arguments that the running kernel was not started with, in the order of the settings.
     pub arguments: Vec<String>,
 }
 
-/// Places where the line goes, per boot loader: name, file, what to run then.
+/// The instructions for each boot loader: its name, the file for the line, and the command to run afterwards.
 pub const LOADERS: [(&str, &str, &str); 2] = [
     (
         "GRUB",
@@ -26,7 +26,7 @@ pub const LOADERS: [(&str, &str, &str); 2] = [
 ];
 
 impl BootLine {
-    /// The arguments that the audit's findings ask for.
+    /// Returns the arguments that the audit's findings require.
     #[must_use]
     pub fn of(audit: &Audit) -> Self {
         let mut arguments: Vec<String> = Vec::new();
@@ -38,7 +38,7 @@ impl BootLine {
         Self { arguments }
     }
 
-    /// The line, and where to put it.
+    /// Returns the line, and where to put it.
     #[must_use]
     pub fn text(&self) -> String {
         if self.arguments.is_empty() {

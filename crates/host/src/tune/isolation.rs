@@ -1,15 +1,15 @@
-//! Keeping other tasks off the CPUs.
+//! Settings that keep other tasks off the CPUs.
 
 use super::setting::{Group, LATENCY, Looked, Setting, View};
 use super::step::{Format, Step};
 
 /// The control group of the isolated CPUs, below the hierarchy's folder.
 pub(super) const ISOLATED: &str = "taut";
-/// Control group of everything else in version 1 of control groups.
+/// The control group of everything else in version 1 of control groups.
 const SYSTEM: &str = "taut-system";
-/// Folder of cpusets in version 1 of control groups.
+/// The folder of cpusets in version 1 of control groups.
 pub(super) const V1: &str = "/sys/fs/cgroup/cpuset";
-/// Folder of version 2 of control groups.
+/// The folder of version 2 of control groups.
 pub(super) const V2: &str = "/sys/fs/cgroup";
 
 pub(super) const SETTINGS: &[Setting] = &[
@@ -97,7 +97,7 @@ fn isolated(view: &View) -> Looked {
     let argument = [format!("isolcpus=managed_irq,domain,{}", view.list())];
     let group = partition(view);
     let held = group.as_ref().is_some_and(|steps| {
-        // Of an own partition only the groups say whether it is there; tasks come and go.
+        // The groups alone show whether there is a partition of taut; tasks start and exit.
         let groups = steps
             .iter()
             .filter(|step| matches!(step, Step::Group { .. }));
@@ -115,7 +115,7 @@ fn isolated(view: &View) -> Looked {
     }
 }
 
-/// The steps to a partition of cpusets, by whichever version of control groups has cpusets here.
+/// Returns the steps that create a partition of cpusets, with the version of control groups that has cpusets here.
 fn partition(view: &View) -> Option<Vec<Step>> {
     let root = view.root;
     if root.exists(&format!("{V1}/cpuset.sched_load_balance")) {
@@ -209,7 +209,7 @@ fn rcu_threads(view: &View) -> Looked {
                 .and_then(allowed)
                 .is_some_and(|cpus| !cpus.is_disjoint(view.cpus))
     });
-    // One that is bound to each CPU cannot be moved.
+    // The threads `rcuc/N` are bound to their CPUs and cannot be moved.
     let movable = may_run_here.filter(|(_, name)| !name.starts_with("rcuc/"));
     let names: Vec<String> = movable.map(|(_, name)| name).collect();
     let now = match names.as_slice() {
@@ -234,7 +234,7 @@ fn hardware_threads(view: &View) -> Looked {
     Looked::is(alone, control, "off, or siblings idle").boot(["nosmt"])
 }
 
-/// Returns the file that takes a task into the partition that `taut tune apply` made, if `cpu` is in that partition.
+/// Returns the file to which a task is written to join the partition that `taut tune apply` created, if `cpu` is in it.
 pub(super) fn entrance(root: &super::Root, cpu: usize) -> Option<String> {
     [(V1, "tasks"), (V2, "cgroup.procs")]
         .iter()

@@ -1,8 +1,9 @@
-//! The journal: what was there before each change, written to disk before the change is made.
+//! The journal: the old value of each change, written to disk before the change is made.
 //!
-//! JSON lines. The first says for what was applied, and in which boot; each further one is a change that is about to be
-//! made. A line that was cut off (no room, power, kill) is of a change that was not made; it is taken away before anything is
-//! put behind it. Values set at run time do not outlive a boot, so a journal of an earlier one has nothing left to say.
+//! The format is JSON lines. The first line contains the target of the changes and the boot; each further line is a
+//! change that is about to be made. A truncated line (full disk, power failure, kill) belongs to a change that was not
+//! made; it is removed before the next line is added. Values set at run time do not survive a boot, so a journal of an
+//! earlier boot is obsolete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ use crate::private::readable_folder;
 const FOLDER: &str = "/run/taut";
 const FILE: &str = "/run/taut/tune.journal";
 
-/// Head of the journal: for what the machine was changed.
+/// The head of the journal: the CPUs, the profile and the boot that the changes are for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalHeader {
     pub boot: String,
@@ -29,17 +30,17 @@ pub(super) struct JournalHeader {
     pub profile: Profile,
 }
 
-/// Entry of the journal: a change that was about to be made.
+/// An entry of the journal: a change that was about to be made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub setting: String,
     pub group: Group,
     pub step: Step,
-    /// Value before the change.
+    /// The value before the change.
     pub before: String,
 }
 
-/// The journal of this machine, held by this process alone.
+/// The journal of this machine, locked by this process.
 pub(super) struct Journal<'a> {
     root: &'a Root,
     _folder: Locked,
@@ -47,14 +48,14 @@ pub(super) struct Journal<'a> {
     pub entries: Vec<Entry>,
 }
 
-/// Returns what tells this boot from every other.
+/// Returns a text that identifies this boot.
 pub(super) fn boot(root: &Root) -> String {
     let id = root.text("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default()
 }
 
 impl<'a> Journal<'a> {
-    /// Opens the journal, if nobody else has it. That of an earlier boot is as good as none.
+    /// Opens the journal, unless another process has it open. A journal of an earlier boot is ignored.
     pub fn open(root: &'a Root) -> Result<Self, TuneError> {
         let folder = root.path(FOLDER);
         let failed = |source| TuneError::Journal {
@@ -84,14 +85,14 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Whether the journal is of another boot than this.
+    /// Returns true if the journal is of another boot.
     pub fn is_stale(&self) -> bool {
         self.head
             .as_ref()
             .is_some_and(|head| head.boot != boot(self.root))
     }
 
-    /// Begins the journal anew.
+    /// Starts the journal again.
     pub fn begin(&mut self, head: JournalHeader) -> io::Result<()> {
         let path = self.root.path(FILE);
         let mut file = File::create(&path)?;
@@ -101,7 +102,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Notes a change that is about to be made; one that is noted already keeps what was there at first.
+    /// Records a change that is about to be made; a change that is recorded already keeps its first old value.
     pub fn note(&mut self, entry: Entry) -> io::Result<()> {
         if self.entries.iter().any(|noted| noted.step == entry.step) {
             return Ok(());
@@ -109,7 +110,7 @@ impl<'a> Journal<'a> {
         let mut file = OpenOptions::new().append(true).open(self.root.path(FILE))?;
         let before = file.metadata()?.len();
         if let Err(e) = line(&mut file, &entry) {
-            // Where that fails, too, whoever opens it next does it.
+            // If that fails too, the next process that opens the journal does it.
             let _ = file.set_len(before);
             return Err(e);
         }
@@ -117,7 +118,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Leaves only these changes in it.
+    /// Removes all changes but these from the journal.
     pub fn keep(&mut self, entries: Vec<Entry>) -> io::Result<()> {
         let Some(head) = &self.head else {
             return Ok(());
@@ -134,7 +135,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Ends it: everything is as it was.
+    /// Removes the journal, since all values are restored.
     pub fn remove(self) -> io::Result<()> {
         match fs::remove_file(self.root.path(FILE)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -143,12 +144,12 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// Head and entries of the journal below `root`; none where there is none.
+/// Reads head and entries of the journal below `root`; `None` and empty if there is no journal.
 pub(super) fn read(root: &Root) -> Result<(Option<JournalHeader>, Vec<Entry>), TuneError> {
     parse(root).map(|(head, entries, _)| (head, entries))
 }
 
-/// Head and entries of a journal, and the bytes of its whole lines if something stands behind them.
+/// The head and entries of a journal, and the length of its complete lines if a truncated one follows.
 type Parsed = (Option<JournalHeader>, Vec<Entry>, Option<u64>);
 
 fn parse(root: &Root) -> Result<Parsed, TuneError> {
@@ -176,7 +177,7 @@ fn parse(root: &Root) -> Result<Parsed, TuneError> {
     Ok((Some(head), entries.collect::<Result<_, _>>()?, cut))
 }
 
-/// Writes one line, and has it on the disk before it returns.
+/// Writes one line, and returns after it is on the disk.
 fn line(file: &mut File, what: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_string(what)?;
     text.push('\n');

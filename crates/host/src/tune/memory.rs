@@ -1,4 +1,4 @@
-//! Pages, caches, memory nodes.
+//! Settings of pages, caches and NUMA nodes.
 
 use super::setting::{EVERY, FULL_SPEED, Group, LATENCY, Looked, Setting, View};
 use super::step::{Step, chosen};

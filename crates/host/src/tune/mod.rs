@@ -1,7 +1,7 @@
-//! Settings of the machine that matter for latency: seen, explained, changed and changed back.
+//! Settings of the machine that affect latency: read, explained, changed and restored.
 //!
-//! One file per family of settings; a new setting is one entry in it. What can be changed at run time is a
-//! [`Step`], of which apply, revert and the printed commands are made.
+//! One file per family of settings; a new setting is one entry in it. A change at run time is a [`Step`], from which
+//! apply, revert and the printed commands are built.
 
 mod apply;
 mod boot;
@@ -35,31 +35,31 @@ use crate::cpu_list::{format_cpu_list, parse_cpu_list};
 use crate::machine::Machine;
 use setting::{Looked, View};
 
-/// Reason why a machine cannot be looked at or changed as asked.
+/// The reason why a machine cannot be checked or changed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The text is not a list of CPUs.
     #[error("`{0}` is no list of CPUs; want one such as 1 or 2-3,6")]
     NotAList(String),
-    /// The machine does not have them.
+    /// The machine does not have these CPUs.
     #[error("CPU {missing} does not exist or is offline; online: {online}")]
     NoSuchCpu {
-        /// CPUs that are missing.
+        /// The CPUs that are missing.
         missing: String,
-        /// CPUs that are online.
+        /// The CPUs that are online.
         online: String,
     },
-    /// The system needs a CPU too.
+    /// No CPU would be left for the system.
     #[error(
         "{cpus} would be every CPU of this machine ({online}), and the system needs one; leave out at least one"
     )]
     LastCpu {
-        /// CPUs asked for.
+        /// The requested CPUs.
         cpus: String,
-        /// CPUs that are online.
+        /// The CPUs that are online.
         online: String,
     },
-    /// The tree does not say which CPUs there are.
+    /// The tree does not list the CPUs.
     #[error("{0} cannot be read; is this a Linux machine with /sys?")]
     NoCpus(PathBuf),
     /// Only root may change settings.
@@ -67,64 +67,64 @@ pub enum TuneError {
         "only root can change settings; run: sudo taut tune {0}   (taut tune audit and --dry-run need no root)"
     )]
     NotRoot(String),
-    /// Another program is in charge.
+    /// Another program tunes the machine.
     #[error(
         "tuned is active (profile {profile}) and would set its own values again; turn it off (tuned-adm off), or let it do the work (tuned-adm profile cpu-partitioning)"
     )]
     Tuned {
-        /// Profile of that program.
+        /// The profile of that program.
         profile: String,
     },
-    /// The settings that are applied now are for other CPUs or another profile.
+    /// The settings now in force are for other CPUs or another profile.
     #[error("already applied for CPU {cpus}, profile {profile}; first run: taut tune revert")]
     AppliedOtherwise {
-        /// CPUs they are applied for.
+        /// The CPUs of those settings.
         cpus: String,
-        /// Profile they are applied for.
+        /// The profile of those settings.
         profile: String,
     },
     /// Another process applies or reverts settings.
     #[error("another taut tune apply or revert is at work")]
     Busy,
-    /// The journal cannot be kept, so nothing may be changed.
+    /// The journal cannot be written, so nothing may be changed.
     #[error(
         "{path}: {source}; without the journal nothing is changed, as it could not be changed back"
     )]
     Journal {
-        /// Path of the journal.
+        /// The path of the journal.
         path: PathBuf,
-        /// Reason why it cannot be kept.
+        /// The reason why it cannot be written.
         source: std::io::Error,
     },
-    /// The journal is not one.
+    /// The file is not a journal.
     #[error(
         "{path}:{line}: not a journal of taut tune ({reason}); put the values back by hand and remove the file"
     )]
     NotAJournal {
-        /// Path of the file.
+        /// The path of the file.
         path: PathBuf,
-        /// Number of its line, from 1.
+        /// The number of the invalid line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }
 
-/// Result of an audit.
+/// The result of an audit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Audit {
-    /// Profile that the machine is held against.
+    /// The profile that the machine is compared with.
     pub profile: Profile,
-    /// The CPUs to be quiet, as a list.
+    /// The list of isolated CPUs.
     pub cpus: String,
-    /// Whether root's files could be read.
+    /// True if the files that only root can read could be read.
     pub as_root: bool,
-    /// Finding of each setting, families together.
+    /// The finding of each setting, grouped by family.
     pub findings: Vec<Finding>,
 }
 
 impl Audit {
-    /// Returns how many settings cost something.
+    /// Returns the number of settings that cost something.
     #[must_use]
     pub fn bad(&self) -> usize {
         let bad = |finding: &&Finding| finding.state == State::Bad;
@@ -132,7 +132,7 @@ impl Audit {
     }
 }
 
-/// Returns every setting that is known, families together.
+/// Returns every known setting, grouped by family.
 pub fn settings() -> impl Iterator<Item = &'static Setting> {
     [
         isolation::SETTINGS,
@@ -147,7 +147,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
     .flatten()
 }
 
-/// The CPUs in a list such as `1` or `2-3,6`, if all of them are online below `root`.
+/// Returns the CPUs in a list such as `1` or `2-3,6`, if all of them are online below `root`.
 ///
 /// # Errors
 /// [`TuneError::NotAList`], [`TuneError::NoSuchCpu`], [`TuneError::NoCpus`].
@@ -166,7 +166,7 @@ pub fn online_cpus(root: &Root, list: &str) -> Result<BTreeSet<usize>, TuneError
     })
 }
 
-/// The CPU that an audit takes if it is told none: the last one, as the first serves most interrupts.
+/// Returns the default CPU of an audit: the last one, because the first serves most interrupts.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
@@ -174,7 +174,7 @@ pub fn default_cpus(root: &Root) -> Result<BTreeSet<usize>, TuneError> {
     Ok(online(root)?.last().copied().into_iter().collect())
 }
 
-/// Whether `cpus` are all that are online.
+/// Returns true if `cpus` are all online CPUs.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
@@ -182,7 +182,7 @@ pub fn is_every_cpu(root: &Root, cpus: &BTreeSet<usize>) -> Result<bool, TuneErr
     Ok(other_cpu(root, cpus)?.is_none())
 }
 
-/// The first online CPU that is not among `cpus`.
+/// Returns the first online CPU that is not in `cpus`.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
@@ -197,7 +197,8 @@ fn online(root: &Root) -> Result<BTreeSet<usize>, TuneError> {
         .ok_or_else(|| TuneError::NoCpus(root.path(path)))
 }
 
-/// Looks at every setting. Changes nothing and needs no root; what only root can read is unknown without.
+/// Reads every setting. It changes nothing and needs no root; without root, settings that only root can read are
+/// unknown.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
@@ -263,18 +264,19 @@ fn finding(setting: &Setting, view: &View) -> Finding {
     }
 }
 
-/// Takes the calling thread into the partition that [`apply`] made, if `cpu` is in one. With version 2 of control groups
-/// the whole process goes.
+/// Moves the calling thread into the partition that [`apply`] created, if `cpu` is in one. With version 2 of control
+/// groups the whole process moves.
 pub(crate) fn enter_partition(cpu: usize) {
     let root = Root::machine();
     if let Some(path) = isolation::entrance(&root, cpu) {
         let task = rustix::thread::gettid().as_raw_nonzero().to_string();
-        // Where that is refused, pinning says why.
+        // If that is refused, pinning reports the reason.
         let _ = root.write(&path, &task);
     }
 }
 
-/// The CPUs of the partition that [`apply`] made, which this process may enter though its affinity does not show them.
+/// Returns the CPUs of the partition that [`apply`] created. This process may enter it, although its affinity does not
+/// include these CPUs.
 pub(crate) fn partition_cpus() -> BTreeSet<usize> {
     let root = Root::machine();
     if !crate::permissions::is_root() {
@@ -308,7 +310,7 @@ mod tests {
             .filter(|f| f.state == State::Bad)
             .map(|f| &f.name)
             .collect();
-        // What is not on the command line is known not to be.
+        // Arguments that are not on the command line are known to be absent.
         assert_eq!(bad, ["isolated-cpus", "rcu-callbacks"]);
         assert_eq!(audit.findings.len(), settings().count());
     }
@@ -391,7 +393,7 @@ mod tests {
         ]);
         let affinity = found(&root, "irq-affinity", Profile::Shared);
         assert_eq!(affinity.state, State::Bad);
-        // An interrupt that only the quiet CPUs served goes to the others.
+        // An interrupt that only the isolated CPUs served moves to the others.
         assert_eq!(
             affinity.change_now,
             [
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_states_that_sleep_are_turned_off_on_these_cpus_only() {
+    fn deep_idle_states_are_disabled_on_these_cpus_only() {
         let (_folder, root) = tree(&[
             ONLINE,
             ("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C6\n"),

@@ -1,4 +1,4 @@
-//! Network interfaces and sockets.
+//! Settings of network interfaces and sockets.
 
 use super::setting::{EVERY, FULL_SPEED, Group, LATENCY, Looked, QUIET, Setting, View};
 use super::step::{Format, Step, field, tally};
@@ -140,14 +140,14 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The interfaces that have a device behind them: those whose settings are the card's.
+/// Returns the interfaces of NICs, which are those with a device.
 fn cards(view: &View) -> Vec<String> {
     let mut names = view.root.names("/sys/class/net");
     names.retain(|name| view.root.exists(&format!("/sys/class/net/{name}/device")));
     names
 }
 
-/// The files of this name of every queue of this kind.
+/// Returns the files of this name of every queue of this kind.
 fn queues(view: &View, kind: &str, file: &str) -> Vec<String> {
     let folders = view.root.names("/sys/class/net");
     let queues = folders.iter().flat_map(|interface| {
@@ -176,7 +176,7 @@ fn receive_steering(view: &View) -> Looked {
             .and_then(|text| mask_cpus(&text))
             .unwrap_or_default();
         if !mask.is_disjoint(view.cpus) {
-            // No CPU at all turns steering off, so the rest of the mask stays as it was asked for.
+            // An empty mask turns steering off, so the other requested CPUs stay in the mask.
             let left = crate::cpu_list::mask_of_cpus(&(&mask - view.cpus));
             steps.push(Step::formatted(path.clone(), left, Format::Mask));
         }
@@ -227,7 +227,7 @@ fn transmit_steering(view: &View) -> Looked {
     Looked::is(own, now, "a queue for these CPUs")
 }
 
-/// Returns what `ethtool` says of every card, or why it says nothing.
+/// Returns the output of `ethtool` for every NIC, or the reason why there is none.
 fn ethtool(view: &View, option: &str) -> Result<Vec<(String, String)>, Looked> {
     let cards = cards(view);
     if cards.is_empty() {
@@ -246,7 +246,7 @@ fn ethtool(view: &View, option: &str) -> Result<Vec<(String, String)>, Looked> {
             Err(e @ command::CommandError::NotInstalled { .. }) => {
                 return Err(Looked::unknown(e.to_string(), ""));
             }
-            // A driver that has no such setting.
+            // The driver does not have this setting.
             Err(_) => {}
         }
     }
@@ -349,7 +349,7 @@ fn placement(view: &View) -> Looked {
     }
     let mut far = Vec::new();
     for card in cards(view) {
-        // Below zero where the firmware does not say.
+        // The number is negative if the firmware does not report it.
         let node = view
             .root
             .number(&format!("/sys/class/net/{card}/device/numa_node"))

@@ -73,9 +73,9 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The profile of tuned, if that is active.
+/// Returns the profile of tuned, if tuned is active.
 pub(super) fn active_tuned(root: &super::Root) -> Option<String> {
-    // The daemon's name is that of its interpreter; its file is there while it runs.
+    // The daemon runs under the name of its interpreter, so its file is checked, which exists while it runs.
     let number = root.number("/run/tuned/tuned.pid")?;
     if !root.exists(&format!("/proc/{number}")) {
         return None;
@@ -94,7 +94,7 @@ fn steal(view: &View) -> Looked {
             .next()
             .and_then(|name| name.strip_prefix("cpu")?.parse().ok());
         if cpu.is_some_and(|cpu: usize| view.cpus.contains(&cpu)) {
-            // User, nice, system, idle, iowait, irq, softirq, steal.
+            // The fields are user, nice, system, idle, iowait, irq, softirq, steal.
             let times: Vec<u64> = words.take(8).filter_map(|word| word.parse().ok()).collect();
             stolen += times.get(7).copied().unwrap_or(0);
             all += times.iter().sum::<u64>();
@@ -130,7 +130,7 @@ fn management_interrupts(view: &View) -> Looked {
         }
         counts.push(u64::from_ne_bytes(word));
     }
-    // A count says nothing by itself; that of a machine that was quiet all the time does.
+    // A total is no evidence that the machine is noisy, but zero is evidence that it was quiet.
     let most = counts.iter().max().copied().unwrap_or(0);
     Looked::is(most == 0, format!("{most} since reset"), wanted)
 }

@@ -1,4 +1,4 @@
-//! Clock frequency and sleep of the CPUs.
+//! Settings of the CPUs' clock frequency and idle states.
 
 use super::setting::{EVERY, FULL_SPEED, Group, LATENCY, Looked, Profile, Setting, View};
 use super::step::{Step, tally};
@@ -114,14 +114,14 @@ fn idle_states(view: &View) -> Looked {
 }
 
 fn dma_latency(view: &View) -> Looked {
-    // What the kernel takes for "nobody asked".
+    // The kernel's value for "no request".
     const NOT_ASKED_US: i32 = 2_000_000_000;
     let path = "/dev/cpu_dma_latency";
     let wanted = "0 µs, or idle states off";
     if view.root.is_secret(path) {
         return Looked::unknown(format!("only root can read {path}"), wanted);
     }
-    // To read is harmless: a request is made by writing.
+    // Reading is harmless: only writing makes a request.
     let Ok(mut bytes) = std::fs::File::open(view.root.path(path)) else {
         return Looked::not_here(&format!("no {path}"));
     };
@@ -146,7 +146,7 @@ fn dma_latency(view: &View) -> Looked {
     Looked::is(asked_us == 0 || awake, now, wanted)
 }
 
-/// A file of each CPU that shall have one value.
+/// Checks a file of each CPU that must have one value.
 fn every_cpu(view: &View, file: &str, value: &str) -> Looked {
     let paths = view.folders(file);
     let found: Vec<_> = paths

@@ -1,10 +1,10 @@
-//! Root of the files in which settings are read and written: the machine's own, or a made-up tree of them in tests.
+//! The root of the files in which settings are read and written: the machine's own, or a synthetic tree in tests.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// The folder below which `/proc`, `/sys`, `/dev`, `/etc` and `/run` lie.
+/// The folder that contains `/proc`, `/sys`, `/dev`, `/etc` and `/run`.
 #[derive(Debug, Clone)]
 pub struct Root {
     folder: PathBuf,
@@ -17,7 +17,7 @@ impl Root {
         Self::at(Path::new("/"))
     }
 
-    /// The tree below `folder`.
+    /// Returns the tree below `folder`.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self {
@@ -25,13 +25,13 @@ impl Root {
         }
     }
 
-    /// Whether the root is that of the running machine.
+    /// Returns true if the root is that of the running machine.
     #[must_use]
     pub fn is_machine(&self) -> bool {
         self.folder == Path::new("/")
     }
 
-    /// Returns where an absolute path lies.
+    /// Returns the location of an absolute path below the root.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.folder.join(path.trim_start_matches('/'))
     }
@@ -40,13 +40,13 @@ impl Root {
         self.path(path).exists()
     }
 
-    /// A file's text as it is.
+    /// Returns the unchanged text of a file.
     pub(crate) fn raw(&self, path: &str) -> io::Result<String> {
         let bytes = fs::read(self.path(path))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A file's text without the space around it; none if it cannot be read.
+    /// Returns the text of a file without leading and trailing white space; `None` if it cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         Some(self.raw(path).ok()?.trim().to_owned())
     }
@@ -55,12 +55,12 @@ impl Root {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether the file is there and this user may not read it.
+    /// Returns true if the file exists but this user may not read it.
     pub(crate) fn is_secret(&self, path: &str) -> bool {
         matches!(self.raw(path), Err(e) if e.kind() == ErrorKind::PermissionDenied)
     }
 
-    /// The names in a folder, numbers in their order.
+    /// Returns the names in a folder, with numbers in numerical order.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten();
         let mut names: Vec<String> = entries
@@ -70,7 +70,7 @@ impl Root {
         names
     }
 
-    /// Writes a setting in one call, as the kernel wants it.
+    /// Writes a setting in a single call, as the kernel requires.
     pub(crate) fn write(&self, path: &str, value: &str) -> io::Result<()> {
         let mut file = fs::OpenOptions::new().write(true).open(self.path(path))?;
         if !self.is_machine() {
@@ -86,7 +86,7 @@ pub(crate) mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// A made-up tree.
+    /// Makes a synthetic tree.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

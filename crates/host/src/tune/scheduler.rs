@@ -1,4 +1,4 @@
-//! Priorities, preemption, clocks, and what protection costs.
+//! Settings of priorities, preemption, clocks, and mitigations.
 
 use super::setting::{EVERY, Group, LATENCY, Looked, Setting, View};
 use super::step::{Step, chosen};
@@ -87,7 +87,7 @@ fn preemption(view: &View) -> Looked {
         return Looked::is(chosen == "full", chosen, wanted).boot(["preempt=full"]);
     }
     if dynamic {
-        // What the kernel was built with holds where nothing chooses otherwise.
+        // The kernel's build configuration applies if nothing else selects a mode.
         let built = [
             ("CONFIG_PREEMPT_NONE", "none"),
             ("CONFIG_PREEMPT_VOLUNTARY", "voluntary"),

@@ -1,4 +1,4 @@
-//! Settings, what they are looked at through, and what is found.
+//! Settings, the data that they are checked against, and findings.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -10,25 +10,25 @@ use super::step::Step;
 use crate::cpu_list::{format_cpu_list, mask_of_cpus, parse_cpu_list};
 use crate::machine::Machine;
 
-/// Profile: what a machine is tuned for.
+/// The goal for which a machine is tuned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// The shortest tail on the given CPUs, whatever it costs in power, memory and others' speed.
+    /// The shortest tail latency on the given CPUs, at any cost in power, memory and the speed of others.
     Latency,
-    /// The most work in a time: full clock, no hidden work of the kernel; tails may stay.
+    /// The most work per time: full clock frequency and no background work of the kernel; tails may stay long.
     Throughput,
-    /// Quiet on the given CPUs without harm to whoever else uses the machine.
+    /// Little noise on the given CPUs without harm to other users of the machine.
     Shared,
 }
 
-/// The profiles in which a setting matters.
+/// All profiles, for settings that matter in each of them.
 pub(super) const EVERY: &[Profile] = &[Profile::Latency, Profile::Throughput, Profile::Shared];
 pub(super) const LATENCY: &[Profile] = &[Profile::Latency];
 pub(super) const QUIET: &[Profile] = &[Profile::Latency, Profile::Shared];
 pub(super) const FULL_SPEED: &[Profile] = &[Profile::Latency, Profile::Throughput];
 
-/// A family of settings; `apply` changes all of a group or nothing of it.
+/// A family of settings; `apply` changes all settings of a group or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
@@ -36,7 +36,7 @@ pub enum Group {
     Isolation,
     /// Interrupts and the kernel's own work on the CPUs.
     Interrupts,
-    /// Clock frequency and sleep.
+    /// Clock frequency and idle states.
     Power,
     /// Pages and caches.
     Memory,
@@ -49,8 +49,8 @@ pub enum Group {
 }
 
 impl Group {
-    /// All groups, in the order in which they are applied. Tasks are moved first: they take settings of their own
-    /// along.
+    /// All groups, in the order in which they are applied. Tasks are moved first, because they have settings that move
+    /// with them.
     pub const ALL: [Self; 7] = [
         Self::Isolation,
         Self::Interrupts,
@@ -76,17 +76,17 @@ impl Display for Group {
     }
 }
 
-/// State of a setting.
+/// The state of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The setting is as the profile wants it, or the profile does not care.
+    /// The setting is as the profile requires, or the profile does not depend on it.
     Ok,
     /// The setting costs latency or speed in this profile.
     Bad,
     /// The setting could not be read.
     Unknown,
-    /// This machine has no such thing.
+    /// This machine does not have the setting.
     NotHere,
 }
 
@@ -101,33 +101,34 @@ impl Display for State {
     }
 }
 
-/// A setting that matters: what is always true of it, and how to look at it. Its page in the documentation is made of this.
+/// A setting that matters: its constant description, and how to check it. Its page in the documentation is generated from
+/// this.
 pub struct Setting {
-    /// Short, and a heading of the documentation.
+    /// A short name, which is also a heading of the documentation.
     pub name: &'static str,
-    /// Family of the setting.
+    /// The family of the setting.
     pub group: Group,
-    /// Description of the setting, one sentence.
+    /// The description of the setting, in one sentence.
     pub what: &'static str,
-    /// Cost of the wrong value, and why.
+    /// The cost of the wrong value, and the reason.
     pub cost: &'static str,
-    /// A command that shows it.
+    /// A command that shows the setting.
     pub see: &'static str,
-    /// Whether `apply` changes it where this machine has it.
+    /// True if `apply` changes it on machines that have it.
     pub is_applied: bool,
-    /// Way to change it by hand at run time, where `apply` does not; empty where it does or nobody can.
+    /// The way to change it by hand at run time; empty if `apply` changes it or if it cannot be changed.
     pub by_hand: &'static str,
-    /// Way to change it at boot; empty where there is none.
+    /// The way to change it at boot; empty if there is none.
     pub boot: &'static str,
-    /// Way to change it in the BIOS or on the host; empty where there is none.
+    /// The way to change it in the BIOS or on the host; empty if there is none.
     pub below: &'static str,
-    /// Source of the advice.
+    /// The source of the advice.
     pub source: &'static str,
     pub(super) profiles: &'static [Profile],
     pub(super) look: fn(&View) -> Looked,
 }
 
-/// Result of a look at one setting.
+/// The result of checking one setting.
 pub(super) struct Looked {
     pub state: State,
     pub now: String,
@@ -164,53 +165,53 @@ impl Looked {
         self
     }
 
-    /// Arguments for the kernel's command line.
+    /// Adds arguments for the kernel's command line.
     pub fn boot<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 }
 
-/// Finding about one setting on this machine.
+/// The finding about one setting on this machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finding {
-    /// The setting's name.
+    /// The name of the setting.
     pub name: String,
-    /// Family of the setting.
+    /// The family of the setting.
     pub group: Group,
-    /// State of the setting.
+    /// The state of the setting.
     pub state: State,
-    /// Present value, or why that is not known.
+    /// The present value, or the reason why it is unknown.
     pub now: String,
-    /// Value that the profile wants.
+    /// The value that the profile requires.
     pub wanted: String,
-    /// Way to change it now: the commands of `taut tune apply`, or advice.
+    /// The way to change it now: the commands of `taut tune apply`, or advice.
     pub change_now: Vec<String>,
     /// Arguments for the kernel's command line that change it from the next boot on.
     pub change_at_boot: Vec<String>,
-    /// Change to make in the BIOS or on the host; empty where that is no way.
+    /// The change to make in the BIOS or on the host; empty if there is none.
     pub change_below: String,
-    /// Cost of the setting, and why.
+    /// The cost of the wrong value, and the reason.
     pub why: String,
-    /// Source of the advice.
+    /// The source of the advice.
     pub source: String,
-    /// Whether `taut tune apply` changes it.
+    /// True if `taut tune apply` changes it.
     pub can_be_applied: bool,
     #[serde(skip)]
     pub(super) steps: Vec<Step>,
 }
 
 impl Finding {
-    /// The commands that `taut tune apply` amounts to.
+    /// Returns the equivalent commands of `taut tune apply`.
     pub fn commands(&self) -> impl Iterator<Item = String> {
         self.steps.iter().map(Step::command)
     }
 }
 
-/// View through which settings are looked at.
+/// The CPUs and the files with which settings are checked.
 pub(super) struct View<'a> {
     pub root: &'a Root,
-    /// The CPUs to be quiet.
+    /// The isolated CPUs.
     pub cpus: &'a BTreeSet<usize>,
     /// The CPUs for everything else.
     pub system: BTreeSet<usize>,
@@ -232,21 +233,21 @@ impl View<'_> {
         mask.trim_start_matches(['0', ',']).to_owned()
     }
 
-    /// The folders of the given CPUs.
+    /// Returns the folders of the given CPUs.
     pub fn folders(&self, below: &str) -> Vec<String> {
         let folder = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/{below}");
         self.cpus.iter().map(folder).collect()
     }
 
-    /// The list of CPUs in a file; an empty set for an empty file.
+    /// Returns the list of CPUs in a file; an empty set for an empty file.
     pub fn cpus_in(&self, path: &str) -> Option<BTreeSet<usize>> {
         parse_cpu_list(&self.root.text(path)?)
     }
 
-    /// The value of an argument on the kernel's command line; empty for one that has none.
+    /// Returns the value of an argument on the kernel's command line; empty if the argument has no value.
     pub fn argument(&self, name: &str) -> Option<String> {
         let line = self.machine.kernel_command_line.as_ref()?;
-        // After ` -- ` come those of the first process.
+        // Arguments after ` -- ` belong to the first process.
         let line = line.value.split(" -- ").next().unwrap_or_default();
         line.split_whitespace().rev().find_map(|word| {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -254,7 +255,7 @@ impl View<'_> {
         })
     }
 
-    /// A line of the kernel's configuration: `None` where it cannot be read.
+    /// Returns the value of an option in the kernel's configuration; `None` if that cannot be read.
     pub fn configured(&self, option: &str) -> Option<bool> {
         let text = self.machine_configuration()?;
         Some(text.lines().any(|line| line == format!("{option}=y")))
@@ -273,12 +274,12 @@ impl View<'_> {
         self.root.text(&format!("/boot/config-{release}"))
     }
 
-    /// A number in one file, wanted to be `value`.
+    /// Checks that the number in a file is `value`.
     pub fn number(&self, path: &str, value: i64) -> Looked {
         self.number_where(path, value, |now| now == value)
     }
 
-    /// A number in one file that shall pass `good`, and is set to `value` otherwise.
+    /// Checks that the number in a file satisfies `good`; otherwise the step is to set it to `value`.
     pub fn number_where(&self, path: &str, value: i64, good: impl Fn(i64) -> bool) -> Looked {
         if self.root.is_secret(path) {
             return Looked::unknown(format!("only root can read {path}"), &value.to_string());
@@ -290,14 +291,14 @@ impl View<'_> {
             .steps(vec![Step::write(path, value.to_string())])
     }
 
-    /// Returns number and name of each process, kernel threads among them.
+    /// Returns the number and name of each process, including kernel threads.
     pub fn processes(&self) -> impl Iterator<Item = (u32, String)> {
         let numbers = self.root.names("/proc").into_iter();
         let pids = numbers.filter_map(|name| name.parse::<u32>().ok());
         pids.filter_map(|pid| Some((pid, self.root.text(&format!("/proc/{pid}/comm"))?)))
     }
 
-    /// Whether a program of this name runs.
+    /// Returns true if a program of this name runs.
     pub fn runs(&self, program: &str) -> bool {
         self.processes().any(|(_, name)| name == program)
     }

@@ -1,4 +1,4 @@
-//! Change that can be made at run time: how it is made, seen, undone and said as a shell command.
+//! A change at run time: how it is made, checked, undone and printed as a shell command.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -16,62 +16,62 @@ use crate::cpu_list::{mask_cpus, parse_cpu_list};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// A value is written into a file of the kernel's.
+    /// Writes a value into a file of the kernel.
     Write {
-        /// Path of the file.
+        /// The path of the file.
         path: String,
-        /// The value wanted.
+        /// The new value.
         value: String,
-        /// Way in which values of this file are compared.
+        /// The format in which values of this file are compared.
         format: Format,
     },
-    /// A control group is made.
+    /// Creates a control group.
     Group {
-        /// Folder of the group.
+        /// The folder of the group.
         path: String,
-        /// Values that are written into the group's files, in this order.
+        /// The values that are written into the group's files, in this order.
         settings: Vec<(String, String)>,
     },
-    /// A setting of a network card's driver is changed by `ethtool`.
+    /// Changes a setting of a NIC's driver by `ethtool`.
     Card {
-        /// Interface of the card.
+        /// The interface of the NIC.
         interface: String,
-        /// `k` for offloads, `c` for coalescing: the letter that shows them; the capital sets them.
+        /// The letter that shows the settings: `k` for offloads, `c` for coalescing. The capital letter sets them.
         letter: char,
-        /// The setting's name where it is set.
+        /// The name with which the setting is set.
         key: String,
-        /// The setting's name where it is shown.
+        /// The name with which the setting is shown.
         shown: String,
-        /// The value wanted.
+        /// The new value.
         value: String,
     },
-    /// Tasks move from one control group to another, but for those that the kernel keeps.
+    /// Moves tasks from one control group to another, except those that the kernel does not allow to move.
     Tasks {
-        /// The file with the tasks of the one.
+        /// The file with the tasks of the source group.
         from: String,
-        /// File with the tasks of the other.
+        /// The file with the tasks of the target group.
         to: String,
     },
-    /// A daemon stands still (SIGSTOP) until it is let go on.
+    /// Stops a daemon (SIGSTOP) until it is continued.
     Pause {
-        /// Folder of the process, `/proc/PID`.
+        /// The folder of the process, `/proc/PID`.
         path: String,
-        /// When it began, in ticks since the boot: another process may have its number later.
+        /// The start time, in ticks since the boot: another process may get its number later.
         began: String,
     },
 }
 
-/// Way in which two texts of a file are compared.
+/// The format in which two texts of a file are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// Texts are compared as they are; of a choice (`always [madvise] never`), what is chosen.
+    /// Texts are compared unchanged; of a choice (`always [madvise] never`), the chosen word is compared.
     Text,
     /// Texts are compared as masks of CPUs in hexadecimal.
     Mask,
     /// Texts are compared as lists of CPUs.
     List,
-    /// A switch such as `+cpuset` among the words of the file.
+    /// A switch such as `+cpuset` is compared with the words of the file.
     Switch,
 }
 
@@ -92,7 +92,7 @@ impl Step {
         }
     }
 
-    /// Returns what is there now: the file's text; of a group, whether it is there; of tasks, nothing.
+    /// Returns the present value: a file's text, or whether a group exists; nothing for tasks.
     pub(crate) fn now(&self, root: &Root) -> io::Result<String> {
         match self {
             Self::Write { path, .. } => root.raw(path),
@@ -114,7 +114,7 @@ impl Step {
         }
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if nothing is left to change.
     pub(crate) fn is_done(&self, root: &Root) -> bool {
         match self {
             Self::Write {
@@ -130,7 +130,7 @@ impl Step {
             Self::Pause { .. } => self
                 .now(root)
                 .is_ok_and(|now| now == "gone" || now == PAUSED),
-            // What stays behind is the kernel's; what is born later is born in the new group.
+            // Remaining tasks belong to the kernel; new tasks start in the new group.
             Self::Tasks { from, to } => {
                 let empty = |path: &str| root.text(path).is_none_or(|tasks| tasks.is_empty());
                 !empty(to) || empty(from)
@@ -138,7 +138,7 @@ impl Step {
         }
     }
 
-    /// Makes the change and looks whether it holds.
+    /// Makes the change and checks that it is in force.
     pub(crate) fn make(&self, root: &Root) -> io::Result<()> {
         match self {
             Self::Write {
@@ -188,7 +188,7 @@ impl Step {
         }
     }
 
-    /// Brings back what `before` (from [`Step::now`]) was.
+    /// Restores the value `before`, which is from [`Step::now`].
     pub(crate) fn undo(&self, root: &Root, before: &str) -> io::Result<()> {
         match self {
             Self::Write {
@@ -226,7 +226,7 @@ impl Step {
                     }
                 }
                 if !root.is_machine() {
-                    // Where the kernel makes the files it also takes them away.
+                    // The kernel creates and removes these files by itself; a synthetic tree does not.
                     for (file, _) in settings {
                         fs::remove_file(root.path(path).join(file))?;
                     }
@@ -245,7 +245,7 @@ impl Step {
                 }
                 Ok(())
             }
-            // One that somebody else had stopped stays so, and one that has ended cannot go on.
+            // A process that another user had stopped stays stopped, and one that has exited cannot be continued.
             Self::Pause { path, .. } => match before != PAUSED && self.now(root)? == PAUSED {
                 true => signal(root, path, Signal::CONT),
                 false => Ok(()),
@@ -253,7 +253,7 @@ impl Step {
         }
     }
 
-    /// Sets the value of a card's setting and looks whether it holds.
+    /// Sets the value of a NIC's setting and checks that it is in force.
     fn set_card(&self, root: &Root, value: &str) -> io::Result<()> {
         let Self::Card {
             interface,
@@ -274,7 +274,7 @@ impl Step {
         )))
     }
 
-    /// The shell command that does the same.
+    /// Returns the equivalent shell command.
     #[must_use]
     pub fn command(&self) -> String {
         match self {
@@ -302,7 +302,7 @@ impl Step {
         }
     }
 
-    /// The file, folder or interface that is changed.
+    /// Returns the file, folder or interface that is changed.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -315,27 +315,27 @@ impl Step {
     }
 }
 
-/// State of a process that was stopped.
+/// The state of a stopped process.
 const PAUSED: &str = "T";
 
-/// State of a process, as `/proc/PID/stat` has it, and when it began; none of one that is not there.
+/// Returns the state of a process, as in `/proc/PID/stat`, and its start time; `None` if it does not exist.
 fn process(root: &Root, path: &str) -> Option<(String, String)> {
     let text = root.text(&format!("{path}/stat"))?;
-    // The name, in brackets, may have spaces and brackets.
+    // The name, in parentheses, may contain spaces and parentheses.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?.to_owned();
     Some((state, fields.nth(18)?.to_owned()))
 }
 
-/// Step that pauses the process of a number; none if it is not there, or stands still already.
+/// Returns the step that stops the process of a number; `None` if it does not exist or is stopped already.
 pub(crate) fn pause(root: &Root, pid: u32) -> Option<Step> {
     let path = format!("/proc/{pid}");
     let (state, began) = process(root, &path)?;
     (state != PAUSED).then_some(Step::Pause { path, began })
 }
 
-/// Sends a signal to a process; where the tree is none of a machine, its state changes as the kernel would show it.
+/// Sends a signal to a process. In a synthetic tree it changes the state as the kernel would show it.
 fn signal(root: &Root, path: &str, signal: Signal) -> io::Result<()> {
     if !root.is_machine() {
         let state = if signal == Signal::STOP { PAUSED } else { "S" };
@@ -381,7 +381,8 @@ fn card(root: &Root, letter: char, interface: &str, setting: &[&str]) -> io::Res
     command::run("ethtool", &arguments).map_err(io::Error::other)
 }
 
-/// Returns what follows `key:` in a text of `ethtool`; the last time, as `ethtool -g` says its maxima first.
+/// Returns the value after the last `key:` in a text of `ethtool`. The last one is used because `ethtool -g` prints
+/// maxima first.
 pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().rev().find_map(|line| {
         let (found, value) = line.trim().split_once(':')?;
@@ -393,7 +394,7 @@ fn same_list(now: &str, wanted: &str) -> bool {
     parse_cpu_list(now).is_some_and(|cpus| Some(cpus) == parse_cpu_list(wanted))
 }
 
-/// Returns what is chosen of `always [madvise] never` or `none (full)`; another text as it is.
+/// Returns the chosen word of `always [madvise] never` or `none (full)`; other texts unchanged.
 pub(crate) fn chosen(text: &str) -> &str {
     let text = text.trim();
     if !text.contains(' ') {
@@ -411,8 +412,8 @@ pub(crate) fn chosen(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// Moves the tasks that the kernel lets go, and those born meanwhile to one that had not been moved yet; those of the
-/// kernel's own that belong to a CPU stay.
+/// Moves the tasks that the kernel allows to move, including those created during this in the old group. Kernel tasks
+/// that belong to a CPU stay.
 fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
     const MOST_PASSES: usize = 100;
     let mut any_moved = false;
@@ -421,7 +422,7 @@ fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
         for task in root.raw(from)?.lines() {
             match root.write(to, task) {
                 Ok(()) => moved += 1,
-                // One that ended, or one of the kernel's that has to stay.
+                // The task has exited, or is a kernel task that has to stay.
                 Err(e) if matches!(e.raw_os_error(), Some(ESRCH | EINVAL)) => {}
                 Err(e) => return Err(e),
             }
@@ -441,7 +442,7 @@ fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
 const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 
-/// Moves every task, also those that are born meanwhile. Those that die cannot be moved, and are gone soon.
+/// Moves every task, including those that are created during this. Tasks that exit cannot be moved, and disappear soon.
 fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(10);
     if !root.is_machine() {
@@ -471,7 +472,7 @@ fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
     )))
 }
 
-/// Removes a group's folder; tasks that end keep it busy for a moment.
+/// Removes a group's folder; exiting tasks keep it busy for a moment.
 fn remove_group(root: &Root, path: &str) -> io::Result<()> {
     const TRIES: usize = 100;
     for _ in 0..TRIES {
@@ -486,7 +487,7 @@ fn remove_group(root: &Root, path: &str) -> io::Result<()> {
     fs::remove_dir(root.path(path))
 }
 
-/// The values of several files said shortly: `3` or `3 and 2 others`.
+/// Returns the values of several files in short form: `3` or `3 and 2 others`.
 pub(crate) fn tally(values: impl IntoIterator<Item = String>) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for value in values {

@@ -1,18 +1,19 @@
-//! A datagram that is not whole yet: its bytes lie in chunks by their offset, so that a fragment finds its place without a search.
+//! A datagram that is not complete yet: its bytes are stored in chunks by their offset, so that a fragment is stored
+//! without a search.
 
 use super::fault::{FragmentFault, MOST_BYTES, MOST_FRAGMENTS};
 use super::fragment::{Fragment, Key, write_lengths};
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
 use crate::overlap::Overlap;
 
-/// Bytes that offsets of fragments count in.
+/// Number of bytes in a unit of fragment offsets.
 const UNIT_BYTES: usize = 8;
-/// Chunks of the payload of the longest datagram.
+/// Number of chunks for the payload of the longest datagram.
 const PAYLOAD_CHUNKS: usize = MOST_BYTES.div_ceil(CHUNK_BYTES);
-/// Chunks of the longest datagram, with its headers.
+/// Number of chunks for the longest datagram, including its headers.
 pub(super) const MOST_CHUNKS: usize = PAYLOAD_CHUNKS + 1;
 
-/// Chunks, and which units of each are there.
+/// The chunks, and which units of each are present.
 #[derive(Debug)]
 pub(super) struct Memory {
     arena: Arena,
@@ -22,12 +23,12 @@ pub(super) struct Memory {
 
 const _: () = assert!(CHUNK_BYTES / UNIT_BYTES == u64::BITS as usize);
 
-/// What laying bytes down has come to.
+/// The result of storing bytes.
 #[derive(Debug, Default, Clone, Copy)]
 struct Laid {
-    /// Bytes that were not there yet.
+    /// Number of bytes that were not present yet.
     new: usize,
-    /// Whether others were, and not the same.
+    /// Whether bytes that were present differ from these.
     differs: bool,
 }
 
@@ -61,7 +62,7 @@ impl Memory {
         Ok(chunk)
     }
 
-    /// Copies those bytes into a chunk whose units are not there yet, and compares the others.
+    /// Copies bytes into the units of a chunk that are not present yet, and compares them with those that are.
     fn lay(&mut self, chunk: u32, at: usize, bytes: &[u8]) -> Laid {
         let first = at / UNIT_BYTES;
         let units = bytes.len().div_ceil(UNIT_BYTES) as u32;
@@ -88,40 +89,41 @@ impl Memory {
     }
 }
 
-/// What became of a fragment that was not dropped.
+/// The result of a fragment that was not dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Kept,
     Duplicate,
-    /// It made the datagram whole, which has that many bytes with its headers.
+    /// The fragment completed the datagram, which has that many bytes including its headers.
     Whole(usize),
 }
 
-/// A datagram that is not whole yet, or that was given up.
+/// A datagram that is not complete yet, or that was given up.
 #[derive(Debug, Clone)]
 pub(super) struct Datagram {
     pub key: Key,
     pub since_ns: u64,
-    /// Lists that it is in: of its hash, and of its source.
+    /// Lists that contain it: of its hash, and of its source.
     pub chain: u32,
     pub source: u32,
     pub is_given_up: bool,
-    /// Whether the last fragment had bytes that another one has.
+    /// Whether the last fragment had bytes in common with another one.
     pub overlaps: bool,
-    /// Fragments that brought bytes.
+    /// Number of fragments that brought bytes.
     fragments: u16,
-    /// Bytes of payload, if the last fragment is there.
+    /// Length of the payload in bytes, if the last fragment has arrived.
     end: Option<usize>,
-    /// Offset of the byte behind the last one that is there.
+    /// Offset after the last byte that is present.
     reach: usize,
-    /// Number of bytes that are there.
+    /// Number of bytes that are present.
     present: usize,
-    /// Chunk with the headers of the first fragment, made those of the whole packet but for lengths and checksum.
+    /// Chunk with the headers of the first fragment, already those of the complete packet except for lengths and
+    /// checksum.
     headers: u32,
     header_bytes: usize,
-    /// Those that count for the length of the packet.
+    /// Number of header bytes that count towards the length of the packet.
     counted_bytes: usize,
-    /// Protocol that the first fragment says.
+    /// Protocol in the first fragment.
     protocol: u8,
     /// Chunks by their offset.
     chunks: [u32; PAYLOAD_CHUNKS],
@@ -148,7 +150,7 @@ impl Datagram {
         }
     }
 
-    /// Checks what a fragment says of the whole against what others have said, and returns the chunks that it takes.
+    /// Checks a fragment against earlier ones of the datagram, and returns the number of chunks that it needs.
     pub fn check(&self, fragment: &Fragment<'_>, overlap: Overlap) -> Result<usize, FragmentFault> {
         fragment.check()?;
         let end = fragment.end();
@@ -173,7 +175,7 @@ impl Datagram {
         Ok(missing + usize::from(begins && !has_begun))
     }
 
-    /// Keeps a checked fragment, and writes the datagram to `whole` if that is it.
+    /// Stores a checked fragment, and writes the datagram to `whole` if that completes it.
     pub fn keep(
         &mut self,
         memory: &mut Memory,
@@ -245,7 +247,7 @@ impl Datagram {
         len
     }
 
-    /// Gives all chunks back, and returns their number.
+    /// Releases all chunks, and returns their number.
     pub fn let_go(&mut self, memory: &mut Memory) -> usize {
         let before = memory.used();
         for chunk in self.chunks.iter_mut().chain([&mut self.headers]) {

@@ -2,41 +2,43 @@
 
 use crate::arena::CHUNK_BYTES;
 
-/// Fragments of a datagram at most: 64 KiB in pieces of 512 bytes. Small ones cannot take more memory than large ones, as those that lie
-/// within the same 512 bytes share a chunk.
+/// Maximum number of fragments of a datagram: 64 KiB in fragments of 512 bytes. Small fragments cannot take more memory
+/// than large ones, as those within the same 512 bytes share a chunk.
 pub const MOST_FRAGMENTS: usize = 128;
-/// Bytes of headers at most that a fragment may have in front of its fragment header.
+/// Maximum number of header bytes of a fragment before its fragment header.
 pub const MOST_HEADER_BYTES: usize = CHUNK_BYTES;
-/// Bytes of a packet at most, without the fixed header of IPv6.
+/// Maximum number of bytes of a packet, without the fixed header of IPv6.
 pub(super) const MOST_BYTES: usize = 65_535;
 
-/// Why a fragment was dropped.
+/// The reason why a fragment was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FragmentFault {
     /// The packet is not a fragment.
     NotAFragment,
-    /// Its headers are wrong: a version, a length that leads out of the packet, an IPv4 checksum, more than [`MOST_HEADER_BYTES`].
+    /// The headers are invalid: the version, a length beyond the packet, the IPv4 checksum, or more than
+    /// [`MOST_HEADER_BYTES`].
     Header,
-    /// It is empty, or another follows and its length is no multiple of 8 bytes.
+    /// The fragment is empty, or it is not the last one and its length is no multiple of 8 bytes.
     Length,
-    /// It differs from what has come before, in bytes, in the end of the datagram, or in the protocol that this begins with.
+    /// The fragment contradicts earlier ones, in bytes, in the end of the datagram, or in the protocol.
     Overlap,
-    /// It says another end or another protocol than what came before and counts ([`Overlap::First`](crate::overlap::Overlap::First)).
+    /// The fragment contradicts the end or the protocol of earlier ones, which have precedence
+    /// ([`Overlap::First`](crate::overlap::Overlap::First)).
     Contradiction,
-    /// The whole packet would be longer than a packet can be.
+    /// The complete packet would be longer than the maximum.
     TooLong,
-    /// The first fragment cuts the TCP header.
+    /// The first fragment splits the TCP header.
     TinyFirst,
-    /// There are more than [`MOST_FRAGMENTS`].
+    /// The datagram has more than [`MOST_FRAGMENTS`].
     TooMany,
-    /// The datagram takes more memory than there is for one.
+    /// The datagram needs more memory than one datagram may have.
     NoMemory,
-    /// Its datagram was given up before.
+    /// The datagram was given up before.
     GivenUp,
 }
 
 impl FragmentFault {
-    /// Says whether it ends the datagram, not just the fragment.
+    /// Returns true if the fault ends the datagram, and not only the fragment.
     pub fn ends_datagram(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! A fragment as its header describes it: the identity of its datagram, its place there, and its bytes.
+//! A fragment as its header describes it: the identity of its datagram, its offset there, and its bytes.
 
 use super::fault::{FragmentFault, MOST_BYTES, MOST_HEADER_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,22 +7,23 @@ use taut_wire::{IpProtocol, Ipv4, Ipv6};
 
 pub(super) const IPV6_HEADER_BYTES: usize = 40;
 const FRAGMENT_HEADER_BYTES: usize = 8;
-/// Bytes of a TCP header up to and with its flags and window, which the first fragment has to have (RFC 1858 section 3).
+/// Number of bytes of a TCP header up to its flags and window, which the first fragment has to contain (RFC 1858
+/// section 3).
 const TCP_START_BYTES: usize = 16;
 
-/// What fragments of one datagram share.
+/// The fields that all fragments of a datagram share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     source: IpAddr,
     destination: IpAddr,
     identification: u32,
-    /// Protocol of IPv4 alone (RFC 8200 section 4.5: it may differ there).
+    /// Protocol, of IPv4 only (RFC 8200 section 4.5 allows it to differ in IPv6).
     protocol: u8,
     tag: u32,
 }
 
 impl Key {
-    /// The key of a place that was never in use.
+    /// The key of an entry that was never in use.
     pub const NONE: Self = Self {
         source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         destination: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -31,7 +32,7 @@ impl Key {
         tag: 0,
     };
 
-    /// Hashes all of it.
+    /// Hashes all fields.
     pub fn hash(&self, key: &HashKey) -> u64 {
         let numbers = u64::from(self.identification) << 32 | u64::from(self.tag);
         key.hash([
@@ -41,7 +42,7 @@ impl Key {
         ])
     }
 
-    /// Hashes who the sender is: of IPv6 its network of 64 bits, as a host there has all addresses of it.
+    /// Hashes the source. For IPv6 that is its 64-bit network, as a host may use all addresses of it.
     pub fn hash_of_source(&self, key: &HashKey) -> u64 {
         let (network, host) = halves(self.source);
         key.hash([(network, if self.source.is_ipv4() { host } else { 0 })])
@@ -59,9 +60,9 @@ fn halves(address: IpAddr) -> (u64, u64) {
 /// A fragment of a datagram.
 pub(super) struct Fragment<'a> {
     pub key: Key,
-    /// Headers in front of what was cut up: with their options, without the fragment header.
+    /// Headers before the fragmented part, including options, without the fragment header.
     headers: &'a [u8],
-    /// Where in `headers` the number of the protocol behind them is.
+    /// Offset in `headers` of the protocol number of the fragmented part.
     protocol_at: usize,
     pub protocol: u8,
     pub offset: usize,
@@ -70,7 +71,7 @@ pub(super) struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// Reads a packet from its layer-3 header on.
+    /// Parses a packet from its layer-3 header on.
     pub fn read(packet: &'a [u8], tag: u32) -> Result<Self, FragmentFault> {
         match packet.first().map(|first| first >> 4) {
             Some(4) => Self::read_v4(packet, tag),
@@ -99,7 +100,7 @@ impl<'a> Fragment<'a> {
             protocol: ip.protocol().0,
             offset: ip.fragment_offset_bytes(),
             has_more: ip.more_fragments(),
-            // What lies behind the packet, as padding does, is left out.
+            // Bytes after the packet, such as padding, are excluded.
             payload: &rest[..ip.payload().len()],
         })
     }
@@ -107,7 +108,7 @@ impl<'a> Fragment<'a> {
     fn read_v6(packet: &'a [u8], tag: u32) -> Result<Self, FragmentFault> {
         let ip = Ipv6::new(packet).map_err(|_| FragmentFault::Header)?;
         let packet = &packet[..IPV6_HEADER_BYTES + ip.payload().len()];
-        // The headers that every router may look at are in front of the fragment header (RFC 8200 section 4.5).
+        // The headers that every router may inspect precede the fragment header (RFC 8200 section 4.5).
         let (mut at, mut protocol_at, mut protocol) = (IPV6_HEADER_BYTES, 6, ip.next_header());
         while protocol != IpProtocol::FRAGMENT {
             if !matches!(
@@ -142,22 +143,24 @@ impl<'a> Fragment<'a> {
         })
     }
 
-    /// Says whether nothing was cut, as in packets that translators send (RFC 6946).
+    /// Returns true if the packet is not fragmented in spite of its fragment header, as translators send them (RFC
+    /// 6946).
     pub fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.has_more
     }
 
-    /// Offset of the byte behind its payload.
+    /// Returns the offset after its payload.
     pub fn end(&self) -> usize {
         self.offset + self.payload.len()
     }
 
-    /// Bytes of its headers in the packet that it belongs to.
+    /// Returns the number of header bytes in the complete packet.
     pub fn header_bytes(&self) -> usize {
         self.headers.len()
     }
 
-    /// Bytes of its headers that count for the length of a packet: an IPv6 payload is what is behind the fixed header.
+    /// Returns the number of header bytes that count towards the length of a packet: an IPv6 payload begins after the
+    /// fixed header.
     pub fn counted_bytes(&self) -> usize {
         match self.key.source {
             IpAddr::V4(_) => self.headers.len(),
@@ -165,7 +168,7 @@ impl<'a> Fragment<'a> {
         }
     }
 
-    /// Finds what is wrong with it whatever the other fragments are.
+    /// Checks the fragment on its own, apart from other fragments.
     pub fn check(&self) -> Result<(), FragmentFault> {
         let len = self.payload.len();
         if len == 0 || self.has_more && !len.is_multiple_of(8) {
@@ -181,19 +184,19 @@ impl<'a> Fragment<'a> {
         Ok(())
     }
 
-    /// Writes the headers, which now say what is behind them and that nothing was cut, to the front of `to`.
+    /// Writes the headers to the front of `to`, as those of an unfragmented packet.
     pub fn write_headers(&self, to: &mut [u8]) {
         let to = &mut to[..self.headers.len()];
         to.copy_from_slice(self.headers);
         to[self.protocol_at] = self.protocol;
         if self.key.source.is_ipv4() {
-            // All that remains of flags and offset is "do not fragment" and the reserved bit.
+            // Only "do not fragment" and the reserved bit remain of flags and offset.
             to[6] &= 0xc0;
             to[7] = 0;
         }
     }
 
-    /// Writes the packet that an atomic fragment stands for to the front of `to`, and returns its bytes.
+    /// Writes the packet in an atomic fragment to the front of `to`, and returns its number of bytes.
     pub fn write_whole(&self, to: &mut [u8]) -> usize {
         self.write_headers(to);
         let len = self.headers.len() + self.payload.len();
@@ -213,7 +216,7 @@ fn first_bytes<const BYTES: usize>(
         .ok_or(FragmentFault::Header)
 }
 
-/// Writes the lengths of a whole packet, of no more bytes than a packet can have, and the checksum of an IPv4 header.
+/// Writes the lengths of a complete packet, which does not exceed the maximum, and the checksum of an IPv4 header.
 pub(super) fn write_lengths(packet: &mut [u8]) {
     if packet[0] >> 4 == 6 {
         let len = (packet.len() - IPV6_HEADER_BYTES) as u16;

@@ -1,6 +1,7 @@
-//! Lists through the places of a table: doubly linked, in memory made once, so that each step costs the same however many there are.
+//! Doubly linked lists over the entries of a table, in memory allocated once, so that each operation takes constant
+//! time.
 
-/// Number of no place.
+/// The number that stands for no entry.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +17,7 @@ struct Links {
     behind: u32,
 }
 
-/// Lists of the places of a table. A place is in one of them at most.
+/// Lists of the entries of a table. An entry is in at most one of them.
 #[derive(Debug)]
 pub(super) struct Lists {
     ends: Box<[Ends]>,
@@ -24,7 +25,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Makes that many empty lists through that many places.
+    /// Creates that many empty lists over that many entries.
     pub fn new(lists: usize, places: usize) -> Self {
         let empty = Ends {
             first: NONE,
@@ -41,7 +42,7 @@ impl Lists {
         }
     }
 
-    /// Puts a place that is in none of the lists at the end of one.
+    /// Appends an entry that is in none of the lists to a list.
     #[inline]
     pub fn push(&mut self, list: usize, place: usize) {
         let before = self.ends[list].last;
@@ -57,7 +58,7 @@ impl Lists {
         self.ends[list].len += 1;
     }
 
-    /// Takes a place out of the list that it is in.
+    /// Removes an entry from its list.
     #[inline]
     pub fn remove(&mut self, list: usize, place: usize) {
         let Links { before, behind } = self.links[place];
@@ -72,13 +73,13 @@ impl Lists {
         self.ends[list].len -= 1;
     }
 
-    /// Number of places in a list.
+    /// Returns the number of entries in a list.
     #[inline]
     pub fn len(&self, list: usize) -> usize {
         self.ends[list].len as usize
     }
 
-    /// Goes through a list from its first place on.
+    /// Iterates over a list from its first entry on.
     #[inline]
     pub fn iter(&self, list: usize) -> impl Iterator<Item = usize> {
         let some = |place: u32| (place != NONE).then_some(place as usize);
@@ -87,7 +88,7 @@ impl Lists {
         })
     }
 
-    /// The place that has been in a list for the longest time.
+    /// Returns the entry that has been in a list for the longest time.
     #[inline]
     pub fn first(&self, list: usize) -> Option<usize> {
         self.iter(list).next()

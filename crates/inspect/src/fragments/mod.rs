@@ -1,26 +1,28 @@
-//! Whole packets out of fragments of IPv4 (RFC 791 section 3.2) and IPv6 (RFC 8200 section 4.5), for a worker: all memory is made at the
-//! start.
+//! Reassembly of IPv4 fragments (RFC 791 section 3.2) and IPv6 fragments (RFC 8200 section 4.5) for one worker, with
+//! all memory allocated at the start.
 //!
-//! Receivers differ in which of two overlapping fragments they keep, so an attacker can show one packet to the inspection and another
-//! to the receiver. A datagram whose fragments overlap and differ is given up, with all fragments that are still to come (RFC 5722 for IPv6; the same is
-//! done for IPv4), unless [`Overlap::First`] is asked for. Bytes that come twice and are the same do no harm. A first fragment that cuts a
-//! TCP header before its flags ends the datagram too (RFC 1858 section 3).
+//! Receivers differ in which of two overlapping fragments they keep, so an attacker can show one packet to the
+//! inspection and another to the receiver. A datagram whose fragments overlap and differ is given up, including its
+//! later fragments (RFC 5722 for IPv6; the same applies to IPv4), unless [`Overlap::First`] is configured. Duplicate
+//! bytes that are equal do no harm. A first fragment that splits a TCP header before its flags ends the datagram too
+//! (RFC 1858 section 3).
 //!
-//! The header of the whole packet is the first fragment's, ECN bits included. IPv4 headers with a wrong checksum are not counted in, as no
-//! receiver would.
+//! The header of the complete packet is that of the first fragment, including the ECN bits. Fragments with a wrong IPv4
+//! header checksum are dropped, as by any receiver.
 //!
-//! # Who makes room
+//! # Replacement of datagrams
 //!
-//! A new datagram always gets its place, so that nobody keeps others out: the oldest one makes room. A source has a share of places and of
-//! memory, and makes room within it, so that a single one cannot push others out. It is known by its address, of IPv6 by the first 64 bits
-//! of that. Sources are told apart by a hash with a secret key, so that few share what is one's, and nobody can choose with whom.
+//! A new datagram always gets an entry, so that nobody can lock others out: it replaces the oldest one. A source has a
+//! limited number of entries and bytes, and beyond these replaces its own datagrams, so that one source cannot evict
+//! others. A source is identified by its address, in IPv6 by the first 64 bits. Sources are distinguished by a hash
+//! with a secret key. Few sources therefore share a quota, and nobody can choose with whom.
 //!
-//! # What a fragment costs
+//! # Cost of a fragment
 //!
-//! The bytes of a datagram lie by their offset, in chunks with a bit for each unit of 8 bytes. So a fragment is put where it belongs, and
-//! compared with what is there, in time that goes by its own length and not by what has come before. Besides, it looks at eight
-//! datagrams of its hash at most, and lets go at most as many others as it needs chunks and as its source has places. A datagram that is
-//! whole is copied once.
+//! The bytes of a datagram are stored by their offset, in chunks with a bit for each unit of 8 bytes. The time to store
+//! and compare a fragment therefore depends on its own length and not on earlier fragments. In addition, up to eight
+//! datagrams with its hash are examined. At most as many others are released as it needs chunks and its source has
+//! entries. A complete datagram is copied once.
 
 mod datagram;
 mod fault;
@@ -41,25 +43,28 @@ use fragment::{Fragment, IPV6_HEADER_BYTES, Key};
 use lists::Lists;
 use taut_sys::HashKey;
 
-/// Datagrams in one list of hashes at most. There are twice as many lists as places, so that so many hardly ever meet.
+/// Maximum number of datagrams in one hash list. There are twice as many lists as entries, so lists hardly ever become
+/// this long.
 const MOST_IN_CHAIN: usize = 8;
 
-/// Limits of what is kept.
+/// The limits of stored fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentLimits {
-    /// Bytes of payload and headers in all, in whole chunks of [`CHUNK_BYTES`]. Besides, each datagram takes about 700 bytes.
+    /// Maximum number of bytes of payload and headers in all, in complete chunks of [`CHUNK_BYTES`]. In addition, each
+    /// datagram takes about 700 bytes.
     pub bytes: usize,
-    /// Datagrams at a time, those that were given up included.
+    /// Maximum number of datagrams at a time, including those that were given up.
     pub datagrams: usize,
-    /// Datagrams of one source at a time. Its share of `bytes` is the same as that of `datagrams`, or what the longest datagram takes.
+    /// Maximum number of datagrams of one source at a time. Its share of `bytes` is the same fraction, or the size of
+    /// the longest datagram if that is more.
     pub of_source: usize,
-    /// Time from the first fragment that came until the datagram is let go, in nanoseconds. One that was given up is remembered for as
-    /// long from then on.
+    /// Time from the first fragment that arrived until the datagram is released, in nanoseconds. A datagram that was
+    /// given up is remembered for the same time from then on.
     pub timeout_ns: u64,
 }
 
 impl Default for FragmentLimits {
-    /// 4 MiB, 1024 datagrams, 64 of one source, 30 seconds (which Linux takes for IPv4).
+    /// Returns 4 MiB, 1024 datagrams, 64 of one source, and 30 seconds (the value of Linux for IPv4).
     fn default() -> Self {
         Self {
             bytes: 4 << 20,
@@ -70,64 +75,65 @@ impl Default for FragmentLimits {
     }
 }
 
-/// What became of a fragment.
+/// The result of a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// It waits for the others.
+    /// The fragment waits for others.
     Kept,
-    /// It was the last one that was missing: the packet from its layer-3 header on, with the right lengths and checksum. It may be a
-    /// fragment again where somebody has put a fragment header into what an IPv6 host has cut up: no sender of good faith does.
+    /// The fragment was the last missing one: the packet from its layer-3 header on, with correct lengths and checksum.
+    /// It may be a fragment again if an IPv6 packet with a fragment header was fragmented, which no legitimate sender
+    /// does.
     Whole(&'a [u8]),
-    /// It was dropped, and its datagram was given up if the fault [ends](FragmentFault::ends_datagram) that.
+    /// The fragment was dropped; its datagram was given up if the fault [ends](FragmentFault::ends_datagram) it.
     Dropped(FragmentFault),
-    /// All that it says has come before, and the same.
+    /// All bytes of the fragment had arrived before and were equal.
     Duplicate,
 }
 
-/// Numbers of datagrams that did not become whole.
+/// Counters of datagrams that did not become complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FragmentCounters {
-    /// Datagrams that were let go as the oldest when places or memory had run out.
+    /// Datagrams that were replaced as the oldest when entries or memory had run out.
     pub made_room: u64,
-    /// Datagrams that were let go as the oldest of a source that had its share.
+    /// Datagrams that were replaced as the oldest of a source that had reached its limit.
     pub made_room_of_source: u64,
-    /// Datagrams that a fragment has ended.
+    /// Datagrams that were given up because of a fragment.
     pub given_up: u64,
-    /// Datagrams whose time was over before they were whole.
+    /// Datagrams that timed out.
     pub timed_out: u64,
 }
 
-// Lists of places by age. Each is in one of them.
+// Lists of entries by age. Each entry is in one of them.
 const FREE: usize = 0;
 const GIVEN_UP: usize = 1;
 const WAITING: usize = 2;
 
-/// Datagrams that are not whole yet.
+/// The datagrams that are not complete yet.
 #[derive(Debug)]
 pub struct Fragments {
     limits: FragmentLimits,
     overlap: Overlap,
     hash_key: HashKey,
     memory: Memory,
-    /// One for each place of the table; what is in a free one is over.
+    /// One datagram for each entry of the table; the content of a free entry is meaningless.
     datagrams: Box<[Datagram]>,
-    /// Places by [`FREE`], [`GIVEN_UP`] and [`WAITING`], the oldest first.
+    /// Entries by [`FREE`], [`GIVEN_UP`] and [`WAITING`], the oldest first.
     by_age: Lists,
-    /// Places in use by the hash of their key, in twice as many lists as there are places.
+    /// Entries in use by the hash of their key, in twice as many lists as there are entries.
     by_key: Lists,
-    /// Places in use by the hash of their source, the oldest first, in as many lists.
+    /// Entries in use by the hash of their source, the oldest first, in as many lists.
     by_source: Lists,
-    /// Chunks of each source, and those that it may have.
+    /// Number of chunks of each source, and the maximum for a source.
     chunks_of: Box<[u32]>,
     share: usize,
     scratch: Box<[u8]>,
     overlaps: bool,
-    /// What has become of those that are gone.
+    /// Counters of incomplete datagrams.
     pub counters: FragmentCounters,
 }
 
 impl Fragments {
-    /// Makes all memory.
+    /// Allocates all memory.
     pub fn new(limits: FragmentLimits, overlap: Overlap) -> Self {
         let places = limits.datagrams.clamp(1, NONE as usize / 4);
         let of_source = limits.of_source.clamp(1, places);
@@ -157,17 +163,17 @@ impl Fragments {
         }
     }
 
-    /// Returns the number of datagrams that are kept or remembered as given up.
+    /// Returns the number of datagrams that are stored or remembered as given up.
     pub fn datagrams(&self) -> usize {
         self.limits.datagrams - self.by_age.len(FREE)
     }
 
-    /// Returns the bytes of chunks in use.
+    /// Returns the number of bytes of the chunks in use.
     pub fn bytes(&self) -> usize {
         self.memory.used() * CHUNK_BYTES
     }
 
-    /// Lets datagrams go whose time is over. It is to be called every second or so.
+    /// Releases datagrams that have timed out. The caller calls it about once a second.
     pub fn expire(&mut self, now_ns: u64) {
         while let Some(oldest) = self.oldest()
             && self.is_over(oldest, now_ns)
@@ -176,10 +182,10 @@ impl Fragments {
         }
     }
 
-    /// Takes a fragment, from its layer-3 header on, at a time of any clock that does not go back. Fragments of different tags, as for a
-    /// VLAN or the port that they came through, do not belong together.
+    /// Accepts a fragment, from its layer-3 header on, at a time of any monotonic clock. Fragments with different tags,
+    /// such as VLANs or ingress ports, do not belong to the same datagram.
     ///
-    /// A packet of one fragment, as translators send them, is whole at once, whatever else waits (RFC 6946).
+    /// A packet in one fragment, as translators send it, is complete at once, whatever other fragments wait (RFC 6946).
     pub fn push(&mut self, now_ns: u64, tag: u32, packet: &[u8]) -> Outcome<'_> {
         match self.take(now_ns, tag, packet) {
             Ok(Taken::Kept) => Outcome::Kept,
@@ -189,7 +195,7 @@ impl Fragments {
         }
     }
 
-    /// Says whether the last fragment had bytes that another one of its datagram has, the same or others.
+    /// Returns true if the last fragment had bytes in common with another one of its datagram, equal or not.
     pub fn overlaps(&self) -> bool {
         self.overlaps
     }
@@ -220,12 +226,12 @@ impl Fragments {
         let datagram = &mut self.datagrams[place];
         let taken = datagram.keep(&mut self.memory, fragment, self.overlap, &mut self.scratch);
         self.overlaps = datagram.overlaps;
-        // One that differs may have taken fewer.
+        // A fragment that differs may have taken fewer chunks.
         self.chunks_of[datagram.source as usize] += (self.memory.used() - used) as u32;
         taken
     }
 
-    /// The place of the datagram with that key, which begins if it is not there.
+    /// Returns the entry of the datagram with that key, which is created if it does not exist.
     fn place_of(&mut self, key: &Key, now_ns: u64) -> usize {
         let chain = self.list_of(key.hash(&self.hash_key));
         if let Some(place) = self.find(key, chain) {
@@ -242,12 +248,12 @@ impl Fragments {
         places.find(|place| self.datagrams[*place].key == *key)
     }
 
-    /// The list that a hash belongs to, of keys or of sources.
+    /// Returns the list of a hash, of keys or of sources.
     fn list_of(&self, hash: u64) -> usize {
         hash as usize & (self.chunks_of.len() - 1)
     }
 
-    /// Begins a datagram. The oldest of its source, of its hash, or of all makes room for it.
+    /// Begins a datagram. It replaces the oldest one of its source, of its hash, or of all if necessary.
     fn begin(&mut self, key: &Key, chain: usize, now_ns: u64) -> usize {
         let source = self.list_of(key.hash_of_source(&self.hash_key));
         if self.by_source.len(source) >= self.limits.of_source
@@ -268,7 +274,7 @@ impl Fragments {
             self.let_go(oldest);
             self.counters.made_room += 1;
         }
-        // There is always one by now.
+        // There is always a free entry at this point.
         let place = self.by_age.first(FREE).unwrap_or(0);
         self.by_age.remove(FREE, place);
         self.by_age.push(WAITING, place);
@@ -278,7 +284,7 @@ impl Fragments {
         place
     }
 
-    /// Lets others go, those of the same source first, until there are that many chunks for a datagram.
+    /// Releases other datagrams, those of the same source first, until that many chunks are free for a datagram.
     fn make_room(&mut self, place: usize, chunks: usize) -> Result<(), FragmentFault> {
         let source = self.datagrams[place].source as usize;
         while self.chunks_of[source] as usize + chunks > self.share {
@@ -294,7 +300,7 @@ impl Fragments {
         Ok(())
     }
 
-    /// The datagram whose time is over first.
+    /// Returns the datagram that times out first.
     fn oldest(&self) -> Option<usize> {
         let oldest = [GIVEN_UP, WAITING].map(|list| self.by_age.first(list));
         let oldest = oldest.into_iter().flatten();

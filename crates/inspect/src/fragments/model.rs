@@ -1,4 +1,4 @@
-//! A model of what fragments come to, byte for byte and without limits; outcomes are compared with its.
+//! A model of reassembly, byte for byte and without limits; results are compared with it.
 
 use super::tests::{TCP, UDP, check_that_all_comes_back, fragment};
 use super::*;
@@ -14,7 +14,7 @@ enum Said {
     Dropped(FragmentFault),
 }
 
-/// Datagrams byte for byte, without limits.
+/// The datagrams byte for byte, without limits.
 #[derive(Default)]
 struct Model {
     overlap: Overlap,
@@ -109,7 +109,7 @@ proptest! {
             if at == 0 && !more || more && at + len > end && how > 3 {
                 continue;
             }
-            // Bytes tell of their place, but for some.
+            // Most bytes depend on their position, but not all.
             let mut data: Vec<u8> = (at..at + len).map(|it| (it / 3) as u8).collect();
             if how == 1 {
                 data[len / 2] ^= 0x80;

@@ -1,4 +1,4 @@
-//! Fragments in all orders, by attackers and by others.
+//! Tests with fragments in all orders, from attackers and from ordinary senders.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -13,7 +13,7 @@ const V6: bool = true;
 pub(super) const UDP: u8 = 17;
 pub(super) const TCP: u8 = 6;
 
-/// A fragment; IPv6 ones have a hop-by-hop header in front of the fragment header.
+/// Returns a fragment; IPv6 ones have a hop-by-hop header before the fragment header.
 pub(super) fn fragment(
     is_v6: bool,
     id: u16,
@@ -80,7 +80,7 @@ fn fragments() -> Fragments {
     Fragments::new(FragmentLimits::default(), Overlap::Drop)
 }
 
-/// Puts a source into a fragment, of IPv4 its last 32 bits.
+/// Sets the source of a fragment, for IPv4 from the last 32 bits.
 fn set_source(packet: &mut [u8], source: u128) {
     if packet[0] >> 4 == 6 {
         packet[8..24].copy_from_slice(&source.to_be_bytes());
@@ -90,7 +90,7 @@ fn set_source(packet: &mut [u8], source: u128) {
     }
 }
 
-/// What the packet carries, found by a parser that is not ours.
+/// Returns the payload of the packet, found by an independent parser.
 fn payload_of(packet: &[u8]) -> Vec<u8> {
     let sliced = etherparse::IpSlice::from_slice(packet).unwrap();
     assert!(!sliced.payload().fragmented);
@@ -101,7 +101,7 @@ fn payload_of(packet: &[u8]) -> Vec<u8> {
     sliced.payload().payload.to_vec()
 }
 
-/// What a fragment has made whole carries.
+/// Returns the payload of the packet that a fragment has completed.
 fn whole(outcome: Outcome<'_>) -> Vec<u8> {
     match outcome {
         Outcome::Whole(packet) => payload_of(packet),
@@ -113,7 +113,7 @@ fn dropped(fault: FragmentFault) -> Outcome<'static> {
     Outcome::Dropped(fault)
 }
 
-/// Checks that lists, counters and memory agree, and that no memory is in use when all time is over.
+/// Checks that lists, counters and memory agree, and that no memory is in use after all datagrams have timed out.
 pub(super) fn check_that_all_comes_back(kept: &mut Fragments) {
     let chunks: u32 = kept.chunks_of.iter().sum();
     assert_eq!(chunks as usize, kept.memory.used());
@@ -153,7 +153,7 @@ fn the_longest_datagrams_are_whole_and_longer_ones_end() {
             let payload: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
             let mut pieces = cut(is_v6, 1, &payload, &[64]);
             assert!(pieces.len() == MOST_FRAGMENTS);
-            // The first one tells how long the headers are, and may come last.
+            // The first fragment determines the length of the headers, and may arrive last.
             pieces.rotate_left(1);
             let mut kept = fragments();
             let (last, others) = pieces.split_last().unwrap();
@@ -175,7 +175,7 @@ fn the_longest_datagrams_are_whole_and_longer_ones_end() {
 }
 
 #[test]
-fn headers_of_the_first_fragment_count_for_the_length_whenever_it_comes() {
+fn the_first_fragment_header_counts_towards_the_length_limit() {
     let with_options = |at: usize, more, data: &[u8]| {
         let mut packet = fragment(V4, 1, UDP, at, more, data);
         packet.splice(20..20, [1; 40]);
@@ -197,7 +197,7 @@ fn headers_of_the_first_fragment_count_for_the_length_whenever_it_comes() {
 }
 
 #[test]
-fn a_packet_of_one_fragment_is_whole_and_does_not_touch_others() {
+fn a_single_fragment_packet_is_complete_and_affects_no_other() {
     let mut kept = fragments();
     let atomic = fragment(V6, 1, UDP, 0, false, b"12345678");
     assert_eq!(whole(kept.push(0, 0, &atomic)), b"12345678");
@@ -209,7 +209,7 @@ fn a_packet_of_one_fragment_is_whole_and_does_not_touch_others() {
 }
 
 #[test]
-fn the_packet_has_the_header_of_the_first_fragment_with_its_ecn_bits() {
+fn the_packet_has_the_first_header_with_its_ecn_bits() {
     for order in [[0, 1], [1, 0]] {
         let mut pieces = cut(V4, 1, &[7; 40], &[3]);
         for (piece, ecn) in pieces.iter_mut().zip([2, 3]) {
@@ -226,7 +226,7 @@ fn the_packet_has_the_header_of_the_first_fragment_with_its_ecn_bits() {
 }
 
 #[test]
-fn fragments_of_other_tags_addresses_or_versions_do_not_belong_together() {
+fn fragments_with_other_tags_addresses_or_versions_stay_separate() {
     let pieces = cut(V4, 1, &[7; 40], &[3]);
     let mut kept = fragments();
     assert_eq!(kept.push(0, 1, &pieces[0]), Outcome::Kept);
@@ -266,7 +266,7 @@ fn fragments_that_differ_end_the_datagram() {
                 dropped(FragmentFault::Overlap),
                 "{at} {more} {len}"
             );
-            // What is still to come of it is dropped too, until its time is over.
+            // Later fragments of the datagram are dropped too, until it has timed out.
             let late = fragment(is_v6, 1, UDP, 32, true, &a);
             assert_eq!(kept.push(1, 0, &late), dropped(FragmentFault::GivenUp));
             assert_eq!((kept.bytes(), kept.datagrams()), (0, 1));
@@ -278,19 +278,19 @@ fn fragments_that_differ_end_the_datagram() {
     }
 }
 
-/// Fragments of which the last contradicts those before it in something else than bytes that come twice.
+/// Returns fragments of which the last contradicts earlier ones, but not in their common bytes.
 fn contradictions() -> Vec<Vec<Vec<u8>>> {
     let piece = |at, more, len| fragment(V6, 1, UDP, at, more, &[b'a'; 48][..len]);
     vec![
-        // Another end, a longer and a shorter one.
+        // Another end, once longer and once shorter.
         vec![piece(16, false, 8), piece(24, false, 8)],
         vec![piece(16, false, 8), piece(8, false, 8)],
         vec![piece(16, false, 5), piece(16, false, 4)],
-        // More behind the end, up to it and beyond.
+        // More fragments after the end, up to it and beyond.
         vec![piece(16, false, 8), piece(16, true, 8)],
         vec![piece(16, false, 8), piece(24, true, 8)],
         vec![piece(16, false, 5), piece(16, true, 8)],
-        // An end in front of what is there.
+        // An end before bytes that are present.
         vec![piece(16, true, 8), piece(8, false, 8)],
         vec![piece(16, true, 8), piece(16, false, 8)],
         vec![piece(16, true, 8), piece(16, false, 5)],
@@ -302,7 +302,8 @@ fn contradictions() -> Vec<Vec<Vec<u8>>> {
     ]
 }
 
-/// Pushes each of the contradictions, of which the last fragment is dropped for that reason; then calls `behind` with the first one.
+/// Pushes each of the contradictions, of which the last fragment is dropped for that reason; then calls `behind` with
+/// the first one.
 fn contradict(overlap: Overlap, fault: FragmentFault, behind: impl Fn(&mut Fragments, &[u8])) {
     for (number, pieces) in contradictions().iter().enumerate() {
         let mut kept = Fragments::new(FragmentLimits::default(), overlap);
@@ -323,7 +324,7 @@ fn fragments_that_contradict_each_other_end_the_datagram() {
 }
 
 #[test]
-fn what_came_first_counts_if_that_is_asked_for() {
+fn the_first_overlap_policy_keeps_the_earlier_bytes() {
     contradict(
         Overlap::First,
         FragmentFault::Contradiction,
@@ -350,7 +351,7 @@ fn what_came_first_counts_if_that_is_asked_for() {
 }
 
 #[test]
-fn bytes_that_come_twice_and_are_the_same_do_no_harm() {
+fn duplicate_fragment_bytes_do_no_harm() {
     let payload: Vec<u8> = (0..1500).map(|it| (it / 3) as u8).collect();
     let pieces = cut(V4, 1, &payload, &[70]);
     let mut kept = fragments();
@@ -358,7 +359,7 @@ fn bytes_that_come_twice_and_are_the_same_do_no_harm() {
         assert_eq!(kept.push(0, 0, &pieces[which]), Outcome::Kept);
         assert_eq!(kept.push(0, 0, &pieces[which]), Outcome::Duplicate);
     }
-    // Cut otherwise: a part of what is there, and more than that.
+    // Split differently: a part of the bytes that are present, and more than those.
     let piece = |from: usize, to: usize| fragment(V4, 1, UDP, from, true, &payload[from..to]);
     assert_eq!(kept.push(0, 0, &piece(800, 1000)), Outcome::Duplicate);
     assert_eq!(kept.push(0, 0, &piece(496, 1000)), Outcome::Kept);
@@ -366,7 +367,7 @@ fn bytes_that_come_twice_and_are_the_same_do_no_harm() {
 }
 
 #[test]
-fn what_is_wrong_has_a_name() {
+fn each_invalid_fragment_has_a_named_fault() {
     use FragmentFault::{Header, Length, NotAFragment, TinyFirst, TooLong};
     let good = fragment(V4, 1, UDP, 8, true, &[0; 8]);
     let mut wrong_sum = good.clone();
@@ -419,7 +420,7 @@ fn padding_behind_a_fragment_is_left_out() {
 }
 
 #[test]
-fn a_datagram_lasts_for_its_time_from_its_first_fragment_on() {
+fn a_datagram_expires_a_fixed_time_after_its_first_fragment() {
     let pieces = cut(V4, 1, &[7; 40], &[2]);
     let limits = FragmentLimits {
         timeout_ns: 10,
@@ -430,7 +431,7 @@ fn a_datagram_lasts_for_its_time_from_its_first_fragment_on() {
     assert_eq!(kept.push(109, 0, &pieces[1]), Outcome::Kept);
     kept.expire(109);
     assert_eq!(kept.datagrams(), 1);
-    // Also if nobody has called `expire` since.
+    // The timeout also applies if `expire` was not called since.
     assert_eq!(kept.push(110, 0, &pieces[2]), Outcome::Kept);
     assert_eq!((kept.datagrams(), kept.counters.timed_out), (1, 1));
     kept.expire(119);
@@ -443,7 +444,7 @@ fn a_datagram_lasts_for_its_time_from_its_first_fragment_on() {
 }
 
 #[test]
-fn a_datagram_that_was_given_up_is_remembered_for_its_time_from_then_on() {
+fn a_given_up_datagram_is_remembered_for_its_full_timeout() {
     let limits = FragmentLimits {
         timeout_ns: 10,
         ..FragmentLimits::default()
@@ -460,7 +461,7 @@ fn a_datagram_that_was_given_up_is_remembered_for_its_time_from_then_on() {
 }
 
 #[test]
-fn a_datagram_has_no_more_fragments_than_it_may_and_small_ones_share_chunks() {
+fn fragments_per_datagram_are_limited_and_small_ones_share_chunks() {
     let mut kept = fragments();
     let tiny = |number: usize| fragment(V4, 1, UDP, 8 + number * 16, true, &[0; 8]);
     for number in 0..MOST_FRAGMENTS {
@@ -488,7 +489,7 @@ fn the_oldest_makes_room_for_places_and_for_memory() {
     let piece = |id, at, len| fragment(V4, id, UDP, at, true, &vec![0; len]);
     assert_eq!(kept.push(0, 0, &piece(1, 512, 8)), Outcome::Kept);
     assert_eq!(kept.push(1, 0, &piece(2, 512, 8)), Outcome::Kept);
-    // There is no place for a third one: the first goes.
+    // There is no entry for a third one: the first is released.
     assert_eq!(kept.push(2, 0, &piece(3, 512, 512)), Outcome::Kept);
     assert_eq!(
         (
@@ -498,7 +499,7 @@ fn the_oldest_makes_room_for_places_and_for_memory() {
         ),
         (2, 1024, 1)
     );
-    // There is memory for two more chunks: for three the second one goes.
+    // There is memory for two more chunks: the second one is released for three.
     assert_eq!(kept.push(3, 0, &piece(3, 1024, 1024)), Outcome::Kept);
     assert_eq!((kept.datagrams(), kept.counters.made_room), (2, 0));
     assert_eq!(kept.push(3, 0, &piece(3, 2048, 8)), Outcome::Kept);
@@ -506,7 +507,7 @@ fn the_oldest_makes_room_for_places_and_for_memory() {
         (kept.datagrams(), kept.bytes(), kept.counters.made_room),
         (1, 2048, 1)
     );
-    // It does not make room for itself, nor do those that were given up, as they have none.
+    // The wrong fragment does not free memory for itself, nor do those that were given up, as they have none.
     let wrong = fragment(V4, 4, UDP, 0, true, &[0; 9]);
     assert_eq!(kept.push(4, 0, &wrong), dropped(FragmentFault::Length));
     assert_eq!(
@@ -522,8 +523,8 @@ fn the_oldest_makes_room_for_places_and_for_memory() {
 }
 
 #[test]
-fn one_source_does_not_push_out_others_with_whatever_it_sends() {
-    // The flood lies wholly between the two fragments of a datagram of somebody else.
+fn a_flood_of_one_source_evicts_no_other_source() {
+    // The flood arrives between the two fragments of a datagram of another source.
     for is_v6 in [V4, V6] {
         let mut kept = fragments();
         let payload: Vec<u8> = (0..2000).map(|it| (it / 9) as u8).collect();
@@ -555,7 +556,7 @@ fn one_source_does_not_push_out_others_with_whatever_it_sends() {
     }
 }
 
-/// Says whether a source shares its list with the one that [`fragment`] has.
+/// Returns true if a source shares its list with the source of [`fragment`].
 fn shares_source(kept: &Fragments, is_v6: bool, source: u128) -> bool {
     let mut packet = fragment(is_v6, 1, UDP, 8, true, &[0; 8]);
     let usual = lists_of(kept, &packet).1;
@@ -563,7 +564,7 @@ fn shares_source(kept: &Fragments, is_v6: bool, source: u128) -> bool {
     lists_of(kept, &packet).1 == usual
 }
 
-/// The lists of a fragment by its key and by its source.
+/// Returns the lists of a fragment by its key and by its source.
 fn lists_of(kept: &Fragments, packet: &[u8]) -> (usize, usize) {
     let key = Fragment::read(packet, 0).unwrap().key;
     let hashes = (key.hash(&kept.hash_key), key.hash_of_source(&kept.hash_key));
@@ -581,7 +582,7 @@ fn hosts_of_one_ipv6_network_are_one_source() {
 }
 
 #[test]
-fn the_oldest_of_a_hash_makes_room_if_too_many_share_it() {
+fn the_oldest_datagram_of_a_full_hash_chain_is_evicted() {
     let mut kept = fragments();
     let mut of_one_list = (0..).filter_map(|source| {
         let mut packet = fragment(V4, 1, UDP, 8, true, &[0; 8]);
@@ -612,7 +613,7 @@ fn set_offset(packet: &mut [u8], offset: usize) {
 }
 
 #[test]
-fn a_flood_from_everywhere_leaves_datagrams_whole_that_come_within_it() {
+fn a_flood_of_many_sources_leaves_concurrent_datagrams_complete() {
     for is_v6 in [V4, V6] {
         let mut random = fastrand::Rng::with_seed(10);
         let mut kept = fragments();
@@ -674,7 +675,7 @@ proptest! {
                 outcome => {
                     prop_assert_eq!(outcome, Outcome::Kept);
                     prop_assert!(other.is_none());
-                    // Once more, while it waits.
+                    // A duplicate, while the datagram waits.
                     if random.bool() {
                         prop_assert_eq!(kept.push(0, 0, packet), Outcome::Duplicate);
                     }
@@ -728,7 +729,7 @@ proptest! {
     }
 }
 
-/// Makes bytes look like a fragment, so that they come as far as the table.
+/// Makes bytes look like a fragment, so that they reach the table.
 fn shape_as_fragment(packet: &mut [u8], shape: u8) {
     let len = packet.len() as u16;
     if shape & 1 == 1 && len >= 20 {

@@ -1,4 +1,5 @@
-//! The body behind a head: by its length, in chunks, or up to the end of the connection, and what servers and clients take for one.
+//! The body after a head: by its length, in chunks, or up to the end of the connection, as servers and clients
+//! interpret it.
 
 use super::head::{AHEAD_BYTES, Side};
 use super::outcome::{HttpFault, HttpLimit, Pushed, Then};
@@ -6,7 +7,7 @@ use super::state::{Ahead, Digits, State};
 use super::unpack::Stopped;
 use crate::buffer::Buffer;
 
-/// Whether the first bytes of a body are the line of a chunk; none as long as that is not known.
+/// Returns whether the first bytes of a body are the line of a chunk; none if more bytes are needed.
 fn is_chunk_line(bytes: &[u8]) -> Option<bool> {
     let begin = bytes.iter().position(|&byte| byte > b' ')?;
     let digits = bytes[begin..]
@@ -19,11 +20,11 @@ fn is_chunk_line(bytes: &[u8]) -> Option<bool> {
     if b"\r\n; \t".contains(&behind[0]) {
         return Some(true);
     }
-    // Anything else is passed over by some, up to the end of the line.
+    // Some servers skip anything else up to the end of the line.
     memchr::memchr(b'\n', behind).map(|_| true)
 }
 
-/// Whether the first bytes behind a message are another response; none as long as that is not known.
+/// Returns whether the first bytes after a message are another response; none if more bytes are needed.
 fn is_response(bytes: &[u8]) -> Option<bool> {
     const WORD: &[u8] = b"HTTP/";
     let begin = bytes.iter().position(|&byte| !b"\r\n".contains(&byte))?;
@@ -37,7 +38,7 @@ fn is_response(bytes: &[u8]) -> Option<bool> {
 }
 
 impl Ahead {
-    /// The state that the bytes behind the head speak for, if they do, and what is wrong then.
+    /// Returns the state that the bytes after the head imply, if they do, and the fault in that case.
     fn decide(self, bytes: &[u8], is_request: bool) -> Option<(State, Option<HttpFault>)> {
         match self {
             Self::Body(length) => Some((State::Body(length), None)),
@@ -60,7 +61,7 @@ impl Ahead {
         }
     }
 
-    /// The state where too few bytes have come to tell.
+    /// Returns the state if too few bytes have arrived to decide.
     fn undecided(self) -> State {
         match self {
             Self::Chunks(Some(length)) => State::Body(length),
@@ -70,7 +71,7 @@ impl Ahead {
 }
 
 impl Side {
-    /// Takes bytes that are not of a head.
+    /// Parses bytes that are not part of a head.
     pub fn step_body(
         &mut self,
         data: &[u8],
@@ -124,21 +125,21 @@ impl Side {
                 data.len()
             }
         };
-        // Behind a message without a body nothing is new, but that it has none.
+        // After a message without a body nothing is new, except that it has no body.
         let is_told = taken == 0 && self.body.is_empty() && self.is_whole;
         if self.state != State::Head || is_told {
-            // What is wrong is said by itself, however bytes are cut.
+            // A fault is reported alone, so that reports do not depend on how bytes are split.
             return match (pushed.fault, pushed.limit) {
                 (None, None) => (taken, Then::GoOn),
                 _ => (taken, Then::Stop),
             };
         }
-        // The next message begins in memory of its own once this one was looked at.
+        // The next message starts only after the caller has evaluated this one, which uses the same memory.
         self.end_body(is_request, pushed);
         (taken, Then::Stop)
     }
 
-    /// Finds out what follows; takes the bytes only if they do not tell.
+    /// Decides which kind of body follows; consumes the bytes only if they do not tell.
     fn look_ahead(
         &mut self,
         ahead: Ahead,
@@ -165,7 +166,7 @@ impl Side {
         }
     }
 
-    /// Keeps bytes that are to be read before others.
+    /// Holds back bytes that are to be parsed before others.
     pub fn hold_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             self.held.push(rest);
@@ -185,7 +186,7 @@ impl Side {
                     length => State::Chunk(length),
                 };
             }
-            // An extension, or what some pass over like one.
+            // A chunk extension, or bytes that some servers skip like one.
             (None, Digits::Here) | (_, Digits::Over) => {
                 self.state = State::ChunkLine(length, Digits::Over);
             }
@@ -194,14 +195,15 @@ impl Side {
         1
     }
 
-    /// No chunk is there: all that follows is given as it is.
+    /// Handles an invalid chunk: all later bytes are reported unchanged.
     fn chunk_is_none(&mut self, pushed: &mut Pushed) -> usize {
         self.state = State::UntilClose;
         pushed.fault = pushed.fault.or(Some(HttpFault::Chunk));
         0
     }
 
-    /// What came is no head: it is a body. In front of what follows may be the next request; a response has no end.
+    /// Handles bytes that are no head: they are a body. A request may be followed by the next request; a response has
+    /// no end.
     pub fn head_is_none(&mut self, is_request: bool, pushed: &mut Pushed) {
         pushed.fault = Some(HttpFault::FirstLine);
         self.head_becomes_body();
@@ -219,7 +221,7 @@ impl Side {
         self.body.push(&self.head);
     }
 
-    /// What follows is not of the message that came before it: it is given as it is.
+    /// Loses track of the messages: later bytes belong to no known message and are reported unchanged.
     pub fn lose(&mut self) {
         self.unpacker.begin(&[]);
         self.held.is_known = self.held.len > 0;
@@ -230,7 +232,7 @@ impl Side {
         self.state = State::UntilClose;
     }
 
-    /// No more bytes come.
+    /// Handles the end of the connection.
     pub fn close(&mut self, is_request: bool, pushed: &mut Pushed) {
         let is_none = self.state == State::Head && self.is_in_head;
         if is_none {
@@ -245,10 +247,10 @@ impl Side {
         self.end_body(is_request, pushed);
     }
 
-    /// Keeps bytes of a body, as long as there is room.
+    /// Stores bytes of a body, up to the limit.
     fn more_body(&mut self, data: &[u8], is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
-        // One that was not to be there.
+        // A body that should not exist.
         self.is_whole &= before > 0 || data.is_empty() || self.body.room() == 0;
         let stopped = match self.unpacker.is_packed() {
             true => self.unpacker.push(data, &mut self.body),
@@ -265,7 +267,7 @@ impl Side {
         self.body_has_grown(before, is_request, pushed);
     }
 
-    /// Tells of what is new in the body, and once that no more will be.
+    /// Reports the new part of a body, and once that it is complete.
     fn body_has_grown(&mut self, before: usize, is_request: bool, pushed: &mut Pushed) {
         let buffer = Buffer::body_of(is_request);
         if self.body.len() > before {
@@ -282,7 +284,7 @@ impl Side {
         }
     }
 
-    /// The body is over.
+    /// Ends the body.
     fn end_body(&mut self, is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
         self.unpacker.finish(&mut self.body);
@@ -290,7 +292,7 @@ impl Side {
         self.body_is_whole(is_request, pushed);
     }
 
-    /// Tells that all of the body was there, also where it has none.
+    /// Reports that the body is complete, also if it is absent.
     pub fn body_is_whole(&mut self, is_request: bool, pushed: &mut Pushed) {
         let buffer = Buffer::body_of(is_request);
         if self.is_whole || (self.is_cut && !self.has.contains(buffer)) {

@@ -1,4 +1,4 @@
-//! The head of a message: its lines are gathered as they come, then read once.
+//! The head of a message: its lines are collected as they arrive, then parsed once.
 
 use super::limits::HttpLimits;
 use super::memory::Memory;
@@ -9,12 +9,12 @@ use super::values::VALUES;
 use crate::buffer::{Buffer, BufferSet};
 use std::ops::Range;
 
-/// Bytes behind a line of white space that are looked at to find out whether the head goes on there.
+/// Number of bytes after a line of white space that decide whether the head continues there.
 pub(super) const AHEAD_BYTES: usize = 64;
-/// Bytes of a header line that are looked into for what is hidden in it.
+/// Number of bytes of a header line that are searched for a hidden header.
 const HIDDEN_BYTES: usize = 256;
 
-/// Place of bytes in a head, or in what was made of it.
+/// A range of bytes in a head, or in its normalised form.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     from: u32,
@@ -39,52 +39,52 @@ impl Part {
 pub(super) struct Side {
     pub state: State,
     pub head: Memory,
-    /// Whether the first byte of the next head has come.
+    /// Whether the first byte of the next head has arrived.
     pub is_in_head: bool,
-    /// Where the present line begins.
+    /// Offset of the current line.
     line_at: usize,
-    /// The place behind a line of white space, where the head may have ended.
+    /// Offset after a line of white space at which the head may have ended.
     blank_end: Option<usize>,
     pub held: Held,
     pub body: Memory,
     pub unpacker: Unpacker,
-    /// Whether it was said that no more of the body comes.
+    /// Whether the end of the body was reported.
     pub is_whole: bool,
-    /// Whether bytes of the message were not kept or are missing, so that it may have a body that is not seen.
+    /// Whether bytes of the message were not stored or are missing, so that it may have a body that is not visible.
     pub is_cut: bool,
-    /// The first line with its end, once it has come, and its parts.
+    /// The first line with its end, once it has arrived, and its parts.
     first: Option<Part>,
     pub line: Part,
     pub parts: [Part; 3],
-    /// Header lines as they came.
+    /// Header lines as received.
     pub raw_headers: Part,
-    /// What is made of the head: target or header lines in normal form, and so on.
+    /// Bytes derived from the head: target and header lines in normal form, and others.
     pub made: Memory,
     pub target: Part,
-    /// Host and port in the target, nothing if it has none.
+    /// Host and port in the target; empty if it has none.
     pub authority: Part,
     pub headers: Part,
     pub cookie: Part,
     pub host: Part,
-    /// Those of [`VALUES`].
+    /// Values of the header lines in [`VALUES`].
     pub values: [Part; VALUES.len()],
     pub header_names: Part,
     pub has: BufferSet,
 }
 
 impl Side {
-    /// The first line of the head, once all of it has come.
+    /// Returns the first line of the head, once it is complete.
     pub fn first_line(&self) -> Option<&[u8]> {
         self.first.map(|first| &self.head[first.range()])
     }
 }
 
-/// Bytes that were taken before it was known what they are.
+/// Bytes that were held back before their meaning was known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     pub bytes: [u8; AHEAD_BYTES],
     pub len: usize,
-    /// Whether it is known now, so that they are to be read.
+    /// Whether their meaning is known now, so that they are to be parsed.
     pub is_known: bool,
 }
 
@@ -95,7 +95,7 @@ impl Held {
         is_known: false,
     };
 
-    /// Keeps as many of the bytes as there is room for.
+    /// Stores as many of the bytes as fit.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(AHEAD_BYTES - self.len);
         self.bytes[self.len..][..taken].copy_from_slice(&bytes[..taken]);
@@ -103,14 +103,14 @@ impl Held {
         taken
     }
 
-    /// Returns the bytes that are to be read, once.
+    /// Returns the bytes that are to be parsed, once.
     pub fn take_known(&mut self) -> Option<Self> {
         let is_there = self.is_known && self.len > 0;
         is_there.then(|| std::mem::replace(self, Self::NONE))
     }
 }
 
-/// What a head says about the body behind it.
+/// The framing of the body, as the head describes it.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     pub length: Option<u64>,
@@ -118,16 +118,16 @@ pub(super) struct Framing {
     pub contradicts: bool,
     pub is_odd: bool,
     pub upgrades: bool,
-    /// Whether what it wants to go on with is HTTP/2 without TLS.
+    /// Whether the requested upgrade is HTTP/2 without TLS.
     pub wants_http2: bool,
-    /// The outermost codings, in the order in which they were done.
+    /// The outermost codings, in the order in which they were applied.
     codings: [Option<Coding>; MOST_CODINGS],
     transfer_coding: Option<Coding>,
     pub has_too_many_codings: bool,
 }
 
 impl Framing {
-    /// Reads the names of codings; those that are not known stay as they are.
+    /// Reads the names of codings; the bytes of unknown ones stay unchanged.
     pub fn codings_in(&mut self, value: &[u8], of_transfer: bool) {
         let names = value.split(|&byte| !(byte.is_ascii_alphanumeric() || byte == b'-'));
         for coding in names.filter_map(Coding::of_name) {
@@ -142,7 +142,7 @@ impl Framing {
         }
     }
 
-    /// Begins to unpack a body by what was read.
+    /// Begins to decode a body with the codings that were read.
     pub fn begin_unpacking(&mut self, unpacker: &mut Unpacker) {
         if let Some(last) = self.transfer_coding.take() {
             self.has_too_many_codings |= self.codings[0].is_some();
@@ -158,7 +158,7 @@ impl Framing {
         unpacker.begin(&all[..len]);
     }
 
-    /// Whether a body comes in chunks: any mention may be taken for one, as the first chunk shows if it is so.
+    /// Reads `Transfer-Encoding`: any mention of chunks counts, as the first chunk shows whether there are chunks.
     pub fn transfer_in(&mut self, value: &[u8]) {
         self.is_chunked |= value
             .windows(b"chunked".len())
@@ -166,7 +166,8 @@ impl Framing {
         self.codings_in(value, true);
     }
 
-    /// Looks for what servers or clients may find in a line that is none: behind control characters, lines that go on, or no line end.
+    /// Searches an invalid line for a header that servers or clients may find in it: after control characters,
+    /// continued lines, or a missing line end.
     pub fn hidden_in(&mut self, line: &[u8]) {
         let mut clean = [0; HIDDEN_BYTES];
         let mut len = 0;
@@ -190,14 +191,14 @@ impl Framing {
     }
 }
 
-/// How far a head has come.
+/// The progress of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadEnd {
     NotYet,
     Here,
-    /// No more of it is kept.
+    /// The limit of stored bytes is reached.
     Full,
-    /// No head of a response begins so: what comes is a body of HTTP/0.9, or none of HTTP.
+    /// The bytes cannot begin a response: they are a body of HTTP/0.9, or no HTTP.
     NoResponse,
 }
 
@@ -230,7 +231,7 @@ impl Side {
         }
     }
 
-    /// Makes it ready for another connection.
+    /// Resets the state for another connection.
     pub fn reset(&mut self) {
         self.state = State::Head;
         self.begin();
@@ -251,11 +252,11 @@ impl Side {
         self.has = BufferSet::default();
     }
 
-    /// Takes bytes of a head, up to the empty line that ends it.
+    /// Collects bytes of a head, up to the empty line that ends it.
     pub fn take_head(&mut self, data: &[u8], is_request: bool) -> (usize, HeadEnd) {
         let mut at = 0;
         if !self.is_in_head {
-            // Line ends in front of a message are passed over (RFC 9112 section 2.2).
+            // Line ends before a message are skipped (RFC 9112 section 2.2).
             at = data
                 .iter()
                 .position(|byte| !b"\r\n".contains(byte))
@@ -296,7 +297,7 @@ impl Side {
         (at, end)
     }
 
-    /// The present line is over: says whether the head is.
+    /// Handles the end of the current line and returns whether the head is complete.
     fn line_is_over(&mut self, is_request: bool) -> HeadEnd {
         let line = &self.head[self.line_at..];
         let is_blank = line.iter().all(u8::is_ascii_whitespace);
@@ -315,7 +316,7 @@ impl Side {
                     HeadEnd::NotYet
                 };
             }
-            // Clients pass over lines that begin with white space.
+            // Clients skip lines that begin with white space.
             return match line[0] <= b' ' {
                 true => HeadEnd::NotYet,
                 false => HeadEnd::NoResponse,
@@ -329,19 +330,20 @@ impl Side {
         HeadEnd::NotYet
     }
 
-    /// Whether the line that has begun is not the first one of a response, nor one in front of it.
+    /// Returns true if the current line is neither the first line of a response nor one before it.
     fn is_no_response(&self) -> bool {
         let line = &self.head[self.line_at..];
         line.first().is_some_and(|&byte| byte > b' ') && starts_http(line) == Some(false)
     }
 
-    /// Whether the head has ended with the line of white space in front of that place: what follows is no header line.
+    /// Returns true if the head has ended with the line of white space before that offset, because no header line
+    /// follows.
     fn ends_at(&mut self, blank_end: usize) -> bool {
         let next = &self.head[blank_end..];
         let next = &next[..next.len().min(AHEAD_BYTES)];
         match next.iter().position(|&byte| !is_token(byte)) {
             Some(at) if at > 0 && next[at] == b':' => self.blank_end = None,
-            // White space, which goes on with the header line.
+            // White space may still be followed by a header line.
             Some(0) if next[0].is_ascii_whitespace() => {}
             Some(_) => return true,
             None if next.len() >= AHEAD_BYTES => self.blank_end = None,
@@ -350,7 +352,8 @@ impl Side {
         false
     }
 
-    /// Ends the head there; returns how many of the bytes that have come now are part of it. Those behind it that came before are held.
+    /// Ends the head at that offset and returns how many of the new bytes are part of it. Earlier bytes after the
+    /// offset are held back.
     fn end_at(&mut self, blank_end: usize, taken: usize, came_before: usize) -> usize {
         let from_now = self.head.len() - blank_end.max(came_before).min(self.head.len());
         if blank_end < came_before {
@@ -366,7 +369,7 @@ impl Side {
         &self.head[part.range()]
     }
 
-    /// Bytes of the line of the head that is not over.
+    /// Returns the number of bytes of the incomplete line of the head.
     pub fn line_len(&self) -> u32 {
         let line = &self.head[self.line_at..];
         line.iter().filter(|&&byte| byte != b'\r').count() as u32
@@ -383,7 +386,7 @@ impl Side {
         text.ok().and_then(|it| it.parse().ok()).unwrap_or(0)
     }
 
-    /// Reads the head: none if its first line is none.
+    /// Parses the head; returns none if its first line is invalid.
     pub fn read_head(&mut self, is_request: bool) -> Option<Framing> {
         let whole = Part::new(0, self.head.len());
         let first = self.first.unwrap_or(whole).range();
@@ -430,7 +433,7 @@ impl Side {
         Some(framing)
     }
 
-    /// Method, target, version; or version, status, reason.
+    /// Splits the first line into method, target and version, or version, status and reason.
     fn split_first_line(&mut self, is_request: bool) -> Option<()> {
         let Range { start: begin, end } = self.line.range();
         let line = &self.head[..end];
@@ -446,7 +449,7 @@ impl Side {
             if !is_method || second == end {
                 return None;
             }
-            // The version is behind the last space; a target may have spaces in it.
+            // The version follows the last space; a target may contain spaces.
             let last = line.iter().rposition(is_space).filter(|&it| it > second);
             let (target_end, version) = match last {
                 Some(last) if line[last + 1..].starts_with(b"HTTP/") => {
@@ -472,13 +475,14 @@ impl Side {
     }
 }
 
-/// Bytes of white space and of control characters in front.
+/// Returns the number of bytes of white space and control characters at the beginning.
 fn blank_len(line: &[u8]) -> usize {
     let begin = line.iter().position(|&byte| byte > b' ');
     begin.unwrap_or(line.len())
 }
 
-/// Whether a line is the first one of a response, as clients take it: in any case, whatever is in front; unknown if it is too short.
+/// Returns whether clients accept a line as the first one of a response: in any case of letters, after any white space.
+/// Returns none if the line is too short.
 fn starts_http(line: &[u8]) -> Option<bool> {
     const WORD: &[u8] = b"HTTP";
     let line = &line[blank_len(line)..];
@@ -490,7 +494,7 @@ fn starts_http(line: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether a request has no version, and so no header lines (HTTP/0.9).
+/// Returns true if a request has no version, and so no header lines (HTTP/0.9).
 fn is_of_first_version(line: &[u8]) -> bool {
     let target = line.strip_prefix(b"GET ").unwrap_or_default().trim_ascii();
     !target.is_empty() && !target.iter().any(|byte| b" \t".contains(byte))

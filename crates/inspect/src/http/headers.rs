@@ -1,4 +1,4 @@
-//! The header lines of a message: in the form that rules ask about, and what they say about its body.
+//! The header lines of a message: their normal form for rules, and the framing of the body that they describe.
 
 use super::head::{Framing, Part, Side};
 use super::token::is_token;
@@ -6,25 +6,25 @@ use super::values::{OF_RESPONSES, VALUES};
 use crate::buffer::{Buffer, BufferSet};
 use std::ops::Range;
 
-/// Header lines that say how a body is sent.
+/// Header lines that describe how a body is encoded.
 const BODY_HEADERS: [&[u8]; 2] = [b"transfer-encoding", b"content-encoding"];
 
-/// A header line, with those that continue it.
+/// A header line, including its continuation lines.
 struct Line {
     begin: usize,
-    /// Behind its name, which is nothing without a colon.
+    /// Offset after its name; the name is empty without a colon.
     name_end: usize,
     colon: Option<usize>,
-    /// Behind its last byte that is not white space.
+    /// Offset after its last byte that is not white space.
     content_end: usize,
-    /// Where the next one begins.
+    /// Offset of the next header line.
     next: usize,
 }
 
 impl Framing {
-    /// Reads a length; the first one counts.
+    /// Reads a length; the first one has precedence.
     fn length_in(&mut self, value: &[u8]) {
-        // There are servers that read as far as there are digits, or that take a sign, or a bare CR for the end of the line.
+        // Some servers read as far as there are digits, or accept a sign, or a bare CR as the end of the line.
         let digits = value.strip_prefix(b"+").unwrap_or(value);
         let count = digits.iter().take_while(|it| it.is_ascii_digit()).count();
         let length = digits[..count].iter().fold(0u64, |all, byte| {
@@ -41,14 +41,14 @@ impl Framing {
 }
 
 impl Side {
-    /// The header line at `at`, of those that end at `end`.
+    /// Returns the header line at `at`, of the lines that end at `end`.
     fn line_at(&self, at: usize, end: usize) -> Line {
         let mut next = line_end_of(&self.head[..end], at);
-        // Lines that begin with white space, or what some take for it, belong to the one before.
+        // Lines that begin with white space, or with bytes that some servers accept as such, continue the line before.
         while next < end && self.head[next] <= b' ' && !b"\r\n".contains(&self.head[next]) {
             next = line_end_of(&self.head[..end], next);
         }
-        // The first line has none before it: white space in front of it hides nothing.
+        // The first line cannot continue another: white space before it hides nothing.
         let begin = trim_start(&self.head[..next], at);
         let content_end = trim_end(&self.head[..next], begin);
         let colon = self.head[begin..content_end]
@@ -64,7 +64,7 @@ impl Side {
         }
     }
 
-    /// Goes through the header lines: makes them normal, and finds those that are buffers of their own.
+    /// Normalises the header lines, and finds those that are buffers of their own.
     pub fn header_lines(&mut self, is_request: bool) -> Framing {
         let mut framing = Framing::default();
         let headers_from = self.made.len();
@@ -117,7 +117,7 @@ impl Side {
         framing
     }
 
-    /// Makes a header line normal, and looks at what it says.
+    /// Normalises a header line, and reads its value if it describes the body.
     fn header_line(
         &mut self,
         line: &Line,
@@ -130,7 +130,7 @@ impl Side {
         let from = self.made.len();
         self.make_line_of(line.begin, line.name_end, value, line.content_end);
         let name = &self.head[line.begin..line.name_end];
-        // Where the value lies in what was made.
+        // The position of the value in the normalised bytes.
         let begin = (from + name.len() + 2).min(self.made.len());
         let part = Part::new(begin, self.made.len().saturating_sub(2).max(begin));
         let made = &self.made[part.range()];
@@ -161,7 +161,8 @@ impl Side {
         }
     }
 
-    /// The values of all header lines of a name, with `, ` between them, behind what was made; `finish` gets where each begins.
+    /// Appends the values of all header lines of a name, joined by `, `, to the normalised bytes; `finish` gets the
+    /// start of each.
     fn joined(&mut self, name: &[u8], finish: impl Fn(&mut Self, usize)) -> Part {
         let from = self.made.len();
         let Range { start: mut at, end } = self.headers.range();
@@ -187,7 +188,7 @@ impl Side {
         Part::new(from, self.made.len())
     }
 
-    /// All cookies from the line at `at` on, with `, ` between them, behind what was made.
+    /// Appends all cookies from the line at `at` on, joined by `, `, to the normalised bytes.
     fn make_cookies(&mut self, mut at: usize, end: usize, name: &[u8]) {
         let from = self.made.len();
         let mut is_first = true;
@@ -210,7 +211,7 @@ impl Side {
         self.has.insert(Buffer::HttpRawCookie);
     }
 
-    /// The names of all header lines from the one at `at` on, behind what was made.
+    /// Appends the names of all header lines from the one at `at` on to the normalised bytes.
     fn make_names(&mut self, mut at: usize, end: usize) {
         let from = self.made.len();
         self.made.push(b"\r\n");
@@ -226,7 +227,7 @@ impl Side {
         self.header_names = Part::new(from, self.made.len());
     }
 
-    /// The host, behind what was made: what the target says counts before any header (RFC 9112 section 3.2.2).
+    /// Appends the host to the normalised bytes: the target has precedence over any header (RFC 9112 section 3.2.2).
     fn make_host(&mut self, is_repeated: bool) {
         let from = self.made.len();
         let authority = self.authority.range();
@@ -245,12 +246,12 @@ impl Side {
         self.host = Part::new(from, self.made.len());
     }
 
-    /// What was made from `from` on is a host: puts it in lower case, and takes its port away.
+    /// Converts the normalised bytes from `from` on, which are a host, to lower case, and removes the port.
     fn name_of_host(&mut self, from: usize) {
         let value = &mut self.made[from..];
         value.make_ascii_lowercase();
         match value.iter().rposition(|&byte| byte == b':') {
-            // Not one within the brackets of an address of IPv6.
+            // A colon within the brackets of an IPv6 address begins no port.
             Some(colon) if !value[colon..].contains(&b']') => self.made.truncate(from + colon),
             _ => {}
         }
@@ -260,13 +261,13 @@ impl Side {
         self.made.push(&self.head[begin..end]);
     }
 
-    /// A line without a name.
+    /// Appends a line without a name.
     fn make_line(&mut self, begin: usize, end: usize) {
         self.make_from_head(begin, end);
         self.made.push(b"\r\n");
     }
 
-    /// `Name: value`, a value over several lines as one.
+    /// Appends `Name: value`, with a continued value joined to one line.
     fn make_line_of(&mut self, begin: usize, name_end: usize, value: usize, end: usize) {
         self.make_from_head(begin, name_end);
         self.made.push(b": ");
@@ -319,7 +320,7 @@ impl Side {
     }
 }
 
-/// The place behind the line end of the line at `at`.
+/// Returns the offset after the line end of the line at `at`.
 fn line_end_of(bytes: &[u8], at: usize) -> usize {
     bytes[at..]
         .iter()

@@ -1,13 +1,13 @@
-//! Limits of what is kept of messages.
+//! Limits of the stored parts of messages.
 
-/// How much of messages is kept; what is beyond is passed over, and counted.
+/// Limits of the stored parts of messages; bytes beyond them are skipped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
     /// Bytes of a head.
     pub head: usize,
-    /// Bytes of the body of a request, unpacked.
+    /// Bytes of the decoded body of a request.
     pub request_body: usize,
-    /// Bytes of the body of a response, unpacked.
+    /// Bytes of the decoded body of a response.
     pub response_body: usize,
 }
 
@@ -22,13 +22,13 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
-    /// Bytes that are made of a head: the shortest line, a colon and LF, becomes twice as long, and none more than that, with values
-    /// that are there a second time, such as the host's.
+    /// Returns the number of bytes for the normalised form of a head. The shortest line, a colon and LF, doubles its
+    /// length, and no line grows more. Values that are stored twice, such as the host, are included.
     pub(super) fn made_of(head: usize) -> usize {
         2 * head
     }
 
-    /// The most memory that a connection takes, all of which it has to fill for that.
+    /// Returns the maximum memory of a connection, which it uses only if all of its buffers are full.
     pub fn connection_bytes(&self) -> usize {
         2 * (self.head + Self::made_of(self.head)) + self.request_body + self.response_body
     }

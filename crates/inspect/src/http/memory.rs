@@ -1,8 +1,8 @@
-//! Memory for bytes of a message: as much as its limit allows, of which the system gives none before it is written to.
+//! Memory for bytes of a message, up to its limit; the system provides a page only when it is written to.
 
 use std::ops::{Deref, DerefMut, Range};
 
-/// Bytes that stay with their owner between connections; who has written more gives all of it back.
+/// Number of bytes that stay allocated between connections; a buffer that has grown larger is released completely.
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// Bytes up to a limit; the first `len` of them are written.
@@ -10,7 +10,7 @@ const KEPT_BYTES: usize = 16 * 1024;
 pub(crate) struct Memory {
     bytes: Box<[u8]>,
     len: usize,
-    /// The most that was written since it was given.
+    /// Highest number of bytes written since the memory was allocated.
     touched: usize,
 }
 
@@ -23,7 +23,7 @@ impl Memory {
         }
     }
 
-    /// Puts bytes behind those that are there; returns how many found room.
+    /// Appends bytes and returns how many of them fit.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room());
         self.bytes[self.len..][..taken].copy_from_slice(&bytes[..taken]);
@@ -31,7 +31,7 @@ impl Memory {
         taken
     }
 
-    /// Puts a copy of some of its bytes behind those that are there.
+    /// Appends a copy of some of its own bytes.
     pub fn push_own(&mut self, part: Range<usize>) {
         let len = part.len().min(self.room());
         self.bytes
@@ -48,7 +48,7 @@ impl Memory {
         self.len = self.len.min(len);
     }
 
-    /// Forgets the bytes, for another connection: many of them go back to the system.
+    /// Clears the bytes for another connection; a large buffer is returned to the system.
     pub fn forget(&mut self) {
         if self.is_large() {
             *self = Self::new(self.bytes.len());
@@ -56,7 +56,7 @@ impl Memory {
         self.truncate(0);
     }
 
-    /// Says whether more was written than stays.
+    /// Returns true if more bytes were written than stay allocated.
     pub fn is_large(&self) -> bool {
         self.touched.max(self.len) > KEPT_BYTES
     }

@@ -1,13 +1,14 @@
-//! HTTP/1.x of both directions of a connection (RFC 9112), read as bytes come. It is lenient, as those who attack are: what a server
-//! might take for a message is one here, and bytes of which none can be made are given as those of a body.
+//! HTTP/1.x of both directions of a connection (RFC 9112), parsed as bytes arrive. The parser is lenient, as attackers
+//! are: anything that a server might accept as a message is a message here. Bytes that form no message are reported as
+//! bytes of a body.
 //!
-//! The buffers: `http.uri` is the target without scheme and host, decoded once, with `//`, `/./` and `/../` taken out of the
-//! path; a header line is `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among
-//! them. Host names are in lower case and without port. What several headers of one name say is joined by `, `. Of bodies the first
-//! bytes are kept, with the heads of chunks taken out, and unpacked.
+//! `http.uri` is the target without scheme and host, decoded once, with `//`, `/./` and `/../` removed from the path. A
+//! header line is `Name: value` and CR LF whatever its line end was; continued lines are joined, and cookies are
+//! excluded. Host names are in lower case and without port. The values of several headers of one name are joined by `,
+//! `. The first bytes of a body are stored, decoded and without chunk headers.
 //!
-//! `head.rs` gathers a head and reads its first line, `target.rs` its target, `headers.rs` its other lines; `body.rs` takes bodies
-//! apart, `unpack.rs` unpacks them; `memory.rs` is what all of that is kept in.
+//! `head.rs` collects a head and parses its first line, `target.rs` the target, `headers.rs` the header lines.
+//! `body.rs` splits bodies, `unpack.rs` decodes them, and `memory.rs` provides the memory.
 
 mod body;
 mod head;
@@ -34,10 +35,10 @@ pub use limits::HttpLimits;
 pub use outcome::{HttpFault, HttpLimit, Pushed};
 pub use unpack::{MOST_CODINGS, MOST_RATIO};
 
-/// Requests whose responses are awaited at a time.
+/// Maximum number of requests with pending responses.
 const AWAITED: usize = 16;
 
-/// Both directions of a connection.
+/// The parser of both directions of a connection.
 #[derive(Debug)]
 pub struct Http {
     request: Side,
@@ -45,16 +46,16 @@ pub struct Http {
     awaited: [Asked; AWAITED],
     asked: usize,
     answered: usize,
-    /// Whether more requests were awaited than are kept: which response answers what is not known from there on.
+    /// Whether more requests were pending than are stored, so that responses cannot be matched with requests any more.
     is_lost: bool,
-    /// Number of the transaction that the present response belongs to; that of the present request is the last one asked.
+    /// Index of the transaction of the current response; the current request belongs to the last of `asked`.
     answering: usize,
-    /// Halves of rules that fitted in each transaction: one more than are awaited, as a response goes on while all others are; and one for
-    /// all where nobody knows which is which.
+    /// Halves of rules that matched in each transaction. There is one more than are pending, as a response may still
+    /// arrive while all others wait, and one for all transactions that cannot be distinguished.
     halves: [FlowBits; AWAITED + 2],
-    /// Whether both ends go on with HTTP/2.
+    /// Whether both ends continue with HTTP/2.
     speaks_http2: bool,
-    /// Whether a client began with HTTP/2 before the server had agreed.
+    /// Whether the client began with HTTP/2 before the server agreed.
     is_ahead: bool,
 }
 
@@ -64,21 +65,21 @@ impl Default for Http {
     }
 }
 
-/// What of a request matters for its response.
+/// The properties of a request that matter for its response.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
     /// The response has no body.
     is_head: bool,
-    /// What follows a response that agrees is not HTTP.
+    /// After a response that agrees, the connection is not HTTP.
     is_connect: bool,
-    /// What follows status 101 is another protocol.
+    /// The bytes after status 101 are another protocol.
     upgrades: bool,
-    /// That one is HTTP/2.
+    /// The other protocol is HTTP/2.
     wants_http2: bool,
 }
 
 impl Http {
-    /// Makes one that keeps so much of messages; no memory is taken before bytes come.
+    /// Creates a parser with these limits; no memory is allocated before bytes arrive.
     pub fn new(limits: HttpLimits) -> Self {
         Self {
             request: Side::new(limits.head, limits.request_body),
@@ -94,7 +95,7 @@ impl Http {
         }
     }
 
-    /// Makes it ready for another connection.
+    /// Resets the parser for another connection.
     pub fn reset(&mut self) {
         self.request.reset();
         self.response.reset();
@@ -105,7 +106,7 @@ impl Http {
         self.halves = Default::default();
     }
 
-    /// The place of what is kept of the transaction that the present message of a direction belongs to.
+    /// Returns the index of the transaction that the current message of a direction belongs to.
     fn transaction(&self, to_server: bool) -> usize {
         match (self.is_lost, to_server) {
             (true, _) => AWAITED + 1,
@@ -114,18 +115,18 @@ impl Http {
         }
     }
 
-    /// Returns which halves of rules have fitted in the transaction that the present message of a direction belongs to.
+    /// Returns the halves of rules that matched in the transaction of the current message of a direction.
     pub(crate) fn halves(&self, to_server: bool) -> FlowBits {
         self.halves[self.transaction(to_server)]
     }
 
-    /// Notes halves of rules that the present message of a direction fits; false if there was no room for all of them.
+    /// Notes halves of rules that the current message of a direction matches; returns false if some did not fit.
     pub fn note_halves(&mut self, to_server: bool, halves: FlowBits) -> bool {
         let transaction = self.transaction(to_server);
         self.halves[transaction].set_all(halves)
     }
 
-    /// Says whether nothing of a message has come that is not whole, and no response is awaited.
+    /// Returns true if neither direction is inside a message and no response is pending.
     pub fn is_between_messages(&self) -> bool {
         let is_idle =
             |side: &Side| side.state == State::Head && !side.is_in_head && side.held.len == 0;
@@ -142,14 +143,14 @@ impl Http {
         self.is_ahead
     }
 
-    /// Says whether a request has come up to the middle of its head, with a whole first line that names a version of HTTP.
+    /// Returns true if a request is incomplete within its head, and its complete first line names a version of HTTP.
     pub fn is_cut_request(&self) -> bool {
         let side = &self.request;
         let names_version = |line: &[u8]| memchr::memmem::find(line, b"HTTP/").is_some();
         side.is_in_head && side.first_line().is_some_and(names_version)
     }
 
-    /// Bytes of a direction are missing: what follows is given as bytes of a body.
+    /// Notes that bytes of a direction are missing: later bytes are reported as bytes of a body.
     pub fn gap(&mut self, to_server: bool) {
         let side = self.side(to_server);
         if side.state != State::Tunnel {
@@ -157,11 +158,12 @@ impl Http {
         }
     }
 
-    /// A direction is closed: what was held back to find out what it is, is given, and the body that it ends is whole.
+    /// Closes a direction: bytes that were held back until their meaning was known are reported, and a body that ends
+    /// with the connection is complete.
     pub fn close(&mut self, to_server: bool) -> Pushed {
         let mut pushed = Pushed::default();
         let side = self.side(to_server);
-        // Clients take the header lines of a response that ends among them.
+        // Clients accept the header lines of a response that ends among them.
         if side.state == State::Head && side.is_in_head && side.first_line().is_some() {
             self.head_is_here(to_server, false, &mut pushed);
         }
@@ -177,8 +179,8 @@ impl Http {
         }
     }
 
-    /// Takes bytes of a direction, up to where buffers of a message are complete; the caller looks at those and comes again with the
-    /// rest.
+    /// Parses bytes of a direction, up to the point at which buffers of a message are complete. The caller evaluates
+    /// these and calls again with the remaining bytes.
     pub fn push(&mut self, to_server: bool, data: &[u8]) -> Pushed {
         let mut pushed = Pushed::default();
         loop {
@@ -204,7 +206,7 @@ impl Http {
         }
     }
 
-    /// Takes some of the bytes as the state says.
+    /// Parses some of the bytes according to the state.
     fn step(&mut self, to_server: bool, data: &[u8], pushed: &mut Pushed) -> (usize, Then) {
         let side = self.side(to_server);
         match side.state {
@@ -230,7 +232,7 @@ impl Http {
         }
     }
 
-    /// The head of a message is complete, or no more of it is kept: says what is in it and what follows.
+    /// Handles a head that is complete or has reached its limit: reports its buffers and sets the state that follows.
     fn head_is_here(&mut self, to_server: bool, is_cut: bool, pushed: &mut Pushed) {
         let side = self.side(to_server);
         side.is_in_head = false;
@@ -248,7 +250,7 @@ impl Http {
         if framing.has_too_many_codings {
             pushed.limit = pushed.limit.or(Some(HttpLimit::Codings));
         }
-        // What the rest of the head of a response says of its body is not known: its first bytes tell.
+        // The rest of a truncated head may announce chunks for the body: the first bytes of the body tell.
         framing.is_chunked |= is_cut && !to_server;
         let next = match to_server {
             true => self.behind_request(&framing),
@@ -265,7 +267,7 @@ impl Http {
         };
         side.is_cut = is_cut;
         match side.state {
-            // The response that counts is still to come.
+            // The final response is still to come.
             State::Ahead(Ahead::Message { .. }) if is_interim(side.status()) => {
                 side.is_whole = true;
             }
@@ -276,7 +278,7 @@ impl Http {
         }
     }
 
-    /// What follows the head of a request.
+    /// Returns the state after the head of a request.
     fn behind_request(&mut self, framing: &Framing) -> State {
         let asked = Asked {
             is_head: self.request.method() == b"HEAD",
@@ -303,7 +305,7 @@ impl Http {
         }
     }
 
-    /// What follows the head of a response.
+    /// Returns the state after the head of a response.
     fn behind_response(&mut self, framing: &Framing) -> State {
         let status = self.response.status();
         let asked = if self.answered < self.asked && !self.is_lost {
@@ -316,7 +318,7 @@ impl Http {
         if !is_interim && self.answered < self.asked {
             self.answered += 1;
         }
-        // A tunnel from here on, whatever lengths the head has (RFC 9112 section 6.3).
+        // The connection is a tunnel from here on, whatever lengths the head has (RFC 9112 section 6.3).
         let is_tunnel = asked.is_connect && (200..300).contains(&status);
         let is_other = status == 101 && asked.upgrades;
         self.speaks_http2 = is_other && asked.wants_http2;
@@ -338,7 +340,7 @@ impl Http {
         }
     }
 
-    /// Returns a buffer of the present message of one direction.
+    /// Returns a buffer of the current message of one direction.
     pub fn buffer_of(&self, to_server: bool, buffer: Buffer) -> Option<&[u8]> {
         let side = if to_server {
             &self.request
@@ -352,7 +354,7 @@ impl Http {
     }
 }
 
-/// Whether another response to the same request follows.
+/// Returns true if another response to the same request follows.
 fn is_interim(status: u16) -> bool {
     (100..200).contains(&status)
 }

@@ -2,58 +2,58 @@
 
 use crate::buffer::BufferSet;
 
-/// What became of bytes.
+/// The result of parsing bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// Bytes that were read; the others are to come again.
+    /// Number of bytes that were parsed; the caller passes the others again.
     pub consumed: usize,
-    /// Bytes taken of those that were held back in earlier calls.
+    /// Number of parsed bytes that were held back in earlier calls.
     pub from_held: usize,
-    /// Buffers that are new, or have more in them; a body also where no more of it will come.
+    /// Buffers that are new or have grown; a body also when it is complete.
     pub ready: BufferSet,
-    /// The place in the body at which begins what is new in it.
+    /// Offset in the body at which its new part begins.
     pub body_from: usize,
-    /// Whether no more of the body will come.
+    /// Whether the body is complete.
     pub body_is_whole: bool,
-    /// What is wrong.
+    /// Fault of the message.
     pub fault: Option<HttpFault>,
-    /// A limit that was reached, told once for each message.
+    /// Limit that was reached, reported once for each message.
     pub limit: Option<HttpLimit>,
-    /// Bytes that are of no message: those of a tunnel.
+    /// Number of bytes that belong to no message but to a tunnel.
     pub unread: usize,
 }
 
-/// What is wrong with a message, all of whose bytes are given for all that: behind the last four those of a body.
+/// A fault of a message. All bytes of the message are still reported; after the last four faults, as bytes of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFault {
-    /// A header line without a colon, with white space in front of its name or in it, or a second `Host`. It is kept.
+    /// A header line without a colon, with white space in its name or before it, or a second `Host`. The line is kept.
     HeaderLine,
-    /// Lengths that contradict each other: chunks count (RFC 9112 section 6.3), or the first length.
+    /// Lengths that contradict each other: chunks have precedence (RFC 9112 section 6.3), else the first length.
     Lengths,
-    /// A body that is not packed as its head says, or broken: what is left of it goes on as it is.
+    /// A body that is broken or not encoded as its head announces: the rest of it is reported unchanged.
     Packing,
-    /// A first line that is none: the head is given as a body, and the next message may begin behind it.
+    /// An invalid first line: the head is reported as a body, and the next message may begin after it.
     FirstLine,
-    /// A length of a chunk that is none: all that follows is given as the body.
+    /// An invalid chunk length: all later bytes are reported as the body.
     Chunk,
-    /// A body where none may be.
+    /// A body where none is allowed.
     Body,
 }
 
 /// A limit that a message has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpLimit {
-    /// That of heads: what follows up to the empty line is not kept.
+    /// The limit of a head: further bytes up to the empty line are not stored.
     Head,
-    /// That of bodies: what follows is not kept.
+    /// The limit of a body: further bytes are not stored.
     Body,
-    /// That of how many times longer a body may become by unpacking: what follows goes on as it is.
+    /// The limit of the ratio between decoded and encoded length: further bytes are reported unchanged.
     Ratio,
-    /// That of codings: those that were done first are not undone.
+    /// The limit of content codings: those that were applied first are not decoded.
     Codings,
 }
 
-/// Whether the caller has to look at buffers before more is read.
+/// The next step: whether the caller has to evaluate buffers before more bytes are parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,

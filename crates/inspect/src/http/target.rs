@@ -1,11 +1,12 @@
-//! The target of a request in the form that rules ask about: without scheme and host, decoded once, its path as a server takes it.
+//! The target of a request in the form that rules test: without scheme and host, decoded once, with its path as a
+//! server resolves it.
 
 use super::head::{Part, Side};
 use super::memory::Memory;
 use std::ops::Range;
 
 impl Side {
-    /// Decodes the target once, and takes out of its path what a server would.
+    /// Decodes the target once, and removes the parts of its path that a server removes.
     pub(super) fn normalise_target(&mut self, target: Part) {
         let (from, begin) = (self.made.len(), target.range().start);
         let host = normalise(&self.head[target.range()], &mut self.made);
@@ -16,8 +17,8 @@ impl Side {
     }
 }
 
-/// Writes a target behind what is there, decoded once and without what a server would take out of its path. Returns the place of host and
-/// port in an absolute one.
+/// Appends a target, decoded once and with its path as a server resolves it. Returns the range of host and port in an
+/// absolute target.
 pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>> {
     let from = made.len();
     let (mut at, mut authority) = (0, None);
@@ -25,7 +26,7 @@ pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>
         authority = Some(host);
         at = path;
         if target.get(at) != Some(&b'/') {
-            // The path that is meant where there is none.
+            // An absent path stands for the root.
             made.push(b"/");
         }
     }
@@ -60,7 +61,7 @@ pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>
     authority
 }
 
-/// The path is over: if its last segment is `.` or `..`, a slash is meant behind it (RFC 3986 section 5.2.4).
+/// Handles the end of the path: a last segment `.` or `..` is followed by an implied slash (RFC 3986 section 5.2.4).
 fn fold_last(made: &mut Memory, begin: usize) {
     let path = made.get(begin..).unwrap_or_default();
     let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
@@ -69,7 +70,7 @@ fn fold_last(made: &mut Memory, begin: usize) {
     }
 }
 
-/// The path ends in a slash: takes what is in front of it out if that is nothing, `.` or `..`.
+/// Handles a slash in the path: removes the segment before it if that is empty, `.` or `..`.
 fn fold_path(made: &mut Memory, begin: usize) {
     let path = &made[begin..made.len() - 1];
     let Some(slash) = memchr::memrchr(b'/', path) else {
@@ -83,7 +84,7 @@ fn fold_path(made: &mut Memory, begin: usize) {
     made.truncate(begin + len);
 }
 
-/// Where in an absolute target host and port are, and where its path begins; none for another target.
+/// Returns the range of host and port in an absolute target, and the offset of its path; none for another target.
 fn split_absolute(target: &[u8]) -> Option<(Range<usize>, usize)> {
     let scheme = target.iter().position(|&byte| byte == b':')?;
     let is_scheme = target[..scheme]
@@ -97,7 +98,7 @@ fn split_absolute(target: &[u8]) -> Option<(Range<usize>, usize)> {
         .iter()
         .position(|byte| b"/?#".contains(byte))
         .map_or(target.len(), |it| begin + it);
-    // A user may be named in front of the host.
+    // A user name may precede the host.
     let host = target[begin..path]
         .iter()
         .rposition(|&byte| byte == b'@')

@@ -3,10 +3,10 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What is in the buffers of a message.
+/// The buffers of a message.
 type Message = Vec<(Buffer, Vec<u8>)>;
 
-/// All messages of a direction: what each has in its buffers at its end, whichever way the bytes are cut.
+/// Returns all messages of a direction with the final content of their buffers, however the bytes are split.
 fn messages(http: &mut Http, to_server: bool, pieces: &[&[u8]]) -> (Vec<Message>, Vec<HttpFault>) {
     let (mut all, mut faults) = (Vec::<Message>::new(), Vec::new());
     for piece in pieces {
@@ -22,7 +22,7 @@ fn messages(http: &mut Http, to_server: bool, pieces: &[&[u8]]) -> (Vec<Message>
             rest = &rest[pushed.consumed..];
             faults.extend(pushed.fault);
             let is_head = pushed.ready.contains(Buffer::HttpHeader);
-            // A body that there is none of is told, too.
+            // The absence of a body is reported, too.
             let now = pushed
                 .ready
                 .iter()
@@ -54,7 +54,7 @@ const REQUESTS: &[u8] = b"POST /a%2Fb/./c/../d//e?x=%41/../y HTTP/1.1\r\nHost: W
 #[test]
 fn requests_one_behind_the_other_are_read() {
     let (all, faults) = messages(&mut Http::default(), true, &[REQUESTS]);
-    // The third body is not packed, though its head says so.
+    // The third body is not encoded, though its head announces it.
     assert_eq!((all.len(), faults), (4, vec![HttpFault::Packing]));
     let first = &all[0];
     assert_eq!(get(first, Buffer::HttpMethod), "POST");
@@ -97,7 +97,7 @@ fn responses_end_where_their_requests_say() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_messages_report_their_fault() {
     let faults = |to_server, bytes: &[u8]| messages(&mut Http::default(), to_server, &[bytes]).1;
     assert_eq!(
         faults(true, b"GET / HTTP/1.1\r\nno colon\r\n\r\n"),
@@ -219,7 +219,7 @@ fn headers_that_come_again_are_joined() {
     let (all, _) = messages(&mut Http::default(), false, &[&response]);
     assert_eq!(get(&all[0], Buffer::HttpServer), "one, two");
     assert_eq!(get(&all[0], Buffer::HttpLocation), "/a");
-    // Requests do not have them.
+    // Requests do not have these header lines.
     let request = [&b"GET / HTTP/1.1\r\n"[..], both].concat();
     let (all, _) = messages(&mut Http::default(), true, &[&request]);
     assert!(all[0].iter().all(|it| it.0 != Buffer::HttpServer));
@@ -344,7 +344,7 @@ fn paths_are_folded_as_servers_do() {
     }
 }
 
-/// What all bodies hold that the tests send.
+/// The text in all bodies that the tests send.
 const TEXT: &[u8] = b"the quick brown fox, the quick brown fox, the quick brown EICAR";
 
 fn deflated(bytes: &[u8]) -> Vec<u8> {
@@ -357,7 +357,7 @@ fn deflated(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn gzipped(bytes: &[u8]) -> Vec<u8> {
-    // With an extra field, a name and a comment.
+    // The header has an extra field, a name and a comment.
     let head = b"\x1f\x8b\x08\x1c\0\0\0\0\0\x03\x02\0xyname\0comment\0";
     [&head[..], &deflated(bytes), b"checksum"].concat()
 }
@@ -366,7 +366,7 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
     [b"\x78\x9c", &deflated(bytes)[..], b"sum."].concat()
 }
 
-/// The body of a response, and what was wrong, when it comes in pieces of that size.
+/// Returns the body of a response and its faults when it arrives in pieces of that size.
 fn response_in(
     pieces: usize,
     head: &str,
@@ -400,7 +400,7 @@ fn response_in(
     (bytes, faults, limits)
 }
 
-/// The body of a response, which does not depend on how it is cut.
+/// Returns the body of a response, which does not depend on how it is split.
 fn response(head: &str, body: &[u8]) -> (Vec<u8>, Vec<HttpFault>, Vec<HttpLimit>) {
     let whole = response_in(usize::MAX, head, body);
     for size in [1, 2, 3, 7, 50] {
@@ -410,7 +410,7 @@ fn response(head: &str, body: &[u8]) -> (Vec<u8>, Vec<HttpFault>, Vec<HttpLimit>
 }
 
 #[test]
-fn what_is_held_back_ends_several_messages_at_once() {
+fn buffered_bytes_complete_several_messages_at_once() {
     let text = b" HTTP/1.1\r\nContent-Length: 5\r\n \nhelloHEAD / HTTP/1.1\r\n\r\n";
     let one_by_one: Vec<&[u8]> = text.chunks(1).collect();
     let whole = messages(&mut Http::default(), false, &[text]);
@@ -499,18 +499,17 @@ fn two_members_of_gzip_are_one_body() {
 }
 
 #[test]
-fn what_is_not_packed_as_it_says_goes_on_as_it_is() {
+fn a_body_that_cannot_be_decompressed_stays_as_received() {
     for coding in ["gzip", "deflate", "br", "gzip, deflate"] {
         let head = format!("HTTP/1.1 200 ok\r\nContent-Encoding: {coding}\r\n\r\n");
         let (body, faults, _) = response_in(usize::MAX, &head, TEXT);
         assert!(body.ends_with(TEXT), "{coding}");
         assert_eq!(faults, [HttpFault::Packing]);
     }
-    // One byte, with which nothing can be known.
+    // One byte is too short to identify a format.
     let head = "HTTP/1.1 200 ok\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\n";
     assert_eq!(response(head, b"\x1f").0, b"\x1f");
-    // What has come of it stays in front of what is broken.
-    // A stored block, and one of a kind that there is not.
+    // The output so far stays before the broken bytes. A stored block, and one of an invalid kind.
     let stored = [b"\0\x3f\0\xc0\xff", TEXT, b"\x07junk"].concat();
     let head = "HTTP/1.1 200 ok\r\nContent-Encoding: deflate\r\n\r\n";
     let (body, faults, _) = response_in(usize::MAX, head, &stored);
@@ -537,7 +536,7 @@ fn bodies_reach_limits_and_say_so_once() {
         (&body[..], limits),
         (&random[..limit], vec![HttpLimit::Body])
     );
-    // A thousand times longer: most of it stays as it is.
+    // The ratio is a thousand: most of the body stays unchanged.
     let zeros = gzipped(&vec![0; 1 << 20]);
     let (body, faults, limits) = response_in(1460, gzip, &zeros);
     assert_eq!((faults, limits), (vec![], vec![HttpLimit::Ratio]));
@@ -629,7 +628,7 @@ fn responses_are_read_as_clients_read_them() {
 
 #[test]
 fn bytes_of_no_message_are_given_as_a_body() {
-    // A response without a head (HTTP/0.9), and one behind which there is more.
+    // A response without a head (HTTP/0.9), and one with bytes after it.
     assert_eq!(
         response("the quick ", b"HTTP/1.1\r\n\r\nEICAR").0,
         b"the quick HTTP/1.1\r\n\r\nEICAR"
@@ -643,7 +642,7 @@ fn bytes_of_no_message_are_given_as_a_body() {
         (&body[..], faults),
         (&b"the!quick\r\n\r\n"[..], vec![HttpFault::Chunk])
     );
-    // The next request is found behind one that is none.
+    // The next request is found after an invalid one.
     let requests: &[u8] = b"Host: evil\r\n\r\nGET /next HTTP/1.1\r\n\r\n";
     for size in [usize::MAX, 1] {
         let pieces: Vec<&[u8]> = requests.chunks(size).collect();
@@ -658,7 +657,7 @@ fn bytes_of_no_message_are_given_as_a_body() {
         http.buffer_of(true, Buffer::HttpClientBody),
         Some(&b"Host: evil\r\n\r\n"[..])
     );
-    // So is what follows a gap.
+    // The same holds for bytes after a gap.
     http.gap(true);
     let pushed = http.push(true, b"EICAR");
     assert_eq!((pushed.consumed, pushed.unread), (5, 0));
@@ -682,7 +681,7 @@ fn a_request_without_a_version_is_whole_with_its_line() {
 }
 
 #[test]
-fn a_connection_takes_what_its_limits_say_and_gives_it_back() {
+fn a_connection_stays_within_its_limits_and_frees_its_memory() {
     assert_eq!(HttpLimits::default().connection_bytes(), 593_216);
     let mut http = Http::default();
     http.push(false, b"HTTP/1.1 200 ok\r\n\r\n");

@@ -1,18 +1,20 @@
-//! Unpacks bodies in the codings of RFC 9110 section 8.4.1 as their bytes come: what the head announces is tried where the bytes look
-//! like it, and bytes that are packed otherwise, or broken, go on as they are.
+//! Decodes bodies in the codings of RFC 9110 section 8.4.1 as their bytes arrive. An announced coding is tried if the
+//! bytes look like it; broken bytes, or bytes in another coding, are passed on unchanged.
 
 use super::memory::Memory;
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// Codings of a body that are undone; where more are announced, the outermost ones are, and the rest is counted.
+/// Maximum number of codings of a body that are decoded. If more are announced, the outermost ones are decoded, and the
+/// message is counted.
 pub const MOST_CODINGS: usize = 2;
-/// How many times longer bytes may become by unpacking, and the length from which on that is asked.
+/// Maximum ratio of decoded to encoded bytes, and the length from which on it applies.
 pub const MOST_RATIO: usize = 256;
 const RATIO_FROM_BYTES: usize = 16 * 1024;
-/// Bytes that are unpacked before they are handed on.
+/// Number of decoded bytes that are passed on at once.
 const PIECE_BYTES: usize = 2048;
-/// Packed bytes that are kept until something has come of them, to hand them on if they were not packed.
+/// Number of encoded bytes that are buffered until the first output, to pass them on unchanged if they were not
+/// encoded.
 const HELD_BYTES: usize = 16;
 
 /// A coding of a body.
@@ -24,7 +26,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// The coding of that name.
+    /// Returns the coding with that name.
     pub fn of_name(name: &[u8]) -> Option<Self> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         if is(b"gzip") || is(b"x-gzip") {
@@ -37,65 +39,65 @@ impl Coding {
     }
 }
 
-/// Why bytes are not unpacked any more; they go on as they are.
+/// The reason why decoding has stopped; later bytes are passed on unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// They are no bytes of their coding.
+    /// The bytes are invalid in their coding.
     Broken,
-    /// They become too many times longer.
+    /// The ratio of decoded to encoded bytes is too high.
     Ratio,
 }
 
-/// The part of a packed body that comes next.
+/// The part of an encoded body that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
-    /// Its first two bytes, which say what it is.
+    /// The first two bytes, which identify the format.
     #[default]
     Begin,
-    /// The rest of the head of gzip (RFC 1952 section 2.3), by its flags.
+    /// The rest of the gzip header (RFC 1952 section 2.3), according to its flags.
     Gzip(u8, GzipPart),
-    /// Deflated bytes, behind which is a checksum of so many bytes.
+    /// Deflated bytes, followed by a checksum of this number of bytes.
     Deflated(u8),
     Brotli,
-    /// Bytes of a checksum, behind which another member may begin.
+    /// Remaining bytes of a checksum, which another member may follow.
     Checksum(u8),
-    /// Bytes that make no sense.
+    /// Invalid bytes.
     Broken,
-    /// Bytes as they are.
+    /// Unencoded bytes.
     Plain,
 }
 
-/// A part of the head of gzip.
+/// A part of the gzip header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GzipPart {
-    /// Method, flags, time and system: bytes of them that were read.
+    /// Method, flags, time and system: the number of their bytes that were read.
     Fixed(u8),
-    /// The length of the extra field, its first byte once that is known.
+    /// The length of the extra field, with its first byte once that is known.
     ExtraLen(Option<u8>),
     Extra(u16),
     Name,
     Comment,
-    /// Bytes of its checksum that are to come.
+    /// Remaining bytes of the header's checksum.
     Check(u8),
 }
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// One coding that is undone.
+/// One coding that is decoded.
 #[derive(Default)]
 struct Layer {
     coding: Option<Coding>,
     stage: Stage,
-    /// The first bytes, as long as nothing has come of them.
+    /// The first bytes, until there is output.
     held: [u8; HELD_BYTES],
     held_len: usize,
-    /// Whether something has come of this member.
+    /// Whether this member has produced output.
     has_given: bool,
-    /// Whether a member of gzip came before.
+    /// Whether it follows another gzip member.
     is_again: bool,
     taken: usize,
     given: usize,
-    /// Kept for the next body.
+    /// Decoder, reused for the next body.
     inflater: Option<Box<Decompress>>,
     brotli: Option<Box<Brotli>>,
 }
@@ -114,7 +116,7 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// Begins with a body that was packed by these codings, the last one last.
+    /// Begins a body that was encoded with these codings, in this order.
     pub fn begin(&mut self, codings: &[Coding]) {
         self.len = 0;
         for (layer, &coding) in self.layers.iter_mut().zip(codings.iter().rev()) {
@@ -123,29 +125,29 @@ impl Unpacker {
         }
     }
 
-    /// Says whether bytes of the present body are to be unpacked.
+    /// Returns true if bytes of the current body are to be decoded.
     pub fn is_packed(&self) -> bool {
         self.len > 0
     }
 
-    /// Unpacks bytes to behind those in `into`, until that is full.
+    /// Decodes bytes and appends them to `into`, until that is full.
     pub fn push(&mut self, data: &[u8], into: &mut Memory) -> Result<(), Stopped> {
         push(&mut self.layers[..self.len], data, into)
     }
 
-    /// The body is over: bytes that were kept to find out what they are go on as they are.
+    /// Ends the body: bytes that were buffered to find out their format are passed on unchanged.
     pub fn finish(&mut self, into: &mut Memory) {
         for at in 0..self.len {
             let (layer, inner) = self.layers[at..self.len].split_at_mut(1);
             let (held, len) = layer[0].give_up();
-            // What is broken in it was said when it came.
+            // A fault in these bytes was reported when they arrived.
             let _ = push(inner, &held[..len], into);
         }
         self.len = 0;
     }
 }
 
-/// Undoes the outermost of the codings, and hands what comes of it on to the others.
+/// Decodes the outermost coding, and passes the output to the others.
 fn push(layers: &mut [Layer], mut data: &[u8], into: &mut Memory) -> Result<(), Stopped> {
     let Some((layer, inner)) = layers.split_first_mut() else {
         into.push(data);
@@ -186,14 +188,15 @@ impl Layer {
         };
     }
 
-    /// From here on bytes are handed on as they are; returns those that were kept.
+    /// Stops decoding: later bytes are passed on unchanged. Returns the buffered bytes.
     fn give_up(&mut self) -> ([u8; HELD_BYTES], usize) {
         self.stage = Stage::Plain;
         self.brotli = None;
         (self.held, std::mem::take(&mut self.held_len))
     }
 
-    /// Takes some of the bytes, and gives what comes of them: how many of each; none of both once there is nothing to do.
+    /// Consumes some of the bytes and produces output: returns the number of bytes of each, both 0 once nothing is left
+    /// to do.
     fn step(&mut self, data: &[u8], piece: &mut [u8]) -> Result<(usize, usize), Stopped> {
         let before = self.stage;
         let (taken, given) = match (before, data.first()) {
@@ -231,7 +234,7 @@ impl Layer {
         Ok((taken, given))
     }
 
-    /// Finds out by the first two bytes what is packed how; says whether this byte was taken.
+    /// Identifies the format by the first two bytes; returns true if this byte was consumed.
     fn begin_with(&mut self, byte: u8) -> Result<bool, Stopped> {
         if self.held_len == 0 {
             return Ok(true);
@@ -251,13 +254,13 @@ impl Layer {
             .get_or_insert_with(|| Box::new(Decompress::new(false)));
         inflater.reset(false);
         if !is_taken {
-            // Nothing comes of eight bits of it.
+            // The first eight bits produce no output.
             let _ = inflater.decompress(&first[..1], &mut [], FlushDecompress::None);
         }
         Ok(is_taken)
     }
 
-    /// Passes over the head of gzip.
+    /// Skips the gzip header.
     fn gzip_head(&mut self, mut flags: u8, part: GzipPart, byte: u8) {
         let next = match part {
             GzipPart::Fixed(7) => None,
@@ -281,7 +284,7 @@ impl Layer {
             self.stage = Stage::Gzip(flags, next);
             return;
         }
-        // Each part that the flags name comes once, in this order.
+        // Each part that the flags announce appears once, in this order.
         let parts = [
             (4, GzipPart::ExtraLen(None)),
             (8, GzipPart::Name),
@@ -308,7 +311,7 @@ impl Layer {
             Ok(Status::StreamEnd) if checksum == 0 => self.stage = Stage::Plain,
             Ok(Status::StreamEnd) => self.stage = Stage::Checksum(checksum),
             Ok(Status::Ok | Status::BufError) => {}
-            // All of the piece goes on as it is, behind what has come of it.
+            // All of the piece is passed on unchanged, after its output so far.
             Err(_) => {
                 self.stage = Stage::Broken;
                 return (0, given);

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 
-/// Header lines, beside the host, whose values are buffers of their own, by their names in lower case.
+/// Header lines, in addition to the host, whose values are buffers of their own, by their names in lower case.
 pub(crate) const VALUES: [(&[u8], Buffer); 10] = [
     (b"user-agent", Buffer::HttpUserAgent),
     (b"referer", Buffer::HttpReferer),
@@ -16,5 +16,5 @@ pub(crate) const VALUES: [(&[u8], Buffer); 10] = [
     (b"server", Buffer::HttpServer),
 ];
 
-/// Those of them that requests do not have.
+/// Header lines among them that only responses have.
 pub(crate) const OF_RESPONSES: [&[u8]; 2] = [b"location", b"server"];

@@ -1,4 +1,4 @@
-//! Tests of the rule reader: each rule is read and then asked about packets.
+//! Tests of the rule reader: each rule is read and then evaluated on packets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn read_whole(rules: &str) -> Reading {
     reading
 }
 
-/// What comes of rules for a packet, and the numbers of those that fit.
+/// Returns the verdict of rules on a packet, and the identifiers of those that match.
 fn ask(
     rules: &str,
     packet: &Packet<'_>,
@@ -45,10 +45,10 @@ fn ask(
     (verdict, found)
 }
 
-/// An address of IPv4, mapped.
+/// An IPv4 address, mapped into IPv6.
 const V4: u128 = 0xffff_c000_0201;
 
-/// Numbers of the rules that fit a payload of UDP, from 1 in their order; each is its options.
+/// Returns the numbers of the rules that match a UDP payload, counted from 1 in their order; each rule is its options.
 fn of_payload(options: &[&str], payload: &[u8]) -> Vec<u32> {
     let packet = Packet {
         protocol: 17,
@@ -75,7 +75,7 @@ fn numbered(protocol: &str, options: &[&str]) -> String {
     lines.collect()
 }
 
-/// Numbers of the rules about a protocol that fit a message of HTTP, as in [`of_payload`].
+/// Returns the numbers of the rules about a protocol that match an HTTP message, as in [`of_payload`].
 fn of_http(protocol: &str, options: &[&str], to_server: bool, message: &[u8]) -> Vec<u32> {
     let mut http = Http::default();
     let (mut all, mut rest) = (Vec::new(), message);
@@ -112,7 +112,7 @@ const REQUEST: &[u8] =
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: Some\r\nContent-Length: 3\r\n\r\ncmd";
 
 #[test]
-fn a_file_is_the_body_of_a_request_or_of_a_response() {
+fn file_data_is_the_body_of_a_request_or_response() {
     let options = [
         "file.data; content:\"cmd\";",
         "file.data; content:\"cmd\"; flow:to_server;",
@@ -126,7 +126,7 @@ fn a_file_is_the_body_of_a_request_or_of_a_response() {
 }
 
 #[test]
-fn what_counts_from_a_content_in_front_of_an_old_modifier_is_in_its_buffer() {
+fn a_relative_test_uses_the_buffer_of_its_modified_content() {
     let options = [
         "content:\"/a\"; http_uri; isdataat:2,relative;",
         "content:\"/a\"; http_uri; isdataat:9,relative;",
@@ -143,7 +143,7 @@ fn what_counts_from_a_content_in_front_of_an_old_modifier_is_in_its_buffer() {
 }
 
 #[test]
-fn what_was_decoded_is_there_for_all_tests_of_it() {
+fn decoded_base64_is_available_to_all_its_tests() {
     let options = [
         "base64_decode; base64_data; content:\"att\"; content:\"ack\"; distance:0;",
         "base64_decode; base64_data; content:\"att\"; content:!\"x\"; bsize:6;",
@@ -175,7 +175,7 @@ fn protocols_of_one_version_of_ip_fit_that_only() {
 }
 
 #[test]
-fn a_rule_that_lets_pass_is_about_its_flow_or_its_packet() {
+fn a_pass_rule_passes_its_flow_or_only_its_packet() {
     let packet = Packet {
         protocol: 6,
         source: V4,
@@ -249,7 +249,7 @@ fn a_rule_that_lets_pass_is_about_its_flow_or_its_packet() {
         let found = ask(&rules, &packet, &parts, BufferSet::default());
         assert_eq!(found, (verdict, vec![]), "{rule}");
     }
-    // One about the flow goes first, and one may be written down.
+    // The rule about the flow comes first, and may be logged.
     let both = "pass ip any any -> any any (ttl:0; sid:1;)\npass tcp any any -> any any (content:\"cmd\"; alert; sid:2;)\n";
     let found = ask(both, &packet, &parts, BufferSet::default());
     assert_eq!(found, (Verdict::Pass, vec![2]));
@@ -282,7 +282,7 @@ fn rules_see_buffers_as_they_want_them_changed() {
 }
 
 #[test]
-fn what_is_longer_than_can_be_changed_fits_nothing() {
+fn a_buffer_too_long_to_transform_matches_nothing() {
     let options = [
         "pkt_data; to_uppercase; content:\"A\";",
         "pkt_data; to_uppercase; content:!\"B\";",
@@ -309,7 +309,7 @@ fn each_header_line_is_one() {
 }
 
 #[test]
-fn what_is_absent_may_be_asked_for() {
+fn rules_can_match_an_absent_buffer() {
     let options = [
         "http.referer; absent;",
         "http.uri; content:\"/a B\"; http.referer; absent;",
@@ -376,7 +376,7 @@ fn what_is_absent_may_be_asked_for() {
 }
 
 #[test]
-fn names_in_answers_of_dns_are_asked_about_by_their_own_keyword() {
+fn names_in_dns_responses_have_a_keyword_of_their_own() {
     let options = [
         "dns.query; content:\"name\";",
         "dns.queries.rrname; content:\"name\";",
@@ -599,7 +599,7 @@ fn streams_may_be_asked_about_alone() {
 }
 
 #[test]
-fn what_can_never_fit_or_is_not_here_is_left_out_with_the_reason() {
+fn unsupported_or_unmatchable_rules_are_skipped_with_a_reason() {
     for (rule, reason) in [
         (
             "dns any any -> any any (http.uri; content:\"x\";",
@@ -679,7 +679,7 @@ fn what_can_never_fit_or_is_not_here_is_left_out_with_the_reason() {
 }
 
 #[test]
-fn what_others_write_is_read() {
+fn rules_of_other_projects_are_parsed_and_invalid_ones_reported() {
     read_whole(
         "alert tls:client_hello_done any any -> any any (tls.sni; content:\"x\"; sid:1;)\n\
          alert dns:request_complete any any -> any any (dns.query; content:\"x\"; sid:2;)\n\
@@ -769,7 +769,7 @@ fn packets_and_bytes_of_a_flow_are_compared() {
 }
 
 #[test]
-fn bits_of_one_host_are_those_of_the_sender_if_nothing_is_said() {
+fn host_bits_apply_to_the_sender_by_default() {
     let rules = "alert ip any any -> any any (hostbits:set,a; hostbits:noalert; sid:1;)\n\
                  alert ip any any -> any any (hostbits:isset,a,src; sid:2;)\n\
                  alert ip any any -> any any (hostbits:isset,a,dst; sid:3;)\n";
@@ -783,7 +783,7 @@ fn bits_of_one_host_are_those_of_the_sender_if_nothing_is_said() {
 }
 
 #[test]
-fn rules_about_a_request_and_its_response_have_buffers_of_both() {
+fn transaction_rules_have_buffers_of_both_request_and_response() {
     let rule = |header: &str, options: &str| format!("{header} ({options} sid:1;)\n");
     let http = "alert http any any => 192.0.2.1 80";
     let of_both = "http.uri; content:\"a\"; http.stat_code; content:\"200\";";

@@ -1,51 +1,50 @@
-//! The anomalies of a TCP segment that rules can ask for with `stream-event`. Their names depend on the state of the connection.
+//! The anomalies of a TCP segment for `stream-event`. Their names depend on the state of the connection.
 
 use super::{ACK, Connection, FIN, RST, SYN, SegmentHead, used_until};
 use crate::anomaly::Anomaly;
 use crate::stream::is_before;
 
-/// Part of a connection.
+/// A stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing is known of it.
+    /// No segment is known.
     Nothing,
-    /// It is opened, and not answered.
+    /// The SYN is sent, and not answered.
     Asked,
-    /// The opening is answered, and the client has said nothing to that.
+    /// The SYN is answered, and the client has not replied to that.
     Answered,
-    /// It is open.
+    /// The connection is established.
     Open,
-    /// The client has said that it is done.
+    /// The client has sent a FIN.
     ClientClosed,
-    /// The server has said so after the client.
+    /// The server has sent a FIN after the client.
     Last,
-    /// The server has said that it is done.
+    /// The server has sent a FIN.
     ServerClosed,
-    /// The same, and the client has heard so.
+    /// The server has sent a FIN, and the client has acknowledged it.
     ServerHeard,
-    /// The client has said so after the server, of which it had not heard that.
+    /// The client has sent a FIN after the server, without an acknowledgement of the server's FIN.
     Crossed,
-    /// The client has said so after the server.
+    /// The client has sent a FIN after the server.
     Waiting,
-    /// It is over.
+    /// The connection is over.
     Over,
 }
 
-/// What is asked of a segment in several parts of a connection.
+/// The properties of a segment that several stages need.
 struct Asked {
     is_fin: bool,
-    /// Whether it acknowledges what was never sent.
+    /// Whether it acknowledges unsent bytes.
     is_bad: bool,
-    /// Whether it lies outside of the window.
+    /// Whether it is outside of the window.
     is_out: bool,
-    /// Whether it begins behind all that its sender has sent.
+    /// Whether it begins after all that its sender has sent.
     is_behind: bool,
 }
 
 impl Connection {
-    /// Returns the anomalies of a segment sent by the end `from`, as bits of [`Anomaly`]. Call it before [`Connection::segment`], which
-    /// changes the state.
-    /// `in_line`: whether whoever judges sees all segments.
+    /// Returns the anomalies of a segment sent by the end `from`, as bits of [`Anomaly`]. Call it before
+    /// [`Connection::segment`], which changes the state. `in_line` is true if the caller sees all segments.
     pub fn oddities(&self, from: usize, head: &SegmentHead, in_line: bool) -> u64 {
         let from = from & 1;
         let has = |flag: u8| head.flags & flag != 0;
@@ -114,7 +113,7 @@ impl Connection {
         odd | found.map_or(0, Anomaly::bit)
     }
 
-    /// Returns what is odd about a segment while both ends send.
+    /// Returns the anomaly of a segment while both ends send.
     fn of_open(
         &self,
         from: usize,
@@ -160,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// What is odd about an opening or an answer to one.
+    /// Returns the anomaly of a SYN or a SYN+ACK.
     fn of_opening(&self, stage: Stage, from: usize, head: &SegmentHead) -> Option<Anomaly> {
         let is_client = from == 0;
         let [client, server] = &self.ends;
@@ -185,7 +184,7 @@ impl Connection {
             (Stage::Asked, true) if !answers(1) => Some(Anomaly::BothAnswerOther),
             (Stage::Asked, true) => (!is_known()).then_some(Anomaly::BothAnswerOtherNumber),
             (Stage::Answered, true) if is_client => {
-                // Where both ends have opened both answer.
+                // In a simultaneous open both ends answer.
                 let is_own = first == client.first && head.acknowledgement == server.first;
                 (!is_own).then_some(Anomaly::AnsweredAnswerToServer)
             }
@@ -209,10 +208,10 @@ impl Connection {
         }
     }
 
-    /// What is odd about what follows the answer to an opening.
+    /// Returns the anomaly of a segment after the answer to a SYN.
     fn of_handshake(&self, from: usize, head: &SegmentHead, in_line: bool) -> Option<Anomaly> {
         let [client, server] = &self.ends;
-        // The server may go on with what it got with the opening.
+        // The server may respond to the data that arrived with the SYN.
         let is_fast = client.sent != client.first;
         if from == 1 {
             if is_fast || !in_line {
@@ -237,7 +236,7 @@ impl Connection {
 }
 
 impl Asked {
-    /// What is odd about a segment in a connection of which an end is done.
+    /// Returns the anomaly of a segment in a connection with at least one FIN.
     fn in_end(&self, stage: Stage) -> Option<Anomaly> {
         let Self {
             is_fin,
@@ -245,7 +244,7 @@ impl Asked {
             is_out,
             is_behind,
         } = *self;
-        // Acknowledgement, number, and number of a FIN.
+        // The anomalies of the acknowledgement, the sequence number, and the sequence number of a FIN.
         let (of_acknowledgement, of_number, of_fin, is_wrong) = match stage {
             Stage::ClientClosed => (
                 Anomaly::ClientClosedAcknowledgement,
@@ -321,7 +320,7 @@ mod tests {
     /// A segment of an end: flags, sequence and acknowledgement number, bytes.
     type Sent = (usize, u8, u32, u32, usize);
 
-    /// What is odd about the last of these segments, behind the others.
+    /// Returns the anomalies of the last of these segments, after the others.
     fn odd(segments: &[Sent]) -> u64 {
         let mut it = Connection::default();
         let mut odd = 0;
@@ -361,7 +360,7 @@ mod tests {
         for upto in 1..=all.len() {
             assert_eq!(odd(&all[..upto]), 0, "{upto}");
         }
-        // The server is done first, and both at once.
+        // The server closes first, and both at once.
         for client_hears in [101, 102] {
             let all = [
                 &OPEN[..],
@@ -373,7 +372,7 @@ mod tests {
                 assert_eq!(odd(&all[..upto]), 0, "{upto}");
             }
         }
-        // Both open.
+        // Both ends open.
         let both = [
             SYN_,
             (SERVER, SYN, 500, 0, 0),
@@ -458,7 +457,7 @@ mod tests {
         ] {
             assert_eq!(behind(before, last), wanted.bit(), "{wanted:?}");
         }
-        // As it was, and with data.
+        // The handshake unchanged, and with data.
         for last in [ANSWER, SYN_, LAST, (CLIENT, ACK, 101, 501, 9)] {
             assert_eq!(behind(&answered, last), 0);
         }
@@ -545,7 +544,7 @@ mod tests {
         ] {
             assert_eq!(behind(before, last), wanted.bit() | more, "{wanted:?}");
         }
-        // A probe is not odd, nor an answer that comes again before the server has gone on.
+        // A probe is no anomaly, nor is a retransmitted answer before the server has continued.
         assert_eq!(behind(&used, (CLIENT, ACK, 110, 501, 1)), 0);
         assert_eq!(behind(&OPEN, ANSWER), 0);
         let reset = [&OPEN[..], &[(SERVER, RST, 501, 0, 0)]].concat();
@@ -553,7 +552,7 @@ mod tests {
         assert_eq!(behind(&reset, (SERVER, ACK, 501, 101, 4)), after);
         assert_eq!(behind(&reset, (SERVER, RST, 501, 0, 0)), 0);
         assert_eq!(behind(&reset, (CLIENT, ACK, 101, 501, 4)), 0);
-        // It is said once.
+        // It is reported once.
         let again = [&reset[..], &[(SERVER, ACK, 501, 101, 4)]].concat();
         assert_eq!(behind(&again, (SERVER, ACK, 501, 101, 4)), 0);
     }

@@ -1,4 +1,4 @@
-//! The trait that each benchmark implements, and its results folder as it is read.
+//! The trait that each benchmark implements, and the results folder that is read back.
 
 use super::error::BenchmarkError;
 use super::plan::Plan;
@@ -11,66 +11,67 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_results::{LeftOut, Manifest, Mode};
 
-/// A benchmark of several subjects, such as frameworks or generators, which take turns.
+/// A benchmark of several subjects, such as frameworks or generators, whose measurements are interleaved.
 pub trait Benchmark: Sync {
-    /// One of the things that are measured of a subject.
+    /// A quantity that is measured for each subject.
     type Part: Copy + PartialEq + Send + Sync;
-    /// What comes of a unit: a file of the results folder.
+    /// The result of a unit, stored as one file of the results folder.
     type Outcome: Serialize + DeserializeOwned + Send;
-    /// What the head of the results folder says besides [`Head`]'s own fields.
+    /// The fields of the manifest that only this benchmark has, in addition to [`Head`]'s own fields.
     type Facts: Serialize + DeserializeOwned;
 
-    /// Command that runs it, such as `bench io`.
+    /// The command that runs the benchmark, such as `bench io`.
     const COMMAND: &'static str;
-    /// One line that names it.
+    /// The title of the benchmark, in one line.
     const TITLE: &'static str;
-    /// Name of the file that makes a folder one of its results.
+    /// The name of the file that identifies a results folder of this benchmark.
     const HEAD: &'static str;
-    /// Layout version of that file.
+    /// The layout version of that file.
     const SCHEMA: u32;
-    /// Name of the outcomes, and of the folder that holds them.
+    /// The name of the outcomes and of the folder that contains them.
     const OUTCOMES: &'static str;
-    /// What a subject is called.
+    /// The word for a subject, such as `framework`.
     const SUBJECT: &'static str;
-    /// What to do about a subject that fails.
+    /// The advice that is printed if a subject fails.
     const ADVICE: &'static str;
-    /// Number of phases. What a later one measures follows from the outcomes of those before it.
+    /// The number of phases. The outcomes of one phase decide what a later phase measures.
     const PHASES: u32 = 1;
 
-    /// Finds the subjects that this machine has, as far as the plan asks for them, and returns what it lacks.
+    /// Finds the subjects that the plan requests and this machine supports, and returns the skipped ones.
     ///
     /// # Errors
-    /// When the plan asks for what there is not.
+    /// When the plan requests a subject that does not exist.
     fn prepare(&mut self, plan: &Plan, rig: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError>;
 
-    /// Repetitions of everything, interleaved.
+    /// Returns the number of interleaved repetitions.
     fn repetitions(&self) -> u32;
 
-    /// Length of a trial.
+    /// Returns the length of a trial.
     fn trial(&self) -> Duration;
 
-    /// What the head says now. It is asked again when a phase begins.
+    /// Returns the facts for the manifest. It is called again at the beginning of each phase.
     fn facts(&self) -> Self::Facts;
 
-    /// Called when a phase begins, with the outcomes of the phases before.
+    /// Prepares a phase from the outcomes of the earlier phases.
     fn begin_phase(&mut self, _phase: u32, _outcomes: &[Self::Outcome]) {}
 
-    /// Subjects, by their index, and parts of a repetition (counted from 1) of a phase (counted from 0).
+    /// Returns the units of one repetition (counted from 1) of a phase (counted from 0): index of the subject, and
+    /// part.
     fn turns(&self, phase: u32, repetition: u32) -> Vec<(usize, Self::Part)>;
 
-    /// Name of a subject's part for a file, such as `memif-load`.
+    /// Returns the file name of a subject's part, such as `memif-load`.
     fn file_name(&self, subject: usize, part: Self::Part) -> String;
 
-    /// Name of a subject's part for people.
+    /// Returns the name of a subject's part for readers.
     fn label(&self, subject: usize, part: Self::Part) -> String;
 
-    /// Estimate of the time that a unit takes.
+    /// Estimates the duration of a unit.
     fn estimate(&self, subject: usize, part: Self::Part) -> Duration;
 
-    /// Measures a unit. It runs on a thread of its own, which may pin itself and enter a namespace.
+    /// Measures a unit. It runs on a thread of its own, which may pin itself to a core and enter a namespace.
     ///
     /// # Errors
-    /// When it was stopped, or does not work here.
+    /// When the measurement was stopped, or the unit does not work on this machine.
     fn measure(
         &self,
         rig: &Rig<'_>,
@@ -78,7 +79,7 @@ pub trait Benchmark: Sync {
         stop: &AtomicBool,
     ) -> Result<Self::Outcome, Failed>;
 
-    /// Writes summary, figures and page into the folder, and returns the page's path.
+    /// Writes the summary, the figures and the page into the folder, and returns the path of the page.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -86,38 +87,38 @@ pub trait Benchmark: Sync {
     where
         Self: Sized;
 
-    /// Tables and findings for a terminal of so many columns.
+    /// Returns tables and findings for a terminal with `width` columns.
     fn text(results: &Results<Self>, width: Option<usize>) -> String
     where
         Self: Sized;
 }
 
-/// The whole of a benchmark's head file.
+/// The complete manifest of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head<F> {
-    /// What every results folder says.
+    /// The fields that every results folder has.
     #[serde(flatten)]
     pub manifest: Manifest,
-    /// Lengths chosen by the user.
+    /// Lengths that the user selected.
     pub mode: Mode,
-    /// Seed of the order in which subjects take turns.
+    /// Seed of the order of the units.
     pub seed: u64,
-    /// Repetitions planned.
+    /// Planned number of repetitions.
     pub repetitions: u32,
-    /// Length of a trial, s.
+    /// Length of a trial in seconds.
     pub trial_seconds: f64,
-    /// Ticks of the time-stamp counter per second: the cycles of every figure.
+    /// Frequency of the time-stamp counter in Hz; all cycles in the results are counts of it.
     pub tsc_hz: f64,
-    /// Bound of that figure's error, parts per million.
+    /// Bound on the error of `tsc_hz`, parts per million.
     pub tsc_error_ppm: f64,
-    /// What only this benchmark says.
+    /// The fields that only this benchmark has.
     #[serde(flatten)]
     pub own: F,
 }
 
 #[cfg(test)]
 impl<F> Head<F> {
-    /// A head of nothing in particular, for tests.
+    /// Returns a manifest without content, for tests.
     pub(crate) fn made_up(schema: u32, own: F) -> Self {
         Self {
             manifest: crate::synthetic::manifest(schema),
@@ -132,13 +133,13 @@ impl<F> Head<F> {
     }
 }
 
-/// A results folder read back.
+/// A results folder that was read back.
 #[derive(Debug)]
 pub struct Results<B: Benchmark> {
-    /// Its head.
+    /// The manifest.
     pub head: Head<B::Facts>,
-    /// Every complete outcome, by the name of its file.
+    /// The complete outcomes, in the order of their file names.
     pub outcomes: Vec<B::Outcome>,
-    /// What cannot be read, one sentence each.
+    /// The files that cannot be read, one sentence each.
     pub problems: Vec<String>,
 }

@@ -1,38 +1,38 @@
-//! Why a benchmark has no result at all.
+//! The reasons why a benchmark has no result at all.
 
 use taut_results::ResultsError;
 
-/// Why a benchmark has no result at all.
+/// The reason why a benchmark has no result at all.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchmarkError {
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// A subject was asked for that there is not.
+    /// The plan requests a subject that does not exist.
     #[error("no {what} \"{asked}\" here; there are {there}")]
     Unknown {
-        /// What a subject is called.
+        /// The word for a subject.
         what: &'static str,
-        /// Id that was asked for.
+        /// The requested id.
         asked: String,
-        /// Ids that there are.
+        /// The known ids.
         there: String,
     },
-    /// A subject was asked for that the machine lacks something for.
+    /// The plan requests a subject that this machine does not support.
     #[error("{0}")]
     Missing(String),
-    /// Nothing could be measured.
+    /// Every unit failed.
     #[error("no {what} could be measured; the first said: {why}")]
     Nothing {
-        /// What a subject is called.
+        /// The word for a subject.
         what: &'static str,
-        /// What the first one that failed said.
+        /// The error of the first unit that failed.
         why: String,
     },
     /// A core cannot be used.
     #[error(transparent)]
     Affinity(#[from] taut_host::AffinityError),
-    /// The machine lacks something that all of it needs.
+    /// The machine lacks something that the complete benchmark needs.
     #[error(transparent)]
     Port(#[from] taut_port::PortError),
 }

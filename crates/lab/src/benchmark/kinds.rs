@@ -1,4 +1,4 @@
-//! The one list of what results folders there are: how each is known, and how it is shown.
+//! The list of all kinds of results folders: how each is identified and displayed.
 
 use super::definition::Benchmark;
 use super::results::show;
@@ -8,15 +8,15 @@ use crate::io_cost::IoCost;
 use crate::report::display::Shown;
 use crate::report::error::ReportError;
 use crate::report::recording;
-use crate::switched::Switched;
-use crate::{comparison, controlled, matched, probed, rfc2544};
+use crate::switch_bench::Switched;
+use crate::{capture_match, comparison, control_loop, probe_results, rfc2544};
 use std::path::Path;
 use taut_results::has;
 
 /// A kind of results folder.
 #[derive(Debug)]
 pub struct Kind {
-    /// Command that writes such folders, without `taut`.
+    /// The command that writes such folders, without `taut`.
     pub command: &'static str,
     known_by: KnownBy,
     show: fn(&Path, Option<usize>) -> Result<Shown, ReportError>,
@@ -24,9 +24,9 @@ pub struct Kind {
 
 #[derive(Debug)]
 enum KnownBy {
-    /// A file of this name.
+    /// The folder contains a file of this name.
     Head(&'static str),
-    /// What its summary says.
+    /// The summary of the folder passes this test.
     Summary(fn(&Path) -> bool),
 }
 
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Writes the report of a folder of this kind, and returns what to show on a terminal of so many columns.
+    /// Writes the report of a folder of this kind, and returns the text for a terminal with `width` columns.
     ///
     /// # Errors
     /// When the folder cannot be read or written.
@@ -55,8 +55,8 @@ impl Kind {
     }
 }
 
-/// All kinds of results folders but those of `taut experiment`, which are above this crate. A folder that is of no other kind
-/// is the last one's.
+/// Returns all kinds of results folders except those of `taut experiment`, which depends on this crate. The last kind
+/// is the fallback for folders of no other kind.
 pub fn kinds() -> &'static [Kind] {
     const KINDS: &[Kind] = &[
         Kind {
@@ -66,18 +66,18 @@ pub fn kinds() -> &'static [Kind] {
         },
         Kind {
             command: "probe client",
-            known_by: KnownBy::Summary(probed::is_probed),
-            show: |dir, _| Ok(Shown::page(probed::write(dir)?)),
+            known_by: KnownBy::Summary(probe_results::is_probed),
+            show: |dir, _| Ok(Shown::page(probe_results::write(dir)?)),
         },
         Kind {
             command: "capture match",
-            known_by: KnownBy::Summary(matched::is_matched),
-            show: |dir, _| Ok(Shown::page(matched::write_page_of(dir)?)),
+            known_by: KnownBy::Summary(capture_match::is_matched),
+            show: |dir, _| Ok(Shown::page(capture_match::write_page_of(dir)?)),
         },
         Kind {
             command: "control run",
-            known_by: KnownBy::Summary(controlled::is_controlled),
-            show: |dir, _| Ok(Shown::page(controlled::write_report(dir)?)),
+            known_by: KnownBy::Summary(control_loop::is_controlled),
+            show: |dir, _| Ok(Shown::page(control_loop::write_report(dir)?)),
         },
         Kind::of::<IoCost>(),
         Kind::of::<Generators>(),
@@ -97,7 +97,7 @@ pub fn kinds() -> &'static [Kind] {
     KINDS
 }
 
-/// The kind of a results folder.
+/// Returns the kind of a results folder.
 pub fn kind_of(dir: &Path) -> &'static Kind {
     let kinds = kinds();
     let last = &kinds[kinds.len() - 1];

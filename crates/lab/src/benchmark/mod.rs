@@ -1,11 +1,11 @@
-//! The frame that every benchmark is put into: what is done around a measurement, how subjects take turns, and what results
-//! folders and their pages have in common.
+//! The frame of all benchmarks: the steps around a measurement, the interleaved order of the subjects, and the common
+//! layout of results folders and pages.
 //!
-//! A benchmark implements [`Benchmark`]: what it measures ([`Benchmark::prepare`], [`Benchmark::turns`]), how it measures one
-//! unit ([`Benchmark::measure`]), and what becomes of the outcomes ([`Benchmark::report`], [`Benchmark::text`]). [`run`] does
-//! the rest: cores and clock, facts of the machine, noise and interruptions before and after, the order of the units, progress,
-//! what happens when a unit fails or somebody presses Ctrl-C, and the results folder. The benchmark's line in
-//! [`kinds`] makes `taut report` know its folders.
+//! A benchmark implements [`Benchmark`]: the subjects ([`Benchmark::prepare`], [`Benchmark::turns`]), the measurement
+//! of one unit ([`Benchmark::measure`]), and the output ([`Benchmark::report`], [`Benchmark::text`]). [`run`] does the
+//! rest: cores and clock, facts of the machine, noise and interruptions before and after, and the order of the units.
+//! It also shows progress, handles failed units and Ctrl-C, and writes the results folder. `taut report` finds the
+//! folders of a benchmark through its entry in [`kinds`].
 
 pub(crate) mod definition;
 pub(crate) mod error;

@@ -4,21 +4,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 use taut_results::Mode;
 
-/// What every benchmark is told.
+/// The settings of a benchmark run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How long and how often.
+    /// The mode, which sets the lengths and the number of repetitions.
     pub mode: Mode,
-    /// Seed of the order in which subjects take turns.
+    /// Seed of the order of the units.
     pub seed: u64,
-    /// The results folder, which must not hold results yet.
+    /// The results folder, which must not contain results yet.
     pub folder: PathBuf,
     /// The `taut` program, which benchmarks start as forwarder or generator.
     pub program: PathBuf,
-    /// The command that repeats all this.
+    /// The command that repeats this run.
     pub command_line: String,
-    /// Ids of the subjects to measure; all that are possible if empty.
+    /// Ids of the subjects to measure; empty for all supported ones.
     pub only: Vec<String>,
-    /// Length of each trial, if not the mode's.
+    /// Length of each trial, if it differs from the mode's.
     pub trial: Option<Duration>,
 }

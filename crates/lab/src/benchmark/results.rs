@@ -1,4 +1,5 @@
-//! The results folder of a benchmark, read back and shown: a head that says what was measured where, and a file for each outcome.
+//! Reads the results folder of a benchmark and shows it: a manifest with plan and machine, and one file for each
+//! outcome.
 
 use super::definition::{Benchmark, Results};
 use crate::report::display::Shown;
@@ -6,10 +7,10 @@ use crate::report::error::ReportError;
 use std::path::Path;
 use taut_results::{ResultsError, read_each, read_head};
 
-/// Reads a folder. Outcomes that are damaged are named in `problems` and left out.
+/// Reads a folder. Damaged outcomes are skipped and named in `problems`.
 ///
 /// # Errors
-/// When the head is missing or unreadable.
+/// When the manifest is missing or unreadable.
 pub(crate) fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, ResultsError> {
     let head = read_head(dir, B::HEAD, B::SCHEMA)?;
     let (outcomes, problems) = read_each(dir, B::OUTCOMES)?;
@@ -20,7 +21,7 @@ pub(crate) fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, Resul
     })
 }
 
-/// Writes the report of a benchmark's folder, and returns what to show of it.
+/// Writes the report of a benchmark's folder, and returns the text to print.
 pub(crate) fn show<B: Benchmark>(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
     let results = read_results::<B>(dir)?;
     let page = B::report(dir, &results)?;

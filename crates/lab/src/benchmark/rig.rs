@@ -1,4 +1,4 @@
-//! What the units of a benchmark share, what a unit is, and why one has no outcome.
+//! The resources that all units of a benchmark share, the unit itself, and the reasons why a unit has no outcome.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -8,55 +8,55 @@ use taut_results::FailedAttempt;
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
-/// What all units of a benchmark share.
+/// The resources that all units of a benchmark share.
 #[derive(Debug, Clone, Copy)]
 pub struct Rig<'a> {
-    /// Attempts that failed and were made again.
+    /// Failed attempts that were repeated.
     pub repeats: &'a Repeats,
     /// The `taut` program.
     pub program: &'a Path,
-    /// Cores of generator (or receiver) and device.
+    /// Cores of the generator (or receiver) and of the device.
     pub cores: &'a CorePlan,
-    /// The clock of all stamps.
+    /// The clock of all timestamps.
     pub clock: Clock,
 }
 
-/// Attempts that failed and were made again, noted by whoever makes them again.
+/// Failed attempts that were repeated. The code that repeats an attempt notes it here.
 #[derive(Debug, Default)]
 pub struct Repeats(Mutex<Vec<FailedAttempt>>);
 
 impl Repeats {
-    /// Notes that an attempt at `what` failed.
+    /// Notes that an attempt at `what` failed because of `why`.
     pub fn note(&self, what: impl Into<String>, why: impl Into<String>) {
         let (what, why) = (what.into(), why.into());
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         noted.push(FailedAttempt { what, why });
     }
 
-    /// Returns what was noted since it was asked last.
+    /// Removes and returns the attempts that were noted since the last call.
     pub(super) fn take(&self) -> Vec<FailedAttempt> {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *noted)
     }
 }
 
-/// A part of one subject in one repetition.
+/// One part of one subject in one repetition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unit<P> {
     /// Index of the subject.
     pub subject: usize,
-    /// What of it is measured.
+    /// The part that is measured.
     pub part: P,
     /// Repetition, counted from 1.
     pub repetition: u32,
 }
 
-/// Why a unit has no outcome.
+/// The reason why a unit has no outcome.
 #[derive(Debug)]
 pub enum Failed {
-    /// Somebody told it to stop.
+    /// The user stopped it.
     Stopped,
-    /// It does not work here.
+    /// It does not work on this machine.
     Broken(String),
 }
 

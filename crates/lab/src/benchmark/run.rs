@@ -1,5 +1,5 @@
-//! How a benchmark runs: subjects take turns, in an order of its own in each repetition; one that fails is left out from
-//! there on; what is complete is kept.
+//! Runs a benchmark: subjects are interleaved in a new order in each repetition, a subject that fails is skipped from
+//! then on, and complete outcomes are stored.
 
 use super::definition::{Benchmark, Head};
 use super::error::BenchmarkError;
@@ -15,28 +15,29 @@ use taut_host::choose_cores;
 use taut_results::{FailedAttempt, LeftOut, Manifest, PartsFolder, refuse_results};
 use taut_sys::Clock;
 
-/// Hears how far a measurement is, between trials and never during one.
+/// Receives progress reports between trials, never during a trial.
 pub trait Observer {
-    /// `done` of `total` seconds' worth of work is over; `what` comes next.
+    /// Reports that `done` of `total` estimated time has passed, and that `what` is next.
     fn progress(&mut self, done: Duration, total: Duration, what: &str);
-    /// Something cannot be measured.
+    /// Reports something that cannot be measured.
     fn left_out(&mut self, left_out: &LeftOut);
-    /// A person at the terminal wants to know this at once.
+    /// Shows a text at the terminal immediately.
     fn note(&mut self, text: &str);
 }
 
-/// Runs a benchmark and returns its results folder. When `stop` is set it ends early, with complete outcomes kept and the
-/// folder marked as interrupted.
+/// Runs a benchmark and returns its results folder. Setting `stop` ends it early; complete outcomes stay, and the
+/// folder is marked as interrupted.
 ///
 /// # Errors
-/// When results cannot be written, or nothing could be measured. A subject that fails is left out with its reason instead.
+/// When results cannot be written, or nothing could be measured. A subject that fails is skipped, and the reason is
+/// noted.
 pub fn run<B: Benchmark>(
     mut benchmark: B,
     plan: &Plan,
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchmarkError> {
-    // What cannot be is said before anything takes its time.
+    // An existing results folder is refused before any measurement takes time.
     refuse_results(&plan.folder)?;
     scratch::sweep_left_behind();
     let cores = choose_cores();
@@ -102,7 +103,7 @@ pub fn run<B: Benchmark>(
     }
 }
 
-/// Estimate of the time that all units take from a phase on.
+/// Estimates the duration of all units from phase `from_phase` on.
 fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
     (from_phase..B::PHASES)
         .flat_map(|phase| units(benchmark, phase, None))
@@ -110,7 +111,7 @@ fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
         .sum()
 }
 
-/// All units of a phase. In each repetition they stand in an order drawn from `random`.
+/// Returns all units of a phase. Each repetition has its own order, drawn from `random`.
 fn units<B: Benchmark>(
     benchmark: &B,
     phase: u32,
@@ -131,14 +132,14 @@ fn units<B: Benchmark>(
     units
 }
 
-/// What it takes to measure the units of a phase.
+/// The state that is needed to measure the units of a phase.
 struct Attempts<'a, B: Benchmark> {
     benchmark: &'a B,
     rig: Rig<'a>,
     folder: &'a PartsFolder,
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
-    /// Estimate of the phases that follow.
+    /// Estimated duration of the later phases.
     later: Duration,
     outcomes: &'a mut Vec<B::Outcome>,
     failures: &'a mut Vec<LeftOut>,
@@ -146,7 +147,7 @@ struct Attempts<'a, B: Benchmark> {
 }
 
 impl<B: Benchmark> Attempts<'_, B> {
-    /// Measures the units, after `done` was spent on others, and returns what is spent then.
+    /// Measures the units. `done` is the time spent on earlier units; returns the time spent including these.
     fn make(
         &mut self,
         units: Vec<Unit<B::Part>>,
@@ -162,7 +163,7 @@ impl<B: Benchmark> Attempts<'_, B> {
             let left: Duration = takes + units.iter().map(estimate).sum::<Duration>() + self.later;
             let what = self.benchmark.label(unit.subject, unit.part);
             self.observer.progress(done, done + left, &what);
-            // A stall of a shared machine spoils one attempt, what is broken both.
+            // A short disturbance of a shared machine spoils one attempt, a real defect both.
             let outcome = match self.attempt(&unit) {
                 Err(Failed::Broken(why)) => {
                     let what = format!("{what}, repetition {}", unit.repetition);
@@ -193,7 +194,7 @@ impl<B: Benchmark> Attempts<'_, B> {
                     };
                     self.observer.left_out(&missing);
                     self.failures.push(missing);
-                    // The same would fail again.
+                    // Later units of the same kind would fail too.
                     units.retain(|u| (u.subject, u.part) != (unit.subject, unit.part));
                 }
             }
@@ -211,7 +212,7 @@ impl<B: Benchmark> Attempts<'_, B> {
     }
 }
 
-/// Keeps the subjects that were asked for, or all of them if nothing was. `known` are the ids of all that there could be.
+/// Returns the requested subjects, or all of them if none was requested. `known` contains the ids of all subjects.
 pub(crate) fn choose<S>(
     what: &'static str,
     only: &[String],
@@ -245,7 +246,8 @@ pub(crate) fn choose<S>(
     Ok((found, Vec::new()))
 }
 
-/// Shortens a message to its first line and, if it is longer, the last: a program's last words.
+/// Shortens a message to its first line and, if there are more, the last one, in which a program usually names its
+/// error.
 pub(crate) fn in_short(message: &str) -> String {
     let lines: Vec<&str> = message.trim().lines().map(str::trim).collect();
     match lines.as_slice() {
@@ -277,13 +279,13 @@ mod tests {
         assert_eq!(in_short(""), "");
     }
 
-    /// Three subjects, the second of which is broken, in two phases.
+    /// A benchmark of three subjects in two phases; the second subject is broken.
     #[derive(Default)]
     struct MadeUp {
         attempts: Mutex<Vec<(usize, char)>>,
         seen_before_the_second: usize,
         stops_after: Option<usize>,
-        /// Attempts, counted from 1, that fail whatever they measure.
+        /// Attempts, counted from 1, that fail regardless of the subject.
         fails_at: Vec<usize>,
     }
 
@@ -424,13 +426,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_left_out_and_the_rest_is_measured_phase_by_phase() {
+    fn failing_combinations_are_skipped_and_the_others_are_measured() {
         let (heard, results, folder) = run_made_up(MadeUp::default());
         let results = results.unwrap();
         assert_eq!(results.outcomes.len(), 2 * 2 * 3);
         assert_eq!(results.head.own.seen, 2 * 3);
         assert_eq!(results.head.manifest.completion, Completion::Finished);
-        // Each part of the broken one is tried twice and then given up.
+        // Each part of the broken subject is tried twice and then skipped.
         let left_out = &results.head.manifest.left_out;
         assert_eq!(*left_out, heard.left_out);
         let what: Vec<&str> = left_out.iter().map(|l| l.what.as_str()).collect();
@@ -448,7 +450,7 @@ mod tests {
         assert_eq!(heard.progress[0], [0, 18]);
         let [done, total] = *heard.progress.last().unwrap();
         assert_eq!((done, total), (13, 14));
-        // One page and one text of the same tables.
+        // The page and the text are made from the same tables.
         let shown = show::<MadeUp>(&folder.path().join("results"), None).unwrap();
         assert!(shown.text.contains("number 2  b (in 3)"), "{}", shown.text);
         let page = std::fs::read_to_string(&shown.page).unwrap();
@@ -485,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_stopped_keeps_what_is_complete_and_says_so() {
+    fn a_stopped_benchmark_keeps_complete_outcomes_and_is_marked_interrupted() {
         let made_up = MadeUp {
             stops_after: Some(4),
             ..MadeUp::default()

@@ -1,4 +1,4 @@
-//! What all report pages have in common: the shell around a page's own sections, and the files that a report is made of.
+//! The common parts of all report pages: the shell around a page's own sections, and the files of a report.
 
 use super::definition::{Benchmark, Results};
 use crate::report::drawn::{Drawn, write_figures};
@@ -11,21 +11,21 @@ use taut_results::{
     Completion, FailedAttempt, LeftOut, Manifest, Mode, Noise, busy, write_json, write_whole,
 };
 
-/// What `base.html` shows around a page's own sections.
+/// The fields that `base.html` shows around a page's own sections.
 pub(crate) struct Shell<'a> {
     pub(crate) title: String,
     pub(crate) subtitle: String,
-    /// What to know before reading on, such as that the experiment was interrupted.
+    /// A notice at the top of the page, for example that the experiment was interrupted.
     pub(crate) state: Option<String>,
-    /// Warning that others kept the machine busy.
+    /// Warning that other tasks kept the machine busy.
     pub(crate) busy: Option<String>,
-    /// The outcome in a sentence or two.
+    /// The result in one or two sentences.
     pub(crate) finding: String,
     pub(crate) figures: &'a [Drawn],
     pub(crate) noise: &'a [Noise],
     pub(crate) left_out: &'a [LeftOut],
     pub(crate) failed_attempts: &'a [FailedAttempt],
-    /// What cannot be read, one sentence each.
+    /// The files that cannot be read, one sentence each.
     pub(crate) problems: &'a [String],
     /// Facts about the machine.
     pub(crate) machine: Vec<(String, String)>,
@@ -33,7 +33,7 @@ pub(crate) struct Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of a folder with a manifest. `outcomes` is what the folder holds, in the plural.
+    /// Makes the shell of a folder with a manifest. `outcomes` names the contents of the folder, in the plural.
     pub(crate) fn of(
         manifest: &'a Manifest,
         mode: Mode,
@@ -75,7 +75,7 @@ impl<'a> Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of a benchmark whose subjects took turns.
+    /// Makes the shell of a benchmark with interleaved subjects.
     pub(crate) fn of_benchmark<B: Benchmark>(
         results: &'a Results<B>,
         figures: &'a [Drawn],
@@ -102,13 +102,13 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// What the page of a measurement without a plan says when somebody ended it.
+/// Returns the notice of an interrupted measurement that has no plan.
 pub(crate) fn ended_early() -> String {
     "Ended early: only what was sent until then is shown.".to_string()
 }
 
-/// Writes `summary.json`, `figures/` and `report.html` into a results folder, and returns the page's path. Earlier ones are
-/// replaced.
+/// Writes `summary.json`, `figures/` and `report.html` into a results folder, and returns the path of the page. Earlier
+/// files are replaced.
 ///
 /// # Errors
 /// When the folder cannot be written.
@@ -122,7 +122,7 @@ pub(crate) fn publish(
     write_page(dir, figures, page)
 }
 
-/// Writes `figures/` and `report.html` of a folder that has its summary already.
+/// Writes `figures/` and `report.html` of a folder that already has its summary.
 pub(crate) fn write_page(
     dir: &Path,
     figures: &[Drawn],

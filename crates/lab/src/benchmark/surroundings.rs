@@ -1,4 +1,4 @@
-//! What surrounds every measurement: what the machine takes from both cores, and what else runs meanwhile.
+//! The surroundings of every measurement: the noise on both cores, and the other tasks that ran during it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use taut_results::{Completion, Manifest, Noise, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
-/// How long a benchmark that measures for so long watches both cores before it, for what the machine takes from them: a twentieth, between
-/// 0.1 s and 1 s.
+/// Returns how long both cores are watched for noise before a benchmark of this length: a twentieth of it, between 0.1
+/// s and 1 s.
 pub(crate) fn watched(measures: Duration) -> Duration {
     (measures / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
-/// What is looked at before and after every measurement: what the machine takes from both cores, and what else ran meanwhile.
+/// The state of the machine before a measurement: the noise on both cores, and the activity of other tasks.
 pub(crate) struct Surroundings {
     before: Snapshot,
     taken: Vec<Noise>,
@@ -22,7 +22,7 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Takes a snapshot of the machine's activity, and watches nothing.
+    /// Takes a snapshot of the machine's activity without a measurement of noise.
     pub(crate) fn of(cores: &CorePlan) -> Self {
         Self {
             before: Snapshot::take(),
@@ -31,7 +31,8 @@ impl Surroundings {
         }
     }
 
-    /// Watches both cores for so long, writes what it sees into the manifest, and takes a snapshot of the machine's activity.
+    /// Watches both cores for noise, writes the result into the manifest, and takes a snapshot of the machine's
+    /// activity.
     ///
     /// # Errors
     /// When a core cannot be used.
@@ -49,7 +50,7 @@ impl Surroundings {
         })
     }
 
-    /// Writes into the manifest what ran meanwhile, and whether the measurement came to its end.
+    /// Writes into the manifest the activity since the snapshot, and whether the measurement is complete.
     pub(crate) fn look_again(self, manifest: &mut Manifest, stop: &AtomicBool) {
         let cores = [self.cores.generator, self.cores.device];
         let activity = Snapshot::difference(&self.before, &Snapshot::take(), &cores);
@@ -63,7 +64,7 @@ impl Surroundings {
     }
 }
 
-/// Measures what the machine takes from busy loops on both cores at once, as during every measurement.
+/// Measures the interruptions of busy loops that run on both cores at the same time, as during every measurement.
 fn measure_interruptions(
     clock: &Clock,
     cores: &CorePlan,

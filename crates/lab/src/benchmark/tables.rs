@@ -1,4 +1,4 @@
-//! A page and terminal text from the same tables, for benchmarks whose results need no more.
+//! The page and the terminal text of benchmarks that need only tables and figures, both made from the same tables.
 
 use super::definition::{Benchmark, Results};
 use super::shell::{Shell, publish};
@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::table;
 
-/// A figure, and what stands small beside it, such as its interval; empty for nothing.
+/// A value, and the small text after it, such as its interval; empty for none.
 pub type Cell = [String; 2];
 
-/// Returns a cell with nothing beside its figure.
+/// Returns a cell with only a value.
 pub fn plain(figure: impl Into<String>) -> Cell {
     [figure.into(), String::new()]
 }
@@ -20,17 +20,17 @@ pub fn plain(figure: impl Into<String>) -> Cell {
 /// A table of a report.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// Heading above it; empty for none.
+    /// Heading above the table; empty for none.
     pub title: String,
-    /// What a reader of the page has to know of it; empty for nothing.
+    /// Notes for the reader of the page; empty for none.
     pub caption: String,
     /// Names of the columns.
     pub head: Vec<String>,
-    /// Rows of cells; a table without any is not shown.
+    /// Rows of cells. A table without rows is not shown.
     pub rows: Vec<Vec<Cell>>,
-    /// Numbers of columns in the order in which a narrow terminal goes without them.
+    /// Indices of the columns that a narrow terminal omits, in this order.
     pub least_important: Vec<usize>,
-    /// Number of the column from which on a terminal shows figures only; none if it shows all there is.
+    /// Index of the first column in which a terminal shows only the value; none if it shows the small text everywhere.
     pub brief_from: Option<usize>,
 }
 
@@ -45,8 +45,8 @@ struct Page<'a> {
     outcomes: &'static str,
 }
 
-/// Writes the report of a benchmark whose results are tables and figures. `finding` is the outcome in a sentence or two,
-/// `how` says how it was measured.
+/// Writes the report of a benchmark with tables and figures only. `finding` is the result in one or two sentences,
+/// `how` describes the measurement.
 ///
 /// # Errors
 /// When the folder cannot be written.
@@ -72,7 +72,7 @@ pub fn report<B: Benchmark>(
     publish(dir, summary, figures, &page.render()?)
 }
 
-/// Returns tables as text for a terminal of so many columns.
+/// Returns tables as text for a terminal with `width` columns.
 pub fn text(tables: &[Table], width: Option<usize>) -> String {
     let shown = tables.iter().filter(|table| !table.rows.is_empty());
     let texts = shown.map(|of| {

@@ -1,30 +1,31 @@
-//! How long each part of a run takes in each mode.
+//! The length of each part of a run, by mode.
 
 use crate::device::Device;
 use std::time::Duration;
 use taut_measure::SearchSettings;
 use taut_results::{Mode, Transport};
 
-/// Lengths of one mode.
+/// The lengths of one mode.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lengths {
-    /// Before the run, once for the calibration of the clock and once for a look at what the machine takes from both cores. Short
-    /// where runs are, as an experiment has many.
+    /// Length of the clock calibration, and of the noise measurement on both cores, before the run. It is short where
+    /// runs are short, because an experiment has many.
     pub(super) before: Duration,
-    /// At the constant rate, not recorded, so that caches and page tables are as they will stay.
+    /// Length of the warm-up at the constant rate, which brings caches and page tables into their steady state.
     pub(super) warm_up: Duration,
-    /// At the constant rate, every packet recorded.
+    /// Length of the trial at the constant rate; every packet is recorded.
     pub(super) constant_rate: Duration,
-    /// Each trial of the sweep.
+    /// Length of each trial of the sweep.
     pub(super) trial: Duration,
-    /// Step from one rate of the sweep to the next.
+    /// Ratio of successive rates of the sweep.
     factor: f64,
-    /// Halvings between the highest loss-free rate and the lowest lossy one.
+    /// Number of bisections between the highest loss-free rate and the lowest rate with loss.
     bisections: u32,
 }
 
 impl Lengths {
-    /// Short by default: many short repetitions rather than few long ones, as repetitions are what intervals come from.
+    /// Returns the lengths of a mode. Repetitions are short by default, because many short ones give better intervals
+    /// than few long ones.
     pub(super) fn of(mode: Mode) -> Self {
         let ms = Duration::from_millis;
         match mode {
@@ -55,7 +56,7 @@ impl Lengths {
         }
     }
 
-    /// The rates of the sweep.
+    /// Returns the rates of the sweep.
     pub(super) fn search(&self, device: &Device) -> SearchSettings {
         let (start_pps, max_pps) = match device.transport() {
             Transport::Memif | Transport::Vhost => (250_000.0, 60e6),

@@ -1,6 +1,6 @@
-//! The comparison of forwarders, one device once: at a constant rate with every packet kept, then swept up to saturation, into a
-//! results folder of its own. `taut bench comparison` is this; many such runs make an experiment, such as that of `taut demo`.
-//! (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
+//! The comparison of forwarders. A run measures one device once, at a constant rate with every packet recorded, then in
+//! a sweep up to saturation, into a results folder of its own. `taut bench comparison` is one run; an experiment such
+//! as that of `taut demo` consists of many. (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
 
 mod lengths;
 mod run;
@@ -25,34 +25,34 @@ use taut_results::{
 use taut_sys::Clock;
 use taut_traffic::{Rate, ping_pong};
 
-/// Frame size in bytes, frame check sequence included: the reference's.
+/// Frame size in bytes, frame check sequence included; the same as in the reference.
 const FRAME_SIZE_BYTES: u32 = 64;
-/// Constant rate unless told, packets per second: the reference's.
+/// Default constant rate in packets per second; the same as in the reference.
 const USUAL_PPS: f64 = 100e3;
-/// Packets at the constant rate at most: each is kept in memory until it is written.
+/// Maximum number of packets at the constant rate. Each stays in memory until it is written.
 const MOST_PACKETS: f64 = 20e6;
-/// Round trips of a cache line in a run, in blocks of 64. The runs of an experiment have many times as many together.
+/// Round trips of a cache line in a run, in blocks of 64. An experiment sums those of all its runs.
 const PING_PONG_BLOCKS: usize = 400;
 
-/// What to run.
+/// The device to compare, and how to measure it.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How long and how hard: those of [`settings`].
+    /// Lengths and rates, as returned by [`settings`].
     pub settings: Settings,
     /// The device.
     pub device: Device,
-    /// The results folder, which must not hold results yet.
+    /// The results folder, which must not contain results yet.
     pub folder: PathBuf,
     /// The `taut` program, run as the device under test.
     pub program: PathBuf,
-    /// The command that repeats all this.
+    /// The command that repeats this run.
     pub command_line: String,
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ComparisonError {
-    /// What is asked for cannot be measured.
+    /// The requested measurement is impossible.
     #[error("{0}")]
     Asked(String),
     /// The results cannot be written.
@@ -61,9 +61,9 @@ pub enum ComparisonError {
     /// The device could not be measured.
     #[error("{device}: {why}")]
     Device {
-        /// Its name.
+        /// The name of the device.
         device: String,
-        /// What it lacks, or what went wrong.
+        /// The missing requirement, or the error.
         why: String,
     },
     /// A core cannot be used.
@@ -71,10 +71,11 @@ pub enum ComparisonError {
     Affinity(#[from] taut_host::AffinityError),
 }
 
-/// Returns the settings of one repetition, with the usual rate and the seconds of the mode unless told.
+/// Returns the settings of one repetition. A missing rate or duration is replaced by the default rate and the mode's
+/// duration.
 ///
 /// # Errors
-/// When the rate is none, or gives no packet or too many to keep.
+/// When the rate is invalid, or gives no packet or too many to store.
 pub fn settings(
     mode: Mode,
     rate: Option<Rate>,
@@ -104,8 +105,8 @@ pub fn settings(
     })
 }
 
-/// Measures the device once, and returns the results folder. When `stop` is set meanwhile, the folder is marked as interrupted
-/// and has no run.
+/// Measures the device once, and returns the results folder. If `stop` is set during the measurement, the folder is
+/// marked as interrupted and contains no run.
 ///
 /// # Errors
 /// When results cannot be written (a full disk), or the device cannot be measured.
@@ -139,7 +140,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, ComparisonError> {
     }
 }
 
-/// The head of a folder of results that are to be measured.
+/// Returns the manifest of a folder before the measurement.
 fn describe(
     settings: &Settings,
     command_line: &str,
@@ -167,7 +168,7 @@ fn describe(
     }
 }
 
-/// Measured by threads of their own, so that the caller's affinity stays as it is.
+/// Measures on threads of its own, so that the caller's affinity does not change.
 fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, ComparisonError> {
     let (generator, device) = (cores.generator, cores.device);
     let measured = std::thread::scope(|scope| {
@@ -175,7 +176,7 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
             .spawn(move || {
                 taut_host::pin_current_thread(generator)?;
                 Ok(ping_pong(clock, PING_PONG_BLOCKS, move || {
-                    // A core that cannot be had was already refused to the generator or is the same one.
+                    // If the core is unavailable, the generator was already refused it, or both share one core.
                     let _ = taut_host::pin_current_thread(device);
                 }))
             })
@@ -192,7 +193,7 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
     }
 }
 
-/// A results folder of today under `parent` that does not exist yet: `demo-2026-11-21T08-15-00Z`.
+/// Returns a name for a new results folder under `parent`, with the current date and time: `demo-2026-11-21T08-15-00Z`.
 pub fn fresh_folder(parent: &Path, name: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now())
         .to_string()

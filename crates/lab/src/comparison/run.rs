@@ -1,4 +1,4 @@
-//! One device, set up from nothing, measured, taken down again.
+//! Sets one device up, measures it, and removes it.
 
 use super::{FRAME_SIZE_BYTES, Lengths, Plan};
 use crate::device::{Notes, RunError, Site, flow_through, with_instrument};
@@ -12,7 +12,7 @@ use taut_results::{CbrResult, Folder, PacketSample, RunWriter, Sweep, SweepTrial
 use taut_sys::Clock;
 use taut_traffic::{Blocks, Instrument, Stream, Summaries, Tally, Trial, sampler_of_all};
 
-/// What both parts of a run share.
+/// The values that both parts of a run share.
 pub(super) struct RunContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) lengths: &'a Lengths,
@@ -170,7 +170,7 @@ fn sweep(
         if tally.stopped {
             return Err(RunError::Stopped);
         }
-        // Refused packets took a sequence number without being sent, which is not a loss on the way.
+        // Refused packets have a sequence number but were never sent, so they are not lost.
         let received = record
             .sequence
             .finish(tally.sent + tally.refused)

@@ -1,4 +1,4 @@
-//! A comparison of many runs, each of which has a folder of its own: what is said of all of them together. (Ours.)
+//! A comparison of many runs with a folder each: the manifest that describes all of them. (Ours.)
 
 use super::{Lengths, describe};
 use crate::benchmark::surroundings::Surroundings;
@@ -10,10 +10,10 @@ use taut_measure::median;
 use taut_results::{Experiment, LeftOut, Noise, PingPong, Run, Settings};
 use taut_sys::Clock;
 
-/// Source of noise that only the process which measures can tell.
+/// A source of noise that only the measuring process can count.
 const PREEMPTION: &str = "preemption";
 
-/// A comparison whose runs are being made.
+/// A comparison whose runs are in progress.
 pub struct Whole {
     head: Experiment,
     surroundings: Surroundings,
@@ -38,20 +38,21 @@ impl Whole {
         }
     }
 
-    /// Returns what is known before the first run.
+    /// Returns the manifest as known before the first run.
     pub fn head(&self) -> &Experiment {
         &self.head
     }
 
-    /// Returns what is known after the last run: also what else the machine did meanwhile.
+    /// Returns the manifest after the last run, including the machine's activity during the runs.
     pub fn end(mut self, stop: &AtomicBool) -> Experiment {
         self.surroundings.look_again(&mut self.head.manifest, stop);
         self.head
     }
 }
 
-/// Says in a comparison's head what its runs say, each in a head of its own beside its id: the clock with the largest error, the
-/// median round trip of a cache line, what the machine took from both cores before each run and while it measured.
+/// Summarises the manifests of the runs, each given with its id, in the comparison's manifest. It stores the clock with
+/// the largest error, and the median round trip of a cache line. It also stores the noise on both cores, before each
+/// run and during it.
 pub fn sum_up(head: &mut Experiment, heads: &[(String, Experiment)], runs: &[Run]) {
     let clocks = heads.iter().map(|(_, of_run)| &of_run.clock);
     if let Some(worst) = clocks.max_by(|a, b| a.error_ppm.total_cmp(&b.error_ppm)) {
@@ -69,7 +70,7 @@ pub fn sum_up(head: &mut Experiment, heads: &[(String, Experiment)], runs: &[Run
     noise.extend(taken(heads));
 }
 
-/// How often the processes that measured were taken off their cores.
+/// Returns how often the measuring processes were preempted.
 fn preempted(runs: &[Run]) -> Option<Noise> {
     let sum = |name: &str| -> u64 {
         let activities = runs
@@ -88,7 +89,7 @@ fn preempted(runs: &[Run]) -> Option<Noise> {
     })
 }
 
-/// What busy loops on both cores lost before the runs: in the median, as of all that is repeated, and before the worst run.
+/// Returns the time that busy loops on both cores lost before the runs: the median, and the worst run.
 fn taken(heads: &[(String, Experiment)]) -> Vec<Noise> {
     let mut by_name: BTreeMap<&str, Vec<(f64, &str, &Noise)>> = BTreeMap::new();
     for (id, head) in heads {
@@ -125,7 +126,7 @@ mod tests {
     use crate::synthetic::{self, SMALL};
 
     #[test]
-    fn what_the_runs_say_is_summed_up_and_said_once() {
+    fn run_summaries_are_merged_into_the_experiment_only_once() {
         let run = |error_ppm: f64, p50_ns: f64, share: f64| {
             let mut head = synthetic::experiment(&SMALL);
             head.clock.error_ppm = error_ppm;

@@ -1,36 +1,36 @@
-//! The design: points that fill the ranges of all variables at once, drawn by seed.
-//! (McKay, Beckman and Conover, Technometrics 1979: Latin hypercubes.)
+//! The design: points that fill the ranges of all variables together, drawn from a seed. (McKay, Beckman and Conover,
+//! Technometrics 1979: Latin hypercubes.)
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// Cycles burnt per packet: none, or log-spaced in these.
+/// Cycles burnt per packet at points with a load, log-spaced.
 pub const LOADS_CYCLES: RangeInclusive<f64> = 10.0..=10_000.0;
-/// Functions that pass a packet on.
+/// Number of functions that forward a packet unchanged.
 pub const FUNCTIONS: RangeInclusive<u32> = 1..=10;
-/// Frame sizes, bytes with check sequence.
+/// Frame sizes in bytes, check sequence included.
 pub const FRAMES_BYTES: RangeInclusive<u32> = 64..=1518;
-/// Packets taken from a port at a time at most, log-spaced.
+/// Maximum number of packets per receive call, log-spaced.
 pub const BURSTS: RangeInclusive<u32> = 1..=256;
 
-/// Share of the points without a load.
+/// Fraction of the points without a load.
 const UNLOADED: f64 = 0.15;
 
-/// What is set in a run.
+/// The settings of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
     /// Cycles burnt per packet.
     pub load_cycles: u32,
-    /// Functions that pass a packet on.
+    /// Number of functions that forward a packet unchanged.
     pub functions: u32,
-    /// Frame size, bytes with check sequence.
+    /// Frame size in bytes, check sequence included.
     pub frame_bytes: u32,
-    /// Packets taken from a port at a time at most.
+    /// Maximum number of packets per receive call.
     pub burst: u32,
 }
 
 impl Point {
-    /// Returns the point at these places, each 0 (inclusive) to 1 (exclusive) of a variable's range.
+    /// Returns the point at these positions in the ranges of the variables, each from 0 (inclusive) to 1 (exclusive).
     fn at([load, functions, frame, burst]: [f64; 4]) -> Self {
         let between = |range: RangeInclusive<u32>, place: f64| {
             let (first, last) = (*range.start(), *range.end());
@@ -49,7 +49,7 @@ impl Point {
             burst: log(
                 f64::from(*BURSTS.start()),
                 f64::from(*BURSTS.end()),
-                // The ends are hit as often as what lies between them.
+                // Both ends are drawn as often as the values between them.
                 burst * 1.06 - 0.03,
             )
             .clamp(*BURSTS.start(), *BURSTS.end()),
@@ -57,8 +57,8 @@ impl Point {
     }
 }
 
-/// Returns `count` points for the kind of port with this number: of every variable, each of `count` equal parts of its range
-/// has one point.
+/// Returns `count` points for port kind number `port`. The range of each variable is divided into `count` equal parts,
+/// and each part contains one point.
 pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
     let mut random =
         fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ port as u64);
@@ -73,8 +73,8 @@ pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
     places.into_iter().map(Point::at).collect()
 }
 
-/// Whether the point with this number is one that models are fitted to; the others are held out. Points lie in no order, so
-/// that every other one is a fair half.
+/// Returns true if models are fitted to the point of this number; the other points are held out. Points have no order,
+/// so every other one is a fair half.
 pub fn is_fitted(number: usize) -> bool {
     number.is_multiple_of(2)
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_fill_the_ranges_and_a_seed_gives_the_same_ones() {
+    fn combinations_cover_the_ranges_and_are_reproducible_from_the_seed() {
         for seed in 0..20 {
             let points = draw(40, seed, 1);
             assert_eq!(points, draw(40, seed, 1));

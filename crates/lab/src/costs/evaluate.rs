@@ -1,4 +1,4 @@
-//! From runs to models: one for each kind of port, fitted to one half of its points and held to the other.
+//! Fits the models: one for each kind of port, from one half of its points, checked against the other half.
 
 use super::trial::{Bottleneck, Trial};
 use super::{Results, design};
@@ -16,7 +16,7 @@ use taut_results::hex;
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Median error on held-out points that a model is to keep within.
+/// Returns the goal for a model's median error on held-out points.
 fn goal(port: &str) -> f64 {
     match port {
         "memif" => 0.1,
@@ -24,25 +24,25 @@ fn goal(port: &str) -> f64 {
     }
 }
 
-/// A run beside what the model says of it.
+/// A run and its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// Number of its point.
+    /// Index of its point in the design.
     pub number: usize,
-    /// Its variables.
+    /// Values of the variables.
     pub at: Variables,
-    /// Cycles per packet as measured.
+    /// Measured cycles per packet.
     pub measured_cycles: f64,
-    /// As predicted.
+    /// Predicted cycles per packet.
     pub predicted_cycles: f64,
-    /// Whether the model was fitted without it.
+    /// True if the model was fitted without this run.
     pub held_out: bool,
-    /// What limited it.
+    /// The bottleneck of the run.
     pub bottleneck: Bottleneck,
 }
 
 impl Compared {
-    /// Predicted less measured, as a share of the measured.
+    /// Returns the prediction minus the measurement, as a fraction of the measurement.
     pub fn error(&self) -> f64 {
         self.predicted_cycles / self.measured_cycles - 1.0
     }
@@ -51,66 +51,66 @@ impl Compared {
 /// A term of a model in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TermRow {
-    /// Its name.
+    /// The name of the term.
     pub name: String,
-    /// Unit of its coefficient.
+    /// Unit of the coefficient.
     pub unit: String,
-    /// Coefficient, and its interval.
+    /// The coefficient.
     pub value: f64,
-    /// Lower end.
+    /// Lower end of its interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of its interval.
     pub high: f64,
 }
 
-/// What came of a kind of port.
+/// The results of a kind of port.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PortModel {
-    /// Its id.
+    /// Id of the kind of port.
     pub port: String,
-    /// Runs that there are.
+    /// Number of runs.
     pub runs: usize,
     /// Runs in which the generator was the bottleneck.
     pub generator_bound: usize,
-    /// Runs that neither fit nor check has, as a core was moved in the middle.
+    /// Runs that are in neither half, because the hypervisor moved a core during the run.
     pub moved: usize,
-    /// Runs that the model was fitted to.
+    /// Runs in the fit.
     pub fitted: usize,
-    /// Errors on the others.
+    /// Errors on the held-out runs.
     pub held_out: Option<Errors>,
-    /// The same, over those runs only in which the worker was the bottleneck.
+    /// Errors on those held-out runs in which the worker was the bottleneck.
     pub held_out_saturated: Option<Errors>,
-    /// Median error to keep within.
+    /// Goal for the median error.
     pub goal: f64,
-    /// Whether it does. None without a model.
+    /// True if the median error is within the goal; none without a model.
     pub meets_goal: Option<bool>,
-    /// Median share of the time in which the core was taken away.
+    /// Median fraction of the time in which the worker's core was interrupted.
     pub interrupted: f64,
     /// Highest rate of all runs, packets per second.
     pub highest_pps: f64,
     /// Terms of the model; none without one.
     pub terms: Vec<TermRow>,
-    /// Why there is no model.
+    /// The reason why there is no model.
     pub no_model: Option<String>,
-    /// Every run beside its prediction.
+    /// Every run with its prediction.
     #[serde(skip)]
     pub compared: Vec<Compared>,
-    /// The model.
+    /// The fitted model.
     #[serde(skip)]
     pub model: Option<Model>,
 }
 
-/// A results folder evaluated.
+/// An evaluated results folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// Where it comes from.
+    /// The results folder.
     pub results: &'a Results,
-    /// One for each kind of port, in their order.
+    /// The kinds of ports, in their order.
     pub ports: Vec<PortModel>,
 }
 
 impl<'a> Evaluation<'a> {
-    /// Fits what is there.
+    /// Fits a model to each kind of port.
     pub fn of(results: &'a Results) -> Self {
         let ports = results.head.own.ports.iter();
         Self {
@@ -120,8 +120,8 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Returns the variables of a run, among them the way of a line if all runs have it. Its batch is the one that came, not the one
-/// that was allowed.
+/// Returns the variables of a run, among them the round trip of a cache line if all runs have it. The batch is the
+/// measured one, not the maximum.
 fn variables(trial: &Trial, has_line: bool) -> Variables {
     let values = [
         Some(f64::from(trial.point.load_cycles)),
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_are_found_again_and_the_other_half_is_predicted_wherever_the_cores_lie() {
+    fn the_fit_recovers_the_terms_and_predicts_the_other_half() {
         let results = made_up::results();
         let ports = Evaluation::of(&results).ports;
         let value = |port: &PortModel, name: &str| {
@@ -294,7 +294,7 @@ mod tests {
             (40, 0, 20)
         );
         assert!(null.terms.iter().all(|term| !term.name.starts_with("line")));
-        // The run in the middle of which a core was moved is in neither half.
+        // A run in which a core was moved is in neither half.
         assert_eq!((pair.runs, pair.moved, pair.fitted), (40, 1, 19));
         assert!(
             (value(pair, "line_batch") - 0.4).abs() < 0.05,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_way_of_a_line_two_kinds_of_runs_are_no_model_s() {
+    fn the_pair_model_has_large_errors_without_line_cycles() {
         let mut results = made_up::results();
         for trial in &mut results.outcomes {
             trial.line_cycles.clear();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cost_is_below_0_where_a_packet_costs_nothing_of_its_own() {
+    fn no_term_is_negative_when_packets_have_no_fixed_cost() {
         let mut results = made_up::results();
         for trial in &mut results.outcomes {
             trial.cycles = (trial.cycles - 22.0).max(0.2);

@@ -1,8 +1,8 @@
-//! Figures of this benchmark's page: what was measured against what was predicted, what is left over each variable, what binds
-//! over the load, and what the cycles go into. (Gallenmüller 2021, Figs. 4.5 and 5.1, redrawn from the fitted models.)
+//! Figures of this benchmark's page: measured against predicted cycles, residuals over each variable, the bottleneck
+//! over the load, and the use of the cycles. (Gallenmüller 2021, Figs. 4.5 and 5.1, redrawn from the fitted models.)
 
-use super::asked::{Asked, Question, answer};
 use super::evaluate::{Compared, Evaluation, PortModel};
+use super::prediction::{Asked, Question, answer};
 use crate::report::drawn::Drawn;
 use serde_json::json;
 use taut_figure::lines::{self, Line};
@@ -12,16 +12,16 @@ use taut_measure::quantity::{Quantity, share, three_digits};
 use taut_model::chain;
 use taut_model::resource::bandwidth::{LINES, ethernet_pps};
 
-/// Cores of Fig. 4.5.
+/// Numbers of cores in Fig. 4.5.
 const CORES: [u32; 3] = [1, 2, 3];
-/// Links of Fig. 4.5.
+/// Links in Fig. 4.5.
 const LINKS: [&str; 3] = ["10G", "40G", "100G"];
-/// Link of Fig. 5.1.
+/// Link rate in Fig. 5.1, bit/s.
 const SHARES_LINK_BIT_S: f64 = 10e9;
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: u32 = 48;
 
-/// Draws all figures of which there is something to show.
+/// Draws all figures for which there is data.
 pub fn draw(evaluation: &Evaluation<'_>, asked: Option<&Asked>) -> Vec<Drawn> {
     let mut figures = vec![draw_predicted(evaluation), draw_residuals(evaluation)];
     if let Some(asked) = asked {
@@ -32,7 +32,7 @@ pub fn draw(evaluation: &Evaluation<'_>, asked: Option<&Asked>) -> Vec<Drawn> {
     figures
 }
 
-/// Draws the rate over the load that each model predicts at the question's other values: the figure that sliders move.
+/// Draws the predicted rate over the load at the question's other values: the figure that sliders update.
 pub fn draw_asked(evaluation: &Evaluation<'_>, question: &Question) -> String {
     let (x, y) = (load_scale(), Scale::log(Quantity::RatePps, [1e5, 3e8]));
     let lines = modelled(evaluation).map(|(index, port)| Line {
@@ -66,7 +66,7 @@ fn load_scale() -> Scale {
     Scale::log(Quantity::Cycles, [10.0, 1e4])
 }
 
-/// Rates over the load, both as they are drawn.
+/// Returns the predicted rates over the load, in the units of the figure.
 fn rates(evaluation: &Evaluation<'_>, port: &PortModel, question: &Question) -> Vec<(f64, f64)> {
     let x = load_scale();
     let hz = evaluation.results.head.tsc_hz;
@@ -87,7 +87,7 @@ fn at_load(question: &Question, load: f64) -> Question {
 fn series(index: usize, port: &PortModel) -> Series {
     Series {
         label: port.port.clone(),
-        // Markers tell ports apart here; a dashed outline does not.
+        // Here the markers distinguish ports; a dashed outline does not.
         style: Style::of(index).solid(),
     }
 }
@@ -174,7 +174,7 @@ fn item(index: usize, port: &PortModel, at: impl Fn(&Compared) -> Option<(f64, f
     }
 }
 
-/// Every run and what was predicted of it.
+/// Returns every run with its prediction.
 fn data(evaluation: &Evaluation<'_>) -> serde_json::Value {
     let ports = evaluation
         .ports
@@ -191,7 +191,7 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
             .flat_map(|port| &port.compared)
             .map(Compared::error)
     };
-    // As far up as down, so that the line lies in the middle.
+    // The axis is symmetric, so that the zero line is in the middle.
     let most = errors()
         .fold(0.0, |most: f64, error| most.max(error.abs()))
         .max(0.01);
@@ -223,7 +223,7 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
             .collect();
         let x = match (quantity, is_log) {
             (Quantity::Packets, _) => Scale::doublings(*quantity, values.iter().copied()),
-            // Runs without load lie on the left edge.
+            // Runs without load are on the left edge.
             (_, true) => Scale::log(
                 *quantity,
                 values.iter().copied().filter(|value| *value > 1.0),
@@ -258,7 +258,7 @@ fn draw_residuals(evaluation: &Evaluation<'_>) -> Drawn {
 }
 
 fn draw_binding(evaluation: &Evaluation<'_>, question: &Question) -> Drawn {
-    // Far more than any link here carries: the processor alone binds.
+    // A rate far above every link's, so that only the processor limits the forwarding rate.
     let unlimited = |cores: u32| Question {
         cores,
         link_bit_s: 1e15,
@@ -333,7 +333,7 @@ fn draw_shares(evaluation: &Evaluation<'_>, question: &Question) -> Vec<Drawn> {
     drawn.collect()
 }
 
-/// None for kinds of ports that have no figure, and where the link never binds.
+/// Draws the use of the cycles; none for kinds of ports without a figure, and where the link is never the limit.
 fn draw_shares_of(
     evaluation: &Evaluation<'_>,
     port: &PortModel,
@@ -348,7 +348,7 @@ fn draw_shares_of(
     let hz = evaluation.results.head.tsc_hz;
     let frame_bytes = question.at.get("frame_bytes")?;
     let line_pps = ethernet_pps(question.link_bit_s, *frame_bytes).ok()?;
-    // Twice the cycles that there are at line rate: the knee lies before the middle.
+    // The axis ends at twice the cycles per packet at line rate, so that the knee is left of the middle.
     let x = Scale::linear_from_zero(Quantity::Cycles, [2.0 * hz / line_pps]);
     let step = |step: u32| {
         let load = x.value_at(f64::from(step) / f64::from(POINTS));
@@ -406,7 +406,7 @@ fn in_words(cores: u32) -> String {
     }
 }
 
-/// What a question holds fixed while the load changes.
+/// Returns the values that a question holds constant while the load changes.
 fn in_question(question: &Question) -> String {
     let value = |name: &str| question.at.get(name).copied().unwrap_or(0.0);
     format!(

@@ -1,4 +1,4 @@
-//! Made-up runs whose costs are known, for tests: of null ports, and of pair ports between cores that a hypervisor moves.
+//! Synthetic runs with known costs, for tests: of null ports, and of pair ports between cores that a hypervisor moves.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,10 +9,10 @@ use crate::benchmark::definition::{Benchmark, Head};
 use std::path::Path;
 use taut_results::write_json;
 
-/// Points of each kind of port.
+/// Number of points of each kind of port.
 pub const POINTS: usize = 40;
 
-/// Results of null and pair ports, 1 % of noise in each run; a run of pair ports in the middle of which a core was moved.
+/// Returns results of null and pair ports, with 1 % of noise in each run. In one run of pair ports a core was moved.
 pub fn results() -> Results {
     let mut random = fastrand::Rng::with_seed(5);
     let ports: Vec<_> = all()
@@ -44,7 +44,7 @@ pub fn results() -> Results {
     }
 }
 
-/// Cycles of a packet without noise.
+/// Returns the cycles of a packet without noise.
 pub fn cycles(point: &Point, line: Option<f64>) -> f64 {
     let [load, bytes, batch] = [point.load_cycles, point.frame_bytes, point.burst].map(f64::from);
     let of_lines = line.map_or(0.0, |line| line * (0.4 / batch + 1e-4 * bytes));
@@ -70,7 +70,7 @@ fn trial(port: &str, (number, point): (usize, Point), line: Option<f64>, noise: 
     }
 }
 
-/// Writes them as a results folder.
+/// Writes the runs as a results folder.
 pub fn write(dir: &Path) {
     let results = results();
     let folder = dir.join(Costs::OUTCOMES);

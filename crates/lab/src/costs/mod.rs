@@ -1,11 +1,10 @@
-//! What a packet costs on this machine over load, functions, frame size, batch and kind of port, at saturation: runs for
-//! the resource model to be fitted to, and held to. (Gallenmüller 2021, sections 4 and 5.1.)
+//! The cycles per packet on this machine at saturation, over load, functions, frame size, batch and kind of port. The
+//! resource model is fitted to these runs and checked with them. (Gallenmüller 2021, sections 4 and 5.1.)
 //!
-//! Runs lie at the points of a [`design`]; each is a worker of taut on a thread of its own, flooded by the generator, and its cost
-//! is what its own account says ([`Trial`]). The report fits a model to one half of the points of each port and holds it to the
-//! other ([`Evaluation`]).
+//! The runs are at the points of a [`design`]. In each, the generator saturates a worker of taut on a thread of its
+//! own, and the cost is derived from the worker's counters ([`Trial`]). The report fits a model to one half of each
+//! port's points and checks it with the other half ([`Evaluation`]).
 
-mod asked;
 pub mod design;
 mod evaluate;
 mod figures;
@@ -13,6 +12,7 @@ mod lengths;
 #[cfg(test)]
 mod made_up;
 mod page;
+mod prediction;
 mod report;
 mod trial;
 
@@ -35,16 +35,16 @@ use std::time::Duration;
 use taut_port::backends;
 use taut_results::{LeftOut, Mode};
 
-/// Points that a model of load alone needs: of each half, three more than terms.
+/// The minimum number of points for a model with only the load: in each half, three more points than terms.
 pub const FEWEST_POINTS: usize = 10;
 
-/// A results folder read back.
+/// A results folder that was read back.
 pub type Results = definition::Results<Costs>;
 
-/// What only this benchmark says in its head.
+/// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Design points of each kind of port.
+    /// Number of design points for each kind of port.
     pub points: usize,
     /// Kinds of ports, in the order of the report.
     pub ports: Vec<Framework>,
@@ -60,7 +60,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Makes the benchmark, with so many points for each kind of port; if none, the mode's.
+    /// Makes the benchmark with `points` points for each kind of port; the mode decides if it is none.
     pub fn new(points: Option<usize>) -> Self {
         Self {
             points,
@@ -94,7 +94,7 @@ impl Benchmark for Costs {
         let (ports, left_out) =
             choose(Self::SUBJECT, &plan.only, possible(), Framework::id, &known)?;
         let count = self.lengths.points;
-        // Numbers among all ports: the points of one do not depend on which others are measured.
+        // The index counts all ports, so the points of one do not depend on which others are measured.
         let number = |port: &Framework| known.iter().position(|id| *id == port.id);
         self.designs = ports
             .iter()
@@ -169,7 +169,8 @@ impl Benchmark for Costs {
     }
 }
 
-/// Every kind of port that is measured. All workers are threads of this process, whose account can be read while they work.
+/// Returns every kind of port that is measured. All workers are threads of this process, so their counters can be read
+/// during a run.
 fn all() -> Vec<Framework> {
     let thread =
         |id, transport, ports| Framework::new(id, id, Program::TautThread, transport, ports);
@@ -191,7 +192,7 @@ fn all() -> Vec<Framework> {
     ]
 }
 
-/// The kinds of ports that this build has, and what it has not.
+/// Returns the kinds of ports that this build supports, and the skipped ones.
 fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
     let mut left_out = Vec::new();
     let mut found = all();

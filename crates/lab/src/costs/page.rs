@@ -1,7 +1,7 @@
-//! The page of this benchmark: tables, the models to be asked, figures, and what others have published.
+//! The page of this benchmark: tables, the models with their sliders, figures, and published results.
 
-use super::asked::{Answer, Asked, Asking, answer};
 use super::evaluate::{Evaluation, PortModel};
+use super::prediction::{Answer, Asked, Asking, answer};
 use super::{Costs, figures};
 use crate::benchmark::definition::Benchmark;
 use crate::benchmark::shell::Shell;
@@ -31,7 +31,7 @@ struct Page<'a> {
     outcomes: &'static str,
 }
 
-/// What can be asked, and what the page says without a script.
+/// The models and sliders, and the text that the page shows without a script.
 struct Ask {
     rows: Vec<Row>,
     svg: String,
@@ -42,11 +42,11 @@ struct Ask {
 struct Row {
     port: String,
     colour: &'static str,
-    /// Cells by the name that the script knows them by; those without one stay as they are.
+    /// Cells with the names by which the script finds them. The script does not change cells without a name.
     cells: Vec<(&'static str, Cell)>,
 }
 
-/// Figures of others.
+/// Results published by others.
 struct Published {
     groups: Vec<[String; 6]>,
     checks: Vec<CheckRow>,
@@ -58,10 +58,10 @@ struct CheckRow {
     cells: Vec<Cell>,
 }
 
-/// Returns the page.
+/// Renders the page.
 ///
 /// # Errors
-/// When its template fails.
+/// When the template fails.
 pub fn render(
     evaluation: &Evaluation<'_>,
     asked: Option<Asked>,
@@ -85,7 +85,7 @@ pub fn render(
     page.render()
 }
 
-/// The outcome in a sentence.
+/// Returns the result in one sentence.
 pub fn finding(ports: &[PortModel]) -> String {
     let errors: Vec<String> = ports
         .iter()
@@ -127,7 +127,7 @@ fn ask(evaluation: &Evaluation<'_>, asked: Asked) -> Ask {
         let error = asking
             .errors
             .map_or("–".to_owned(), |errors| share(errors.median));
-        // Beside what the script changes.
+        // The script does not change this column.
         cells.insert(cells.len().min(6), ("", plain(error)));
         Row {
             port: asking.port.clone(),
@@ -135,7 +135,7 @@ fn ask(evaluation: &Evaluation<'_>, asked: Asked) -> Ask {
             cells,
         }
     };
-    // As it stands in a script element, where only "<" could end it.
+    // The text is inside a script element, which only "<" could end.
     let json = serde_json::to_string(&asked).unwrap_or_default();
     Ask {
         rows: asked.ports.iter().map(row).collect(),
@@ -148,7 +148,7 @@ fn ask(evaluation: &Evaluation<'_>, asked: Asked) -> Ask {
 fn cells(found: &Answer) -> Vec<(&'static str, Cell)> {
     let interval = |[value, low, high]: [f64; 3], text: fn(f64) -> String| {
         let (low, high) = (text(low), text(high));
-        // A link carries what it carries.
+        // Where the link limits the rate, there is no interval.
         match low == high {
             true => plain(low),
             false => [text(value), format!("{low} to {high}")],
@@ -180,7 +180,7 @@ fn cells(found: &Answer) -> Vec<(&'static str, Cell)> {
 }
 
 fn published() -> Published {
-    // The tables are part of the program, and a test sees that they are whole.
+    // The tables are compiled in, and a test checks that they are complete.
     let checks = published::checks().unwrap_or_default();
     let groups = published::summaries(&checks).into_iter().map(|group| {
         let errors = group.errors;

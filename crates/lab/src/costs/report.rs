@@ -1,7 +1,7 @@
 //! The report of a results folder of this benchmark.
 
-use super::asked::Asked;
 use super::evaluate::{Evaluation, PortModel, TermRow};
+use super::prediction::Asked;
 use super::{Results, figures, page};
 use crate::benchmark::shell::publish;
 use crate::benchmark::tables::{self, Table, plain};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, share, three_digits};
 use taut_results::{InsidePath, ResultsError, write_whole};
 
-/// `summary.json`.
+/// The contents of `summary.json`.
 #[derive(Serialize)]
 struct Summary<'a> {
     tsc_hz: f64,
@@ -40,12 +40,12 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
     publish(dir, &summary, &figures, &page)
 }
 
-/// The tables, for a terminal.
+/// Returns the tables for a terminal.
 pub(super) fn text(results: &Results, width: Option<usize>) -> String {
     tables::text(&all_tables(&Evaluation::of(results)), width)
 }
 
-/// The runs as `taut model fit` reads them, in the order of their points.
+/// Returns the runs in the format of `taut model fit`, in the order of their points.
 fn runs(results: &Results) -> String {
     let mut trials: Vec<_> = results.outcomes.iter().collect();
     trials.sort_by(|a, b| (&a.port, a.number).cmp(&(&b.port, b.number)));
@@ -68,11 +68,11 @@ fn runs(results: &Results) -> String {
     text
 }
 
-/// Writes the models that there are as `models/PORT.toml`.
+/// Writes each fitted model as `models/PORT.toml`.
 fn write_models(dir: &Path, ports: &[PortModel]) -> Result<(), ReportError> {
     for port in ports {
         if let Some(text) = port.model.as_ref().and_then(|m| toml::to_string(m).ok()) {
-            // Its name by itself is one of a file: with an ending, `..` would be one.
+            // The id must be a valid file name by itself: with the extension added, even `..` would be one.
             let name = InsidePath::one(&port.port)
                 .and_then(|name| InsidePath::new(&format!("models/{name}.toml")))
                 .map_err(|source| ResultsError::NotInside {
@@ -166,7 +166,7 @@ fn terms_table(evaluation: &Evaluation<'_>) -> Table {
     }
 }
 
-/// A coefficient: of a byte they are so small that three digits would not show them.
+/// Formats a coefficient. Those of a byte are too small for three digits.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size > 0.0 && size < 0.01 => format!("{value:.1e}"),
@@ -182,7 +182,7 @@ mod tests {
     use crate::benchmark::results::show;
 
     #[test]
-    fn a_folder_becomes_a_page_with_figures_models_and_all_published_checks() {
+    fn a_results_folder_becomes_a_page_with_figures_and_checks() {
         let folder = tempfile::tempdir().unwrap();
         made_up::write(folder.path());
         let shown = show::<Costs>(folder.path(), None).unwrap();
@@ -238,7 +238,7 @@ mod tests {
             )
         );
         assert_eq!(runs.lines().count(), 1 + 2 * made_up::POINTS);
-        // The same folder gives the same page.
+        // The same folder must give the same page.
         show::<Costs>(folder.path(), None).unwrap();
         assert_eq!(page, std::fs::read_to_string(&shown.page).unwrap());
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_a_complete_run_is_a_page_that_says_so() {
+    fn a_folder_without_complete_runs_yields_a_page_without_models() {
         let folder = tempfile::tempdir().unwrap();
         made_up::write(folder.path());
         std::fs::remove_dir_all(folder.path().join("points")).unwrap();

@@ -1,4 +1,4 @@
-//! One run at a design point: a worker at saturation, and what it says its packets cost it.
+//! One run at a design point: a worker at saturation, and the cost per packet from its counters.
 
 use super::design::Point;
 use super::lengths::Lengths;
@@ -10,25 +10,25 @@ use taut_engine::CountersView;
 use taut_sys::Clock;
 use taut_traffic::ping_pong;
 
-/// Share of its time that a worker which is the bottleneck spends in rounds with packets, at least.
+/// Minimum fraction of its time that a worker spends in iterations with packets if it is the bottleneck.
 const SATURATED: f64 = 0.95;
 
-/// Runs in which the cores came closer or went apart are made again, so often at most.
+/// Maximum number of attempts at a run. It is repeated if the distance between the cores changed during it.
 const TRIES: u32 = 3;
 
-/// Blocks of 64 round trips of a cache line: a millisecond where the cores lie far apart.
+/// Blocks of 64 round trips of a cache line. All take about a millisecond between distant cores.
 const LINE_BLOCKS: usize = 31;
 
-/// So much more may a line's way take after a run than before, or the other way round.
+/// Maximum ratio of a cache line's round trips before and after a run, in either direction.
 const SAME_WAY: f64 = 1.5;
 
-/// What limited the rate.
+/// The bottleneck of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// The worker: it was busy all the time.
+    /// The worker, which was always busy.
     Device,
-    /// The generator: the worker waited for packets. What it says of a packet's cost holds for the batches that it got.
+    /// The generator: the worker waited for packets. The cost per packet is valid for the batches that it received.
     Generator,
 }
 
@@ -39,36 +39,36 @@ pub struct Trial {
     pub port: String,
     /// Number of its point in the design.
     pub number: usize,
-    /// What was set.
+    /// The settings of the run.
     pub point: Point,
-    /// Ticks in rounds that had packets, per packet received, without what was taken away: the median over all packets, each with
-    /// what those of its slice cost.
+    /// Cycles of iterations with packets, per received packet, without interruptions. It is the median over all
+    /// packets, each with the mean of its slice.
     pub cycles: f64,
-    /// The same in each slice.
+    /// The same for each slice.
     pub slices_cycles: Vec<f64>,
     /// Packets per batch received.
     pub batch: f64,
     /// Packets per second that the worker sent.
     pub rate_pps: f64,
-    /// Share of the packets that it dropped for want of room.
+    /// Fraction of the packets that were dropped because a ring was full.
     pub dropped: f64,
-    /// Share of its time in rounds that had packets, of the time in which it had its core.
+    /// Fraction of the time without interruptions that the worker spent in iterations with packets.
     pub busy: f64,
-    /// Rounds in which the core was taken away, per second, and their share of the time.
+    /// Interrupted iterations per second.
     pub interruptions_per_s: f64,
-    /// Share of the time in them.
+    /// Fraction of the time in interrupted iterations.
     pub interrupted: f64,
-    /// Ticks that a cache line takes between the cores of generator and worker, there and back, before the run and after it;
-    /// empty where it was not measured.
+    /// Round-trip cycles of a cache line between the cores of generator and worker, before and after the run; empty if
+    /// not measured.
     #[serde(default)]
     pub line_cycles: Vec<f64>,
-    /// What limited the rate.
+    /// The bottleneck.
     pub bottleneck: Bottleneck,
 }
 
 impl Trial {
-    /// Ticks that a cache line takes between the two cores, there and back; the mean of before and after. None where it was not
-    /// measured, or the cores were moved meanwhile.
+    /// Returns the round-trip cycles of a cache line between the two cores: the mean of before and after. It is none if
+    /// not measured, or if the cores were moved during the run.
     pub fn line(&self) -> Option<f64> {
         match self.line_cycles[..] {
             [before, after] if !self.was_moved() => Some((before + after) / 2.0),
@@ -76,7 +76,8 @@ impl Trial {
         }
     }
 
-    /// Whether the hypervisor moved a core during the run: a line took another way before it than after it.
+    /// Returns true if the hypervisor moved a core during the run: the round trips of a cache line before and after it
+    /// differ.
     pub fn was_moved(&self) -> bool {
         let (least, most) = (self.line_cycles.iter())
             .fold((f64::INFINITY, 0.0_f64), |ends, line| {
@@ -86,7 +87,7 @@ impl Trial {
     }
 }
 
-/// Measures `point` over the port of `session`; again if the cores were moved meanwhile.
+/// Measures `point` over the port of `session`, and repeats the run if the cores were moved during it.
 pub(super) fn measure(
     session: &mut Session<'_>,
     point: (usize, Point),
@@ -123,7 +124,7 @@ fn measure_once(
     let before = line();
     let (readings, _) = session.with_forwarder(&work, stop, |generator| {
         let mut readings: Vec<CountersView> = Vec::new();
-        // One slice more: the first still has the time before the first packet in it.
+        // One more slice is measured, because the first contains the time before the first packet.
         for _ in 0..lengths.slices + 2 {
             generator.flood(None, lengths.slice);
             readings.extend(generator.account());
@@ -148,16 +149,16 @@ fn measure_once(
     })
 }
 
-/// Cycles that a cache line takes from the generator's core, which the calling thread has, to `core` and back.
+/// Returns the cycles that a cache line takes from the generator's core, on which this thread runs, to `core` and back.
 fn line_cycles(clock: &Clock, core: usize) -> f64 {
     let there_and_back = ping_pong(clock, LINE_BLOCKS, move || {
-        // A core that cannot be had is refused to the worker.
+        // If the core is unavailable, starting the worker fails.
         let _ = taut_host::pin_current_thread(core);
     });
     clock.to_ticks(there_and_back.p50_ns)
 }
 
-/// Returns what slices of a worker's account say. None if no packet came.
+/// Returns the results of the slices of a worker's counters; none if no packet was received.
 fn of_slices(
     port: String,
     (number, point): (usize, Point),
@@ -194,8 +195,8 @@ fn of_slices(
     })
 }
 
-/// Returns what the packet in the middle cost, if each costs what those of its slice do: a slice that somebody else had most of
-/// says little. None without packets.
+/// Returns the median cost of a packet if each costs the mean of its slice; none without packets. A slice with long
+/// interruptions has few packets and thus little weight.
 fn median_packet(slices: &[CountersView]) -> Option<f64> {
     let had = slices.iter().filter(|slice| slice.rx_packets > 0);
     let cost = |slice: &CountersView| slice.own_busy_ticks() as f64 / slice.rx_packets as f64;
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_in_which_the_core_was_taken_away_does_not_move_the_cost() {
+    fn a_slice_with_an_interruption_does_not_change_the_cost() {
         let slices = [slice(800, 98_000), slice(800, 98_000), slice(80, 98_000)];
         let trial = of_slices("null".to_owned(), (0, POINT), &slices, 1e6).unwrap();
         assert_eq!((trial.cycles, trial.batch), (122.5, 16.0));
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_away_is_no_cost_and_no_rest() {
+    fn interruptions_count_neither_as_cost_nor_as_idle_time() {
         let taken = CountersView {
             interruptions: 4,
             interrupted_ticks: 50_000,
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_between_whose_ends_a_core_was_moved_has_no_way_of_a_line() {
+    fn a_run_with_a_moved_core_has_no_line_cycles() {
         let of = |line_cycles: &[f64]| Trial {
             line_cycles: line_cycles.to_vec(),
             ..of_slices("pair".to_owned(), (0, POINT), &[slice(8, 80)], 1e6).unwrap()
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_waits_is_not_the_bottleneck_and_one_without_packets_says_nothing() {
+    fn idle_workers_yield_no_trial_and_waiting_workers_no_bottleneck() {
         let slices = [slice(800, 60_000), slice(0, 0)];
         let trial = of_slices("pair".to_owned(), (0, POINT), &slices, 1e6).unwrap();
         assert_eq!((trial.cycles, trial.busy), (75.0, 0.3));

@@ -1,26 +1,26 @@
-//! Why a device could not be set up or measured.
+//! The reasons why a device could not be set up or measured.
 
 use taut_host::{BaselineError, DeviceError, TestbedError};
 use taut_port::PortError;
 use taut_results::ResultsError;
 use taut_traffic::TrialError;
 
-/// Why a run did not become a result.
+/// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Told to stop.
+    /// The user stopped the run.
     #[error("stopped before it was done")]
     Stopped,
-    /// The results cannot be written: the end of the experiment.
+    /// The results cannot be written, which ends the experiment.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// The instrument cannot be connected with the device.
+    /// The load generator cannot be connected to the device.
     #[error(transparent)]
     Instrument(TrialError),
     /// The generator's core cannot be used.
     #[error(transparent)]
     Core(#[from] taut_host::AffinityError),
-    /// This device does not work here.
+    /// The device does not work on this machine.
     #[error("{0}")]
     Device(String),
 }

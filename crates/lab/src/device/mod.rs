@@ -1,8 +1,8 @@
-//! Devices under test: what there is, which of it this machine can have, and how one is set up.
+//! Devices under test: the list of them, which of them this machine supports, and how one is set up.
 //!
-//! A [`Device`] is `taut forward` in one of its forms, the kernel, a loop of the generator, or a forwarder that others wrote
+//! A [`Device`] is `taut forward` in one of its forms, the kernel, a loop of the generator, or a baseline
 //! ([`taut_host::baseline`]). The demo, the benchmarks, `taut generate --device` and experiments all measure devices of
-//! this one list ([`offers`]). [`DeviceUnderTest`] is one of them, or whatever lies behind two ports.
+//! this one list ([`offers`]). A [`DeviceUnderTest`] is one of them, or any device behind two ports.
 
 mod error;
 mod router;
@@ -26,7 +26,7 @@ use taut_host::testbed::bridge_commands;
 use taut_port::backends;
 use taut_results::{DeviceInfo, Kind, LeftOut, Transport};
 
-/// The reference's buffer: 32 packets, drained every 100 µs.
+/// The flush policy of the reference: 32 packets, drained every 100 µs.
 const FULL: Flush = Flush::Full {
     n: 32,
     drain: Duration::from_micros(100),
@@ -36,7 +36,7 @@ const EVERY: Flush = Flush::Every {
 };
 const IDLE: Flush = Flush::Idle { n: 32 };
 
-/// How a device is reached and what it is.
+/// The kind of a device and its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceKind {
     /// `taut forward` over memif.
@@ -48,38 +48,38 @@ pub enum DeviceKind {
     MemifLoop,
     /// The Linux bridge between two veth pairs.
     Bridge,
-    /// `taut forward` between two veth pairs on packet sockets.
+    /// `taut forward` between two veth pairs, on AF_PACKET sockets.
     AfPacket {
         /// Its flush policy.
         flush: Flush,
     },
-    /// `taut forward` between two veth pairs on AF_XDP sockets.
+    /// `taut forward` between two veth pairs, on AF_XDP sockets.
     AfXdp {
         /// Its flush policy.
         flush: Flush,
     },
-    /// `taut forward --in-kernel` between two veth pairs: XDP programs.
+    /// `taut forward --in-kernel` between two veth pairs, with XDP programs.
     Kernel,
     /// The generator at both ends of one veth pair.
     VethLoop,
-    /// A forwarder that others wrote.
+    /// A forwarder of another project.
     Baseline(&'static Baseline),
 }
 
 /// A device of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Its folder's name.
+    /// The name of its folder.
     pub id: String,
-    /// What names it on a command line, in whatever folder.
+    /// Its name on the command line, for every folder.
     pub spec: String,
     /// Its name in tables.
     pub label: String,
-    /// What it is.
+    /// The kind of device.
     pub kind: DeviceKind,
-    /// What else `taut forward` is told.
+    /// Further options of `taut forward`.
     more: Vec<String>,
-    /// It is a router between the generator's two networks.
+    /// True if it is a router between the generator's two networks.
     routes: bool,
 }
 
@@ -104,7 +104,7 @@ impl Device {
         }
     }
 
-    /// The same as a router of IPv4 and IPv6: the function `route`.
+    /// Returns this device as a router of IPv4 and IPv6, with the function `route`.
     fn router(mut self) -> Self {
         self.routes = true;
         self.label = match self.label.split_once(' ') {
@@ -114,30 +114,30 @@ impl Device {
         self
     }
 
-    /// The same with more words for `taut forward`, which its name tells.
+    /// Returns this device with further options of `taut forward`, which are part of its name.
     pub(crate) fn with_more(mut self, spec: String, more: Vec<String>) -> Self {
         (self.spec, self.more) = (spec, more);
         self.label.push_str(&self.more_in_words());
         self
     }
 
-    /// ` burst 64`: the words for `taut forward` without their dashes, a space before each.
+    /// Returns the options of `taut forward` without dashes, each after a space: ` burst 64`.
     fn more_in_words(&self) -> String {
         let words = self.more.iter().map(|word| word.trim_start_matches("--"));
         words.map(|word| format!(" {word}")).collect()
     }
 
-    /// Transport and name.
+    /// Returns the transport and the name.
     pub fn full_name(&self) -> String {
         format!("{} {}", self.transport().name(), self.label)
     }
 
-    /// Whether frames reach and leave it on veth wires, where a tap sees them.
+    /// Returns true if frames enter and leave the device on veth interfaces that a wiretap can observe.
     pub(crate) fn on_wires(&self) -> bool {
         match self.kind {
             DeviceKind::Bridge | DeviceKind::AfPacket { .. } | DeviceKind::AfXdp { .. } => true,
             DeviceKind::Baseline(baseline) => baseline.on_interfaces(),
-            // Frames that XDP programs redirect are not seen.
+            // A wiretap does not see frames that XDP programs redirect.
             DeviceKind::Memif { .. }
             | DeviceKind::MemifLoop
             | DeviceKind::VethLoop
@@ -145,12 +145,12 @@ impl Device {
         }
     }
 
-    /// Whether it can note when its core was taken away: a worker of ours can.
+    /// Returns true if it can log the interruptions of its core, as taut's workers can.
     pub fn notes_interruptions(&self) -> bool {
         self.flush().is_some()
     }
 
-    /// The frames that get through it.
+    /// Returns the kind of frames that it forwards.
     pub(crate) fn frames(&self) -> Frames {
         match self.kind {
             DeviceKind::Baseline(baseline) => baseline.frames,
@@ -180,12 +180,12 @@ impl Device {
         }
     }
 
-    /// What this machine has for it, such as the version of the program; nothing if it lacks something.
+    /// Returns the version or other evidence of the device on this machine; none if something is missing.
     pub fn found_here(&self) -> Option<String> {
         probe(self).ok()
     }
 
-    /// What the results folder says of it.
+    /// Returns the device's entry in the manifest.
     pub fn info(&self) -> DeviceInfo {
         let (io, note) = match self.kind {
             DeviceKind::Memif { .. } => (
@@ -245,7 +245,8 @@ impl Device {
                 DeviceKind::MemifLoop | DeviceKind::VethLoop => Kind::Calibration,
                 _ => Kind::Forwarder,
             },
-            // So that only devices are compared by their flush policies that differ in nothing else.
+            // Flush policies are compared only between devices that differ in nothing else, so other options are part
+            // of this.
             io: format!(
                 "{io}{}{}",
                 if self.routes { " route" } else { "" },
@@ -269,7 +270,8 @@ impl Device {
         }
     }
 
-    /// Arguments of `taut` that make this device of two sockets or interfaces, with its files in `folder`; none for others.
+    /// Returns the arguments of `taut` that start this device on two sockets or interfaces, with its files in `folder`;
+    /// none for devices that are not `taut forward`.
     pub(crate) fn arguments(
         &self,
         ends: [&str; 2],
@@ -305,12 +307,12 @@ impl Device {
     }
 }
 
-/// Command lines as one, for a shell.
+/// Joins command lines into one for a shell.
 fn one_after_the_other(lines: &[String]) -> Vec<String> {
     let mut words = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         words.extend(line.split(' ').map(String::from));
-        // What stays in the background has its separator already.
+        // A command in the background already ends with its separator.
         if at + 1 < lines.len()
             && !line.ends_with('&')
             && let Some(last) = words.last_mut()
@@ -321,30 +323,30 @@ fn one_after_the_other(lines: &[String]) -> Vec<String> {
     words
 }
 
-/// A device, and whether this machine can have it.
+/// A device, and whether this machine supports it.
 #[derive(Debug, Clone)]
 pub struct Offer {
     /// The device.
     pub device: Device,
-    /// What is there, or what is missing.
+    /// The version or other evidence, or the missing requirement.
     pub here: Result<String, Missing>,
 }
 
-/// Which devices to measure.
+/// The devices to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// All there are.
+    /// All devices.
     All,
-    /// These.
+    /// The named devices.
     Named(Vec<Device>),
 }
 
 impl Choice {
-    /// `all`, or ids separated by commas, which stay in this order, with options of `taut forward` behind them:
-    /// `memif-idle,memif,flush=full(32, 100us),burst=64` are two devices.
+    /// Parses `all`, or ids separated by commas, in their order, with options of `taut forward` after them.
+    /// `memif-idle,memif,flush=full(32, 100us),burst=64` is two devices.
     ///
     /// # Errors
-    /// A line that names what is wrong, and says what there is.
+    /// A line that names the error and the valid values.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim() == "all" {
             return Ok(Self::All);
@@ -353,7 +355,7 @@ impl Choice {
         let mut devices: Vec<Device> = Vec::new();
         for words in variant::split(text)? {
             let device = variant::parse(&words, &list)?;
-            // One named twice is measured once.
+            // A device that is named twice is measured once.
             if devices.iter().all(|d| d.full_name() != device.full_name()) {
                 devices.push(device);
             }
@@ -367,7 +369,7 @@ impl Choice {
         Ok(Self::Named(devices))
     }
 
-    /// The devices.
+    /// Returns the selected devices.
     fn devices(&self) -> Vec<Device> {
         match self {
             Self::All => all(),
@@ -376,7 +378,7 @@ impl Choice {
     }
 }
 
-/// All devices in the order of reports: memif first, the loops of the generator last in each.
+/// Returns all devices in the order of reports: memif first, and the loops of the generator last in each group.
 fn all() -> Vec<Device> {
     let others = |transport: Transport| {
         let devices = baselines()
@@ -418,7 +420,7 @@ fn all() -> Vec<Device> {
     devices
 }
 
-/// All devices, and whether this machine can have them.
+/// Returns all devices, and whether this machine supports them.
 pub fn offers() -> Vec<Offer> {
     all()
         .into_iter()
@@ -442,7 +444,7 @@ fn probe(device: &Device) -> Result<String, Missing> {
             Ok(found)
         }
         DeviceKind::AfPacket { .. } => probe_port("af_packet"),
-        // What forwarding in the kernel takes, AF_XDP takes too.
+        // AF_XDP needs the same as forwarding in the kernel.
         DeviceKind::AfXdp { .. } | DeviceKind::Kernel => probe_port("af_xdp"),
         DeviceKind::Bridge => Ok("the kernel's".to_string()),
         DeviceKind::Memif { .. } | DeviceKind::MemifLoop | DeviceKind::VethLoop => {
@@ -462,8 +464,8 @@ fn probe_port(backend: &str) -> Result<String, Missing> {
     }
 }
 
-/// The chosen devices that this machine can have, and those it cannot, with the reason; what is left out
-/// for the same reason is one entry.
+/// Returns the selected devices that this machine supports, and the others with the reason. Devices with the same
+/// reason share one entry.
 pub fn chosen(choice: &Choice) -> (Vec<Device>, Vec<LeftOut>) {
     let mut devices = Vec::new();
     let mut missing: Vec<(Missing, Vec<Device>)> = Vec::new();
@@ -485,8 +487,8 @@ pub fn chosen(choice: &Choice) -> (Vec<Device>, Vec<LeftOut>) {
     (devices, left_out)
 }
 
-/// `veth Linux bridge, Linux routing`: devices of one transport that are absent; and if none of it is
-/// `present`, that it is everything.
+/// Joins absent devices of one transport: `veth Linux bridge, Linux routing`. The text begins with `everything over` if
+/// several are absent and no device of the transport is `present`.
 fn together(absent: &[Device], present: &[Device]) -> String {
     let Some(transport) = absent.first().map(Device::transport) else {
         return String::new();
@@ -520,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_a_transport_lie_together_and_its_loop_is_last() {
+    fn devices_of_a_transport_are_adjacent_with_its_loop_last() {
         let transports: Vec<_> = all().iter().map(Device::transport).collect();
         assert!(transports.is_sorted(), "{transports:?}");
         for (id, transport) in [
@@ -563,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_a_device_can_be_given_to_a_shell() {
+    fn the_commands_of_a_device_form_one_shell_line() {
         let lines = ["a b", "c &", "d e"].map(String::from);
         assert_eq!(one_after_the_other(&lines).join(" "), "a b; c & d e");
         let bridge = Device::new("veth-bridge", DeviceKind::Bridge)
@@ -578,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_for_one_reason_is_one_entry() {
+    fn devices_skipped_for_the_same_reason_form_one_entry() {
         let devices =
             ["veth-bridge", "veth-loop"].map(|id| all().into_iter().find(|d| d.id == id).unwrap());
         assert_eq!(

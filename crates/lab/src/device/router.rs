@@ -5,17 +5,17 @@ use taut_host::baseline::ROUTED_NETWORKS;
 use taut_host::testbed::DEVICE_MACS;
 use taut_wire::Mac;
 
-/// Where its chain file lies in the device's folder.
+/// Returns the path of the chain file in the device's folder.
 pub(super) fn path(folder: &Path) -> PathBuf {
     folder.join("router.toml")
 }
 
-/// Writes its chain file.
+/// Writes the chain file.
 pub(super) fn write(folder: &Path) -> std::io::Result<()> {
     std::fs::write(path(folder), chain())
 }
 
-/// The router of [`taut_host::baseline::Frames::Routed`]. Ports are given on the command line.
+/// Returns the router for [`taut_host::baseline::Frames::Routed`]. Its ports are given on the command line.
 fn chain() -> String {
     let interfaces = ROUTED_NETWORKS
         .iter()

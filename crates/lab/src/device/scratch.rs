@@ -1,4 +1,4 @@
-//! A folder for the sockets and the output of a device while it is measured.
+//! A temporary folder for the sockets and the output of a device during a measurement.
 
 use super::error::RunError;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 pub(crate) use taut_host::private::scratch as folder;
 pub(crate) use taut_host::process::sweep_left_behind;
 
-/// Where a device of ours notes when its core was taken away; gone when it is dropped.
+/// The log of a `taut forward`'s interruptions; it is deleted on drop.
 #[derive(Debug)]
 pub struct Notes {
     _folder: TempDir,
@@ -15,10 +15,10 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Makes room for notes in a fresh folder.
+    /// Creates a folder for the log.
     ///
     /// # Errors
-    /// What the system says.
+    /// When the folder cannot be created.
     pub fn new() -> Result<Self, RunError> {
         let folder = folder()
             .map_err(|e| RunError::Device(format!("cannot make a folder for notes: {e}")))?;
@@ -28,7 +28,7 @@ impl Notes {
         })
     }
 
-    /// The file, which the device makes.
+    /// Returns the path of the log, which the device creates.
     pub fn path(&self) -> &Path {
         &self.path
     }

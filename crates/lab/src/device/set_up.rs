@@ -1,4 +1,4 @@
-//! A device set up from nothing, connected with an instrument, and taken down again.
+//! Sets a device up, connects the load generator to it, and removes it again.
 
 use super::error::RunError;
 use super::{Device, DeviceKind, router, scratch};
@@ -14,32 +14,32 @@ use taut_sys::Clock;
 use taut_traffic::{Instrument, Summaries, Traffic, Trial};
 use taut_wire::{Mac, UdpFlow};
 
-/// How long a device may take until its links are up.
+/// Timeout for the links of a device.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
     move |e| RunError::Device(format!("{what}: {e}"))
 }
 
-/// Where a device is set up.
+/// The environment in which a device is set up.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
     /// The `taut` program.
     pub program: &'a Path,
-    /// The generator's core; none: wherever the scheduler puts it.
+    /// The generator's core; none lets the scheduler choose.
     pub generator_core: Option<usize>,
-    /// The core of a device that is made.
+    /// The core of a device that taut sets up.
     pub device_core: usize,
-    /// The clock of the stamps.
+    /// The clock of the timestamps.
     pub clock: Clock,
-    /// What the generator sends can be seen by a tap.
+    /// True if a wiretap can observe the frames that the generator sends.
     pub tapped: bool,
-    /// Where a device of ours notes when its core was taken away.
+    /// File in which taut's device logs the interruptions of its core.
     pub interruptions: Option<&'a Path>,
 }
 
 impl Site<'_> {
-    /// Keeps the calling thread, the generator, on its core.
+    /// Pins the calling thread, the generator, to its core.
     pub(crate) fn pin(&self) -> Result<(), RunError> {
         let Some(core) = self.generator_core else {
             return Ok(());
@@ -47,7 +47,7 @@ impl Site<'_> {
         Ok(taut_host::pin_current_thread(core)?)
     }
 
-    /// The spec of a generator's port, so that a tap sees what it sends where it is to.
+    /// Returns the spec of a generator's port, with the option that lets a wiretap observe sent frames if needed.
     fn port(&self, spec: String) -> String {
         if self.tapped && spec.starts_with("af_packet:") {
             return spec + ",qdisc=yes";
@@ -56,9 +56,8 @@ impl Site<'_> {
     }
 }
 
-/// Sets `device` up from nothing, connects an instrument with it, measures, and takes it down again. On a
-/// thread of its own, pinned to the generator's core and inside the generator's namespace where there is
-/// one.
+/// Sets `device` up, connects a load generator to it, measures, and removes it. This runs on a thread of its own,
+/// pinned to the generator's core and inside of the generator's namespace if there is one.
 pub(crate) fn with_instrument<T: Send>(
     site: &Site<'_>,
     device: &Device,
@@ -101,12 +100,12 @@ fn set_up_and_measure<T>(
     }
 }
 
-/// A device that is to be set up, and all that this takes.
+/// A device, and the settings for setting it up.
 struct SetUp<'a> {
     site: &'a Site<'a>,
     device: &'a Device,
     traffic: &'a Traffic,
-    /// For sockets.
+    /// Folder for sockets.
     folder: &'a Path,
     stop: &'a AtomicBool,
 }
@@ -179,7 +178,7 @@ impl SetUp<'_> {
         self.watch(instrument, process.into(), measure)
     }
 
-    /// Measures a forwarder that others wrote.
+    /// Measures a forwarder of another project.
     fn baseline<T>(
         &self,
         baseline: &Baseline,
@@ -218,7 +217,7 @@ impl SetUp<'_> {
         let specs = ends.map(|i| format!("af_packet:{i}"));
         let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
         let (traffic, clock) = (self.traffic.clone(), self.site.clock);
-        // The far end lies in the device's namespace; a socket stays where it was opened.
+        // The other end is in the device's namespace. A socket stays in the namespace in which it was opened.
         let instrument = Instrument::open_with(&specs, traffic, clock, |index, open| {
             let _far = if index == 1 {
                 Some(testbed.enter_device()?)
@@ -230,7 +229,7 @@ impl SetUp<'_> {
         self.watch(instrument, Running::default(), measure)
     }
 
-    /// Opens the generator's ports by their specs, and connects an instrument with them.
+    /// Opens the generator's ports from their specs, and connects a load generator to them.
     fn open(&self, specs: &[String]) -> Result<Instrument, RunError> {
         let specs = specs
             .iter()
@@ -240,12 +239,12 @@ impl SetUp<'_> {
         Ok(Instrument::open(&specs, traffic, self.site.clock)?)
     }
 
-    /// Returns the specs of the generator's packet sockets on its interfaces.
+    /// Returns the specs of the generator's AF_PACKET ports on its interfaces.
     fn packet_sockets(&self) -> [String; 2] {
         GENERATOR_INTERFACES.map(|i| self.site.port(format!("af_packet:{i}")))
     }
 
-    /// Starts `taut forward` on these sockets or interfaces, and waits until it forwards.
+    /// Starts `taut forward` on these sockets or interfaces, and waits until it is ready.
     fn start(&self, mut command: Command, ends: [&str; 2]) -> Result<DeviceProcess, RunError> {
         if self.device.routes {
             router::write(self.folder).map_err(io("writing the router's chain file"))?;
@@ -262,7 +261,7 @@ impl SetUp<'_> {
         Ok(process)
     }
 
-    /// Measures with a device that is set up, and takes it down.
+    /// Measures a device that has been set up, and removes it.
     fn watch<T>(
         &self,
         mut instrument: Instrument,
@@ -273,7 +272,7 @@ impl SetUp<'_> {
             .wait_for_links(PATIENCE, self.stop)
             .map_err(RunError::from)
             .and_then(|()| measure(&mut instrument));
-        // A device that died explains itself better than the packets that did not come back.
+        // The error of a device that died is more useful than the loss of its packets.
         if !self.stop.load(Ordering::Relaxed) {
             running.check()?;
         }
@@ -282,7 +281,7 @@ impl SetUp<'_> {
             _ => false,
         };
         if over_memif {
-            // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
+            // The links are still up here: DPDK's memif driver may crash when a peer leaves a busy port.
             running.stop()?;
         } else {
             drop(instrument);
@@ -292,8 +291,8 @@ impl SetUp<'_> {
     }
 }
 
-/// The frames that get through a device that wants them so, from the generator's first port to its
-/// second, or `back`.
+/// Returns the frames that a device forwards from the generator's first port to its second, or in the other direction
+/// if `back`.
 pub fn flow_through(frames: Frames, back: bool) -> UdpFlow {
     let (from, to) = if back { (1, 0) } else { (0, 1) };
     let plain = UdpFlow {
@@ -316,7 +315,7 @@ pub fn flow_through(frames: Frames, back: bool) -> UdpFlow {
     }
 }
 
-/// The specs of the generator's ports to a baseline that was started with `folder`.
+/// Returns the specs of the generator's ports to a baseline that was started with `folder`.
 pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
     let sockets = Baseline::sockets(folder).map(|socket| socket.display().to_string());
     match baseline.reach {
@@ -333,8 +332,8 @@ pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
     }
 }
 
-/// Sends a little until all of it comes back, or patience is over: Open vSwitch drops what comes in the first 0.2 s after a
-/// vhost-user link is up, as it sets up its queues anew.
+/// Sends a few packets until all of them come back, or the timeout expires. Open vSwitch drops packets in the first 0.2
+/// s after a vhost-user link is up, because it sets up its queues again.
 fn until_it_passes(instrument: &mut Instrument, clock: &Clock, stop: &AtomicBool) {
     let trickle = Trial {
         rate_pps: 1000.0,

@@ -1,4 +1,4 @@
-//! The device under test: ports to one that is there already, or one that taut sets up and takes down.
+//! The device under test: ports to an existing device, or a device that taut sets up and removes.
 
 use super::error::RunError;
 use super::scratch::{self, Notes};
@@ -11,38 +11,38 @@ use taut_port::PortSpec;
 use taut_traffic::{Instrument, Sizes, Traffic};
 use taut_wire::UdpFlow;
 
-/// What is measured.
+/// The device that is measured.
 #[derive(Debug, Clone)]
 pub enum DeviceUnderTest {
-    /// One that is there already, behind these ports: the first sends, the last receives.
+    /// An existing device behind these ports: the first sends, the last receives.
     Ports(Vec<PortSpec>),
-    /// One of the comparison's, made for the measurement.
+    /// A device of the comparison, set up for the measurement.
     Made(Box<Device>),
 }
 
-/// Why a device of the comparison cannot be had.
+/// The reason why a device of the comparison is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownDevice {
-    /// None is called so.
+    /// No device has this name.
     #[error("{0}")]
     Name(String),
-    /// This machine lacks something for it.
+    /// This machine lacks a requirement of the device.
     #[error("{what}: {why} ({how})")]
     Missing {
-        /// Which.
+        /// The device.
         what: String,
-        /// What is missing.
+        /// The missing requirement.
         why: String,
-        /// How to get it.
+        /// The way to install it.
         how: String,
     },
 }
 
 impl Device {
-    /// The device called `id`, or what `taut forward` makes of the options behind it.
+    /// Returns the device called `id`, or `taut forward` with the options that follow the name.
     ///
     /// # Errors
-    /// When none is called so, or this machine cannot have it.
+    /// When no device has this name, or this machine does not support it.
     pub fn named(id: &str) -> Result<Self, UnknownDevice> {
         let choice = Choice::parse(id).map_err(UnknownDevice::Name)?;
         if !matches!(&choice, Choice::Named(devices) if devices.len() == 1) {
@@ -67,12 +67,12 @@ impl Device {
 }
 
 impl DeviceUnderTest {
-    /// Whether taut sets it up.
+    /// Returns true if taut sets the device up.
     pub fn is_made(&self) -> bool {
         matches!(self, Self::Made(_))
     }
 
-    /// Its name in titles.
+    /// Returns the name for titles.
     pub fn name(&self) -> String {
         match self {
             Self::Ports(ports) => {
@@ -83,16 +83,16 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Where one that is made notes when its core was taken away; none for one that does not.
+    /// Returns a log for the interruptions of a device that taut sets up; none for a device that does not keep one.
     ///
     /// # Errors
-    /// When there is no room for the notes.
+    /// When the log cannot be created.
     pub fn notes(&self) -> Result<Option<Notes>, RunError> {
         let notes_itself = matches!(self, Self::Made(made) if made.notes_interruptions());
         notes_itself.then(Notes::new).transpose()
     }
 
-    /// What it is and how to have it by itself.
+    /// Returns a description of the device, and the command that starts it.
     pub(crate) fn note(&self) -> String {
         match self {
             Self::Ports(_) => "was there already".to_string(),
@@ -103,10 +103,10 @@ impl DeviceUnderTest {
         }
     }
 
-    /// The generator's ends of the veth wires to it, which a tap can watch.
+    /// Returns the generator's ends of the veth pairs to the device, which a wiretap can observe.
     ///
     /// # Errors
-    /// Where it is not reached through such.
+    /// When the device is not connected by veth pairs.
     pub fn wires(&self) -> Result<Vec<String>, String> {
         let needs = "--tap: needs a device behind veth interfaces";
         match self {
@@ -128,7 +128,7 @@ impl DeviceUnderTest {
         }
     }
 
-    /// The addresses of frames that get through it.
+    /// Returns the addresses of frames that the device forwards.
     pub fn flow(&self) -> UdpFlow {
         match self {
             Self::Made(device) => flow_through(device.frames(), false),
@@ -136,7 +136,7 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Frames of `size` that get through it, unless `fields` says otherwise.
+    /// Returns frames of `size` that the device forwards, unless `fields` overrides them.
     pub(crate) fn traffic(
         &self,
         size: &Sizes,
@@ -150,11 +150,11 @@ impl DeviceUnderTest {
         Traffic::of_settings_over(&self.flow(), &settings)
     }
 
-    /// Connects an instrument with it and measures, on a thread of its own on the generator's core. A device that
-    /// is made is taken down again however that ends; `patience` is that for the other side of ports.
+    /// Connects a load generator and measures, on a thread of its own on the generator's core. A device that taut set
+    /// up is removed in every case. `patience` is the timeout for the peers of ports.
     ///
     /// # Errors
-    /// When there is no connection, the device dies, or `measure` says so.
+    /// When there is no connection, the device dies, or `measure` returns an error.
     pub fn measure<T: Send>(
         &self,
         site: &Site<'_>,

@@ -1,4 +1,4 @@
-//! Options of `taut forward` behind the name of a device, for studies: `memif,flush=full(32, 100us),burst=64`.
+//! Options of `taut forward` after the name of a device, for studies: `memif,flush=full(32, 100us),burst=64`.
 //!
 //! ```text
 //! devices = device *("," device)
@@ -11,10 +11,10 @@ use super::{Device, DeviceKind};
 use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
 
-/// What `taut forward` runs on, with its default flush policy; `xdp` is the kernel.
+/// Names of `taut forward` on a transport, with its default flush policy; `xdp` runs in the kernel.
 const BASES: [&str; 4] = ["memif", "af_packet", "af_xdp", "xdp"];
 
-/// The words of each device: its name, then its options. Commas in parentheses do not separate.
+/// Splits a list into the words of each device: its name, then its options. Commas in parentheses do not separate.
 pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
     let mut depth = 0_i32;
     let words = text.split(|c: char| {
@@ -37,7 +37,7 @@ pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(devices)
 }
 
-/// The device of `words`; `list` are those with an id.
+/// Returns the device of `words`; `list` contains the devices with an id.
 pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String> {
     let Some((name, options)) = words.split_first() else {
         return Err("no device named".to_string());
@@ -108,14 +108,14 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
     Ok(device.with_more(spec_of(words), given.words()))
 }
 
-/// A name for a folder: as it was written, without spaces and slashes.
+/// Returns a folder name: the words as written, without spaces and slashes.
 fn id_of(words: &[String]) -> String {
     let written = words.join(",");
     let plain = written.chars().filter(|c| !c.is_whitespace());
     plain.map(|c| if c == '/' { '_' } else { c }).collect()
 }
 
-/// The words as one, with the whole path of a chain file.
+/// Joins the words, with the absolute path of a chain file.
 fn spec_of(words: &[String]) -> String {
     let anywhere = |word: &String| {
         let file = word.strip_prefix("chain=").map(str::trim);
@@ -135,7 +135,7 @@ fn unknown(id: &str, list: &[Device]) -> String {
     format!("there is no device `{id}`{hint}; taut demo --list-devices shows those there are")
 }
 
-/// What the options say.
+/// The parsed options.
 #[derive(Default)]
 struct Given {
     flush: Option<Flush>,
@@ -197,7 +197,7 @@ impl Given {
         Ok(())
     }
 
-    /// Whether nothing is said that only a worker does.
+    /// Returns true if no option is given that needs a worker.
     fn is_for_kernel(&self) -> bool {
         let chain = self.chain.as_ref().is_none_or(|(_, chain)| {
             let usual = chain.flush == Flush::default() && chain.wait == Wait::default();
@@ -206,7 +206,7 @@ impl Given {
         self.flush.is_none() && self.wait.is_none() && self.burst.is_none() && chain
     }
 
-    /// What `taut forward` is told besides ports, flush policy and core.
+    /// Returns the options of `taut forward` other than ports, flush policy and core.
     fn words(self) -> Vec<String> {
         let mut words: Vec<String> = self.chain.into_iter().map(|(file, _)| file).collect();
         for function in self.functions {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_would_be_right() {
+    fn an_invalid_variant_is_rejected_with_a_suggestion() {
         for (text, part) in [
             ("memif-idl", "did you mean memif-idle?"),
             ("afxdp,flush=each", "did you mean af_xdp?"),

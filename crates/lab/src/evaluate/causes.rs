@@ -1,5 +1,5 @@
-//! What the slowest packets of a device waited for: each above a run's 99.9th percentile against the interruptions that
-//! the loops of generator and device noted.
+//! The causes of a device's slowest packets: each packet above a run's 99.9th percentile is compared with the logged
+//! interruptions of generator and device.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use taut_model::{Attribution, Cause, Gap, Interrupt, Scene, Ticks, find_ticks};
 
 use taut_results::{MeasuredInterruptions, Run, Sample};
 
-/// Packets held up by ticks that are kept to be drawn.
+/// Maximum number of packets delayed by ticks that are stored for the figure.
 const DRAWN: usize = 10_000;
 
-/// The causes of a device's spikes, over all runs that know any.
+/// The causes of a device's latency outliers, over all runs with known causes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Causes {
     /// Packets above their run's 99.9th percentile.
     pub spikes: u64,
-    /// How many of them have which cause.
+    /// Number of these packets by cause.
     pub by_cause: BTreeMap<Cause, u64>,
-    /// The device's loop told its interruptions too, in every run.
+    /// True if the device logged its interruptions in every run.
     pub device_known: bool,
-    /// Interruptions that were counted but not kept: spikes in them have no cause.
+    /// Interruptions that were counted but not stored. Outliers in them have no cause.
     pub unkept: u64,
-    /// What periodic ticks should do to this traffic, and did; of the first run in which ticks were seen.
+    /// The expected and the measured effect of periodic ticks on this traffic, from the first run with ticks.
     #[serde(skip)]
     pub aliasing: Option<Aliasing>,
 }
@@ -32,18 +32,18 @@ pub struct Causes {
 pub struct Aliasing {
     /// The traffic and the ticks found.
     pub scene: Scene,
-    /// Packets that a tick held up: time due in s, latency in ns.
+    /// Packets that a tick delayed: intended send time in s, latency in ns.
     pub measured: Vec<(f64, f64)>,
 }
 
 impl Causes {
-    /// The share of spikes with this cause, 0 to 1.
+    /// Returns the fraction of outliers with this cause, 0 to 1.
     pub fn share(&self, cause: Cause) -> f64 {
         let count = self.by_cause.get(&cause).copied().unwrap_or(0);
         count as f64 / self.spikes.max(1) as f64
     }
 
-    /// Adds those of another run.
+    /// Adds the causes of another run.
     pub fn merge(&mut self, other: Self) {
         self.device_known = other.device_known && (self.device_known || self.spikes == 0);
         self.spikes += other.spikes;
@@ -55,7 +55,7 @@ impl Causes {
     }
 }
 
-/// Finds the causes in one run, packet after packet.
+/// Finds the causes in one run, packet by packet.
 pub(super) struct RunCauses {
     attribution: Attribution,
     threshold_ns: u64,
@@ -68,7 +68,7 @@ pub(super) struct RunCauses {
 }
 
 impl RunCauses {
-    /// None for a run that says nothing of interruptions, or has too few packets for a 99.9th percentile.
+    /// Returns none for a run without logged interruptions, or with too few packets for a 99.9th percentile.
     pub(super) fn of(run: &Run) -> Option<Self> {
         let cbr = run.cbr.as_ref()?;
         let found = run.interruptions.as_ref()?;
@@ -119,7 +119,7 @@ impl RunCauses {
         }
     }
 
-    /// The cause of the next packet's latency; none of one that took no longer than the median.
+    /// Returns the cause of the next packet's latency; none for a packet below or at the median.
     pub(super) fn of_next(&mut self, sample: &Sample) -> Option<Cause> {
         let due_ns = sample.intended_send_ns as f64;
         let sent_ns = due_ns + f64::from(sample.send_delay_ns);
@@ -138,7 +138,7 @@ impl RunCauses {
         Some(cause)
     }
 
-    /// What it brought.
+    /// Returns the causes of the run.
     pub(super) fn finish(self) -> Causes {
         let has_ticks = !self.scene.interrupts.is_empty();
         Causes {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use taut_results::CoreInterruptions;
 
-    /// Ticks of 6 µs, 250 a second, for two seconds.
+    /// Returns ticks of 6 µs, 250 per second, for two seconds.
     fn ticking() -> CoreInterruptions {
         CoreInterruptions {
             unkept: 0,

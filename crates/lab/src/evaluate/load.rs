@@ -1,27 +1,27 @@
-//! Latency over offered rate: the sweeps' trials brought together by rate over the repetitions.
+//! Latency over offered rate: the sweeps' trials of all repetitions, grouped by rate.
 
 use taut_results::{Run, SweepTrial};
 
 use super::Spread;
 
-/// All repetitions' trials at about the same offered rate.
+/// The trials of all repetitions at about the same offered rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPoint {
-    /// Rate sent, mean over the trials, packets per second.
+    /// Sent rate, mean over the trials, packets per second.
     pub sent_pps: f64,
-    /// Average latency of the trials, ns.
+    /// Mean latency of the trials, ns.
     pub avg_ns: Spread,
     /// Maximum latency of the trials, ns.
     pub max_ns: Spread,
-    /// Lost or refused share of what was due, over all trials.
+    /// Lost or refused fraction of the scheduled packets, over all trials.
     pub loss: f64,
 }
 
-/// Rates closer than this share of each other are the same rate.
+/// Maximum relative difference between rates that count as the same.
 const SAME_RATE: f64 = 0.01;
 
-/// The points of a device, by rising rate. Trials in which the generator fell behind although the
-/// device took all are left out: they tell nothing about the device. So are those without latency.
+/// Returns the points of a device in increasing order of the rate. Trials without latency are skipped. Trials in which
+/// the generator fell behind without loss or refusal are skipped too, because they say nothing about the device.
 pub(super) fn points(runs: &[&Run]) -> Vec<LoadPoint> {
     let mut trials: Vec<&SweepTrial> = runs
         .iter()
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_of_the_same_rate_meet_and_late_generators_are_left_out() {
+    fn trials_of_equal_rate_are_merged_and_late_generators_skipped() {
         let first = run(1, vec![trial(1e6, 300, false), trial(1e5, 100, false)]);
         let second = run(2, vec![trial(1.001e5, 120, false), trial(4e6, 9, true)]);
         let points = points(&[&first, &second]);

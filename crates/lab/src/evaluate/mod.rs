@@ -1,5 +1,5 @@
-//! Turns a results folder into what figures, tables and the report show: repetitions pooled per
-//! device, their spread, and the ratios between devices.
+//! Evaluates a results folder for figures, tables and the report: pools the repetitions of each device, and computes
+//! their spread and the ratios between devices.
 
 mod causes;
 mod load;
@@ -26,48 +26,48 @@ pub use table::{Row, busy, render_text_table, rows};
 pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 
-/// How often an interval is to cover the truth: from six repetitions on. With fewer it says what it covers.
+/// Confidence of an interval, which needs six repetitions. An interval of fewer reports its own confidence.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Everything known about all devices of an experiment.
+/// The evaluated results of all devices of an experiment.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// Devices in the order of the experiment; those without data are there, empty.
+    /// Devices in the order of the experiment. Devices without data are included, and empty.
     pub devices: Vec<Device>,
-    /// What is missing or unreadable, one sentence each.
+    /// The missing or unreadable files, one sentence each.
     pub problems: Vec<String>,
 }
 
-/// A device's repetitions taken together.
+/// The pooled repetitions of a device.
 #[derive(Debug)]
 pub struct Device {
     /// The device.
     pub info: DeviceInfo,
-    /// Its place in the experiment, which decides its colour.
+    /// Index in the experiment, which decides the colour.
     pub index: usize,
     /// Repetitions planned.
     pub planned: u32,
     /// Constant-rate results by repetition.
     pub cbr: BTreeMap<u32, CbrResult>,
-    /// Round trips of all repetitions from the send stamp.
+    /// Latency of all repetitions, from the send timestamp.
     pub latency: LatencyHistogram,
-    /// Round trips of all repetitions from the time the packet was due.
+    /// Latency of all repetitions, from the intended send time.
     pub latency_from_intended: LatencyHistogram,
     /// Differences of successive latencies of all repetitions.
     pub jitter: LatencyHistogram,
-    /// The worst packets and some of the others over time.
+    /// The slowest packets, and a selection of the others, over time.
     pub timeline: Timeline,
-    /// What the slowest packets waited for; none without runs that say so.
+    /// The causes of the slowest packets; none without runs that logged interruptions.
     pub causes: Option<Causes>,
-    /// Latency over offered rate, by rising rate.
+    /// Latency over offered rate, in increasing order of the rate.
     pub load: Vec<LoadPoint>,
     /// Highest loss-free rate by repetition.
     pub loss_free_pps: BTreeMap<u32, f64>,
-    /// What stopped the searches, each reason once.
+    /// The reasons that ended the searches, each reason once.
     pub limited_by: Vec<Limit>,
 }
 
-/// Smallest, middle and largest of some repetitions' figures.
+/// Smallest, median and largest value over some repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// Smallest.
@@ -76,12 +76,12 @@ pub struct Spread {
     pub median: f64,
     /// Largest.
     pub max: f64,
-    /// How many.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// The spread of the finite values; `None` without any.
+    /// Returns the spread of the finite values; `None` without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values
             .into_iter()
@@ -105,7 +105,7 @@ impl Spread {
 }
 
 impl Evaluation {
-    /// Pools what is in the folder. Reads every sample once, block by block.
+    /// Pools the results of the folder. It reads every sample once, block by block.
     pub fn of(results: &Results) -> Evaluation {
         let mut problems = results.problems.clone();
         let devices = results
@@ -170,7 +170,8 @@ impl Device {
                 .filter(|search| search.complete)
             {
                 Some(search) => {
-                    // A device that holds no rate at times passes nothing then: left out, it would look the better for it.
+                    // A device that sometimes holds no rate counts as zero then. Skipping such repetitions would make
+                    // it look better.
                     if search.loss_free_pps.is_none() {
                         problems.push(format!(
                             "{}, repetition {}: no rate held, which counts as 0, and in no ratio",
@@ -227,8 +228,8 @@ impl Device {
         Ok(())
     }
 
-    /// Latency of all repetitions: from the samples, or from the runs' own summaries where the
-    /// samples are gone (then without percentiles, which cannot be pooled).
+    /// Returns the latency of all repetitions, from the samples. Without samples it is pooled from the summaries of the
+    /// runs, without percentiles, which cannot be pooled.
     pub fn latency_summary(&self) -> Option<Summary> {
         Summary::from_histogram(&self.latency).or_else(|| {
             let summaries: Vec<&Summary> = self
@@ -244,7 +245,7 @@ impl Device {
         })
     }
 
-    /// Jitter of all repetitions; `None` without samples.
+    /// Returns the jitter of all repetitions; `None` without samples.
     pub fn jitter_summary(&self) -> Option<JitterSummary> {
         Some(JitterSummary {
             count: self.jitter.count(),
@@ -254,7 +255,7 @@ impl Device {
         })
     }
 
-    /// A figure of the repetitions' latency summaries, by repetition.
+    /// Returns one value of the repetitions' latency summaries, by repetition.
     pub fn per_repetition(&self, figure: impl Fn(&Summary) -> Option<f64>) -> BTreeMap<u32, f64> {
         let of = |cbr: &CbrResult| figure(cbr.latency.as_ref()?);
         self.cbr
@@ -263,14 +264,14 @@ impl Device {
             .collect()
     }
 
-    /// Mean over the repetitions of a figure of what they cost; none where none has it.
+    /// Returns the mean over the repetitions of a value of their energy use; none if no repetition has it.
     pub fn mean_energy(&self, figure: impl Fn(&EnergyUse) -> Option<f64>) -> Option<f64> {
         let of = |cbr: &CbrResult| figure(cbr.energy.as_ref()?);
         let found: Vec<f64> = self.cbr.values().filter_map(of).collect();
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// The mean of the repetitions' average latencies, and beside it the interval of their median, ns.
+    /// Returns the mean of the repetitions' mean latencies with the interval of their median, ns.
     pub fn average_interval(&self) -> Option<Interval> {
         let averages: Vec<f64> = self
             .per_repetition(|latency| Some(latency.avg_ns))
@@ -279,13 +280,13 @@ impl Device {
         mean_beside_median(&averages, CONFIDENCE)
     }
 
-    /// Spread of the highest loss-free rate over the repetitions, packets per second.
+    /// Returns the spread of the highest loss-free rate over the repetitions, packets per second.
     pub fn loss_free_spread(&self) -> Option<Spread> {
         Spread::of(self.loss_free_pps.values().copied())
     }
 }
 
-/// Count, extremes, mean and deviation of several summaries together.
+/// Returns count, extremes, mean and deviation of several summaries combined.
 fn pool(summaries: &[&Summary]) -> Summary {
     let count: u64 = summaries.iter().map(|summary| summary.count).sum();
     let weighted = |value: &dyn Fn(&Summary) -> f64| -> f64 {

@@ -10,34 +10,34 @@ use taut_results::Kind;
 
 use super::{CONFIDENCE, Device};
 
-/// How one device's figure compares with another's.
+/// The ratio of a value between two devices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The figure compared, for example `average latency`.
+    /// The compared value, for example `average latency`.
     pub figure: String,
-    /// Id of the device above the line.
+    /// Id of the device in the numerator.
     pub over: String,
-    /// Id of the device below the line.
+    /// Id of the device in the denominator.
     pub under: String,
     /// Median of the ratios of the repetitions in which both were measured, with its interval.
     #[serde(flatten, serialize_with = "written")]
     pub found: Interval,
-    /// What the reference found, on other hardware.
+    /// The ratio in the reference, on other hardware.
     pub published: Option<f64>,
 }
 
-/// The median as files have it.
+/// The median in the form in which files contain it.
 #[derive(Serialize)]
 struct Written {
     /// Median of the repetitions' ratios.
     median: f64,
-    /// Ends of its interval; none with one repetition.
+    /// Ends of its interval; none for one repetition.
     interval: Option<(f64, f64)>,
     /// Repetitions in which both were measured.
     pairs: u64,
-    /// How often such an interval covers the median, 0..1.
+    /// Confidence of the interval, 0..1.
     coverage: f64,
-    /// How it came about.
+    /// Method of the interval.
     method: IntervalMethod,
 }
 
@@ -53,7 +53,7 @@ fn written<S: Serializer>(found: &Interval, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl std::fmt::Display for Ratio {
-    /// One line: `average latency, memif-full over memif-each: 97.1 (96 % 96.0 to 98.2, n = 6; published 9.8)`.
+    /// Formats one line: `average latency, memif-full over memif-each: 97.1 (96 % 96.0 to 98.2, n = 6; published 9.8)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -71,7 +71,7 @@ impl std::fmt::Display for Ratio {
     }
 }
 
-/// All ratios that the devices present allow, in a fixed order.
+/// Returns all ratios between the measured devices, in a fixed order.
 pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
     let mut out = Vec::new();
     let forwarders: Vec<&Device> = devices
@@ -156,7 +156,7 @@ pub fn ratios(devices: &[Device]) -> Vec<Ratio> {
     out
 }
 
-/// Of devices that the reference does not compare: each against the first one.
+/// Compares devices that the reference does not compare: each with the first one.
 fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
     let Some((first, others)) = forwarders.split_first() else {
         return Vec::new();
@@ -183,7 +183,7 @@ fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
     others.iter().flat_map(of_pair).flatten().collect()
 }
 
-/// A device's flush policy without its arguments: `full`, `each`, `every`, `idle`.
+/// Returns a device's flush policy without its arguments: `full`, `each`, `every`, `idle`.
 pub fn policy(device: &Device) -> Option<&str> {
     let flush = device.info.flush.as_deref()?;
     Some(flush.split('(').next().unwrap_or(flush).trim())

@@ -1,4 +1,4 @@
-//! The slowest packets of one measurement, each with what it waited for.
+//! The slowest packets of one measurement, each with its cause.
 
 use serde::{Deserialize, Serialize};
 use taut_model::Cause;
@@ -10,27 +10,27 @@ use taut_results::MeasuredInterruptions;
 /// The slowest packets of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowestPackets {
-    /// What they waited for, summed up.
+    /// Summary of their causes.
     #[serde(flatten)]
     pub summary: SlowestSummary,
-    /// When each was sent after the start (s), its latency (ns) and its cause; in the order of sending.
+    /// Send time since the start (s), latency (ns) and cause of each packet, in the order of sending.
     pub each: Vec<(f64, f64, Cause)>,
 }
 
-/// What the slowest packets waited for.
+/// The causes of the slowest packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowestSummary {
-    /// The least latency among them, ns.
+    /// The lowest latency among them, ns.
     pub above_ns: f64,
-    /// How many have which cause.
+    /// Number of packets by cause.
     #[serde(flatten)]
     pub causes: Causes,
 }
 
 impl SlowestPackets {
-    /// Of packets (when each was sent after the start and its latency, ns, in the order of sending) and the interruptions
-    /// noted in their measurement; `usual_ns` is the latency of an undisturbed packet, such as the median. None without
-    /// packets.
+    /// Explains packets (send time since the start and latency, ns, in the order of sending) by the interruptions
+    /// logged in their measurement. `usual_ns` is the latency of an undisturbed packet, such as the median. It is none
+    /// without packets.
     pub fn of(
         found: &MeasuredInterruptions,
         duration_ns: f64,
@@ -42,12 +42,12 @@ impl SlowestPackets {
         let mut each = Vec::new();
         for (sent_ns, latency_ns) in packets {
             if let Some(cause) = run.add(*sent_ns, *sent_ns, *latency_ns) {
-                // To the nanosecond: more is not known, and would fill the file.
+                // Rounded to nanoseconds: more digits are not known and would only enlarge the file.
                 each.push((sent_ns.round() / 1e9, latency_ns.round(), cause));
             }
         }
         let mut causes = run.finish();
-        // The rate is not known here, so what ticks should do is not either.
+        // The rate is not known here, so the expected effect of ticks is not either.
         causes.aliasing = None;
         Some(Self {
             summary: SlowestSummary { above_ns, causes },
@@ -57,13 +57,13 @@ impl SlowestPackets {
 }
 
 impl SlowestSummary {
-    /// Adds those of another measurement.
+    /// Adds the packets of another measurement.
     pub fn merge(&mut self, other: Self) {
         self.above_ns = self.above_ns.min(other.above_ns);
         self.causes.merge(other.causes);
     }
 
-    /// In a line: `25 packets from 81.0 µs on: device's core: timer tick 80 %, unexplained 20 %`.
+    /// Returns a line: `25 packets from 81.0 µs on: device's core: timer tick 80 %, unexplained 20 %`.
     pub fn line(&self) -> String {
         let causes = Cause::ALL.into_iter().filter_map(|cause| {
             let part = self.causes.share(cause);
@@ -91,7 +91,7 @@ mod tests {
     use taut_results::CoreInterruptions;
 
     #[test]
-    fn each_of_the_slowest_packets_has_its_cause_and_they_survive_a_file() {
+    fn each_outlier_has_a_cause_that_survives_serialization() {
         let found = MeasuredInterruptions {
             generator: CoreInterruptions {
                 unkept: 0,
@@ -104,7 +104,8 @@ mod tests {
                 each: vec![(7_000_000, 90_000)],
             }),
         };
-        // Into a tick, into the device's gap, behind that, for no reason, and not slow at all.
+        // The packets meet a tick, the device's interruption, the queue after it, and no cause; the last one is not
+        // slow.
         let packets = [
             (1_001_000.0, 6_000.0),
             (7_010_000.0, 81_000.0),

@@ -1,4 +1,4 @@
-//! The final table: one row per device, for the terminal, for JSON and for the report.
+//! The result table with one row per device, for the terminal, for JSON and for the report.
 
 use comfy_table::CellAlignment;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use taut_results::{Experiment, Kind, Transport};
 use super::causes::Causes;
 use super::{Device, Spread};
 
-/// A device's results in numbers.
+/// The results of a device as numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The device's id.
@@ -22,11 +22,11 @@ pub struct Row {
     pub label: String,
     /// Forwarder or calibration.
     pub kind: Kind,
-    /// Repetitions at the constant rate that are there.
+    /// Number of repetitions at the constant rate.
     pub repetitions: u32,
     /// Repetitions planned.
     pub planned: u32,
-    /// Rate asked for, mean over the repetitions, packets per second.
+    /// Requested rate, mean over the repetitions, packets per second.
     pub offered_pps: Option<f64>,
     /// Rate received, mean over the repetitions, packets per second.
     pub received_pps: Option<f64>,
@@ -34,38 +34,38 @@ pub struct Row {
     pub sent: u64,
     /// Packets lost in all repetitions.
     pub lost: u64,
-    /// Packets that the device did not take in all repetitions.
+    /// Packets that the device refused in all repetitions.
     pub refused: u64,
-    /// Share of the packets offered that did not come back: lost on the way, or refused by a full ring.
+    /// Fraction of the offered packets that did not come back: lost, or refused by a full ring.
     pub loss: Option<f64>,
-    /// Round trips of all repetitions.
+    /// Latency of all repetitions.
     pub latency: Option<Summary>,
-    /// Mean of the repetitions' averages, and beside it the interval of their median, ns.
+    /// Mean of the repetitions' means, with the interval of their median, ns.
     pub avg_ns_interval: Option<Interval>,
     /// Jitter of all repetitions.
     pub jitter: Option<JitterSummary>,
     /// Highest loss-free rate over the repetitions, packets per second.
     pub loss_free_pps: Option<Spread>,
-    /// What stopped the search for it.
+    /// The reason that ended the search for it.
     pub limited_by: String,
     /// Power at the constant rate, mean over the repetitions; none without a counter.
     pub watts: Option<f64>,
-    /// Processor time of the device's processes per second, likewise.
+    /// Processor time of the device's processes per second, mean over the repetitions; none without a counter.
     pub device_cpu_share: Option<f64>,
-    /// Share of the time that the device's core was not idle, likewise.
+    /// Fraction of the time in which the device's core was not idle, mean over the repetitions; none without a counter.
     pub device_core_busy_share: Option<f64>,
-    /// What the packets above the 99.9th percentile waited for.
+    /// The causes of the packets above the 99.9th percentile.
     pub causes: Option<Causes>,
 }
 
 impl Row {
-    /// True if not the device alone stood in the way of a higher loss-free rate.
+    /// Returns true if something other than the device alone limited the loss-free rate.
     pub fn may_be_faster(&self) -> bool {
         self.loss_free_pps.is_some() && self.limited_by != limit_name(&Limit::Device)
     }
 }
 
-/// One row per device, in the devices' order.
+/// Returns one row per device, in their order.
 pub fn rows(devices: &[Device]) -> Vec<Row> {
     devices.iter().map(row).collect()
 }
@@ -117,11 +117,11 @@ fn limit_name(limit: &Limit) -> &'static str {
     }
 }
 
-/// Less than this of what was to be sent came back: what is left is no fair picture.
+/// Minimum fraction of the scheduled packets that must come back for a fair comparison.
 const LEAST_RECEIVED: f64 = 0.97;
 
-/// What to say first of a comparison on a machine that others kept busy, or in which devices got less than was offered; no ratio is
-/// worth stating then.
+/// Returns the warning for a comparison on a busy machine, or with devices that received less than was offered. Ratios
+/// have no meaning then.
 pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     taut_results::busy(&experiment.manifest.noise).or_else(|| {
         let short = |row: &&Row| {
@@ -141,7 +141,7 @@ pub fn busy(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Columns of the table in the order in which a narrow terminal goes without them.
+/// Columns of the table in the order in which a narrow terminal omits them.
 const LEAST_IMPORTANT: [(usize, &str); 10] = [
     (12, "std"),
     (14, "maximum jitter"),
@@ -155,8 +155,8 @@ const LEAST_IMPORTANT: [(usize, &str); 10] = [
     (3, "received"),
 ];
 
-/// The table for a terminal so many columns wide, or for about 150; `-` where there is no data, `n/a` where there are too few
-/// samples for a percentile.
+/// Returns the table for a terminal of `width` columns, by default about 150. It shows `-` if there is no data, and
+/// `n/a` if there are too few samples for a percentile.
 pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     let mut table = table::plain();
     table.set_header([
@@ -166,7 +166,7 @@ pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
         "received\npkt/s",
         "loss",
         "\nmin",
-        // On a column that always stays.
+        // The heading of the group is on a column that is never omitted.
         "latency\navg",
         "\np50",
         "\np99",
@@ -212,7 +212,7 @@ pub fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     table::text(table, &LEAST_IMPORTANT, width)
 }
 
-/// The highest loss-free rate; `>=` where not the device stood in the way of a higher one.
+/// Returns the highest loss-free rate, with `>=` if something other than the device limited it.
 fn loss_free(row: &Row) -> String {
     let rate = short_rate(row.loss_free_pps.map(|spread| spread.median));
     if row.may_be_faster() {
@@ -252,4 +252,52 @@ fn short_rate(pps: Option<f64>) -> String {
 
 fn missing() -> String {
     "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::evaluate::Evaluation;
+    use crate::synthetic::{self, SMALL};
+    use taut_results::Results;
+
+    fn made_up() -> Vec<Row> {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("made-up");
+        synthetic::write(&dir, &SMALL);
+        rows(&Evaluation::of(&Results::load(&dir).unwrap()).devices)
+    }
+
+    fn words(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_deviation_of_the_latency_is_under_its_heading() {
+        let rows = made_up();
+        let text = render_text_table(&rows, None);
+        let lines: Vec<String> = text.lines().map(words).collect();
+        assert!(lines[1].contains("p99.99 max std avg max"), "{text}");
+        assert_eq!(lines.len(), 2 + rows.len(), "{text}");
+        for (row, line) in rows.iter().zip(&lines[2..]) {
+            let (latency, jitter) = (row.latency.as_ref().unwrap(), row.jitter.as_ref().unwrap());
+            let cells = [latency.max_ns as f64, latency.std_ns, jitter.avg_ns].map(quantity::time);
+            assert!(line.contains(&words(&cells.join(" "))), "{cells:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_omits_the_deviation_first_and_says_so() {
+        let rows = made_up();
+        let wide = render_text_table(&rows, None);
+        let widest = wide.lines().map(|line| line.chars().count()).max().unwrap();
+        let narrow = render_text_table(&rows, Some(widest - 1));
+        let heading = words(narrow.lines().nth(1).unwrap());
+        assert!(!heading.contains("std"), "{narrow}");
+        assert!(
+            narrow.contains("(left out for want of width: std"),
+            "{narrow}"
+        );
+    }
 }

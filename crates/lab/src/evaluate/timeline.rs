@@ -1,5 +1,5 @@
-//! Latency over time in bounded memory: the worst packets and a thinned background of the rest.
-//! The worst 5000 after Gallenmüller, section 5.4.
+//! Latency over time in bounded memory: the slowest packets and a thinned selection of the rest. The number of slowest
+//! packets, 5000, is from Gallenmüller, section 5.4.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,28 +9,28 @@ use taut_model::Cause;
 
 use taut_results::Sample;
 
-/// Worst packets kept per device.
+/// Maximum number of slowest packets per device.
 const WORST: usize = 5_000;
-/// Other packets kept per device.
+/// Maximum number of other packets per device.
 const BACKGROUND: u64 = 2_000;
-/// One packet in so many is told apart as one of the slowest.
+/// One packet in this many counts as one of the slowest.
 const SLOWEST_OF: u64 = 1_000;
 
-/// Packets over time; the repetitions follow one another end to end.
+/// Packets over time. The repetitions follow one another without gaps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline {
-    /// The 5000 highest latencies: time due in s, latency in ns; by rising time.
+    /// The 5000 highest latencies in the order of time: intended send time in s, latency in ns.
     pub worst: Vec<(f64, f64)>,
-    /// What each of them waited for, where that was looked for.
+    /// The cause of each of them, if it was examined.
     pub causes: Vec<Option<Cause>>,
-    /// Up to 2000 packets drawn evenly from all: time due in s, latency in ns; by rising time.
+    /// Up to 2000 packets drawn evenly from all, in the order of time: intended send time in s, latency in ns.
     pub background: Vec<(f64, f64)>,
-    /// When each repetition ends, s.
+    /// Time at which each repetition ends, s.
     pub ends: Vec<f64>,
 }
 
 impl Timeline {
-    /// The slowest of so many packets, by rising time: one in a thousand, one at least.
+    /// Returns the slowest of `packets` packets in the order of time: one in a thousand, at least one.
     pub(crate) fn slowest(&self, packets: u64) -> Vec<(f64, f64)> {
         let mut worst = self.worst.clone();
         worst.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -48,14 +48,14 @@ pub(crate) struct Collector {
     until_draw: u64,
     left_in_stride: u64,
     random: Rng,
-    /// End of the repetition before this one, ns.
+    /// End of the earlier repetitions, ns.
     offset_ns: i64,
     last_ns: i64,
     step_ns: i64,
 }
 
 impl Collector {
-    /// For `total` samples in all.
+    /// Prepares for `total` samples in all repetitions.
     pub(crate) fn new(total: u64) -> Collector {
         Collector {
             worst: BinaryHeap::with_capacity(WORST + 1),
@@ -63,7 +63,7 @@ impl Collector {
             stride: total.div_ceil(BACKGROUND).max(1),
             until_draw: 0,
             left_in_stride: 0,
-            // Drawn at random within each stride: a fixed step would beat against periodic traffic.
+            // The sample is random within each stride, because a fixed step would alias with periodic traffic.
             random: Rng::with_seed(0x7a75),
             offset_ns: 0,
             last_ns: 0,
@@ -71,7 +71,7 @@ impl Collector {
         }
     }
 
-    /// The samples that follow belong to the next repetition.
+    /// Begins the next repetition; later samples belong to it.
     pub(super) fn begin_repetition(&mut self) {
         self.close_repetition();
         self.offset_ns = self.last_ns;
@@ -124,7 +124,7 @@ impl Collector {
     }
 
     fn close_repetition(&mut self) {
-        // The last packet's own share of time belongs to its repetition.
+        // The last packet's own interval belongs to its repetition.
         self.last_ns = self.last_ns.saturating_add(self.step_ns);
         self.step_ns = 0;
         if self.last_ns > self.offset_ns {

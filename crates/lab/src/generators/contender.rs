@@ -1,4 +1,4 @@
-//! The generators that are compared, how each is called, and what this machine lacks for them.
+//! The generators that are compared, the command line of each, and the requirements that this machine lacks.
 
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};
@@ -7,82 +7,82 @@ use taut_host::is_installed;
 use taut_host::testpmd::{Memory, Testpmd};
 use taut_results::LeftOut;
 
-/// Which program.
+/// The program of a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
     /// `taut generate`.
     Taut,
-    /// DPDK's `dpdk-testpmd` in mode `txonly` or `flowgen`: as fast as it can, no pacing.
+    /// DPDK's `dpdk-testpmd` in mode `txonly` or `flowgen`, at full speed and without pacing.
     Testpmd,
     /// `trafgen` of netsniff-ng.
     Trafgen,
     /// `tcpreplay`.
     Tcpreplay,
-    /// `iperf3` with UDP.
+    /// `iperf3` over UDP.
     Iperf3,
 }
 
 /// A generator under test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
-    /// Short name for files.
+    /// Short name for file names.
     pub id: String,
     /// Name in tables and figures.
     pub label: String,
-    /// Which program.
+    /// The program.
     pub program: Program,
-    /// What carries its frames to the receiver.
+    /// The transport to the receiver.
     pub transport: Transport,
-    /// Its way out: a port spec of taut, or a device and mode of testpmd. `{}` stands for the socket or
+    /// The egress port: a port spec of taut, or a device and mode of testpmd. `{}` is replaced by the socket or
     /// interface.
     pub port: String,
-    /// What a reader should know of it.
+    /// Note for the reader.
     pub note: String,
 }
 
 impl Contender {
-    /// Its id.
+    /// Returns the id.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether it can be asked for a rate.
+    /// Returns true if the generator can pace its packets at a given rate.
     pub fn paces(&self) -> bool {
         self.program != Program::Testpmd
     }
 }
 
-/// One trial's wishes.
+/// The settings of one trial.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// The socket or interface.
+    /// The socket or interface to send to.
     pub(super) end: &'a str,
-    /// Packets per second; none for as many as it can.
+    /// Packets per second; none for full speed.
     pub(super) pps: Option<f64>,
-    /// Frame check sequence included.
+    /// Frame size, frame check sequence included.
     pub(super) frame_size_bytes: usize,
-    /// The CPU it has.
+    /// The CPU on which the generator runs.
     pub(super) cpu: usize,
-    /// Where `frames.pcap` and `frames.cfg` lie.
+    /// The folder with `frames.pcap` and `frames.cfg`.
     pub(super) folder: &'a Path,
     /// The `taut` program.
     pub(super) taut: &'a Path,
-    /// When it must have ended, s: a generator that nobody stopped must not go on for ever.
+    /// Maximum run time in seconds, so that a generator that is not stopped ends by itself.
     pub(super) seconds: u32,
 }
 
-/// Address of the receiver's end, for programs that send through the kernel's own stack.
+/// Address of the receiver's interface, for programs that send through the kernel's network stack.
 pub(super) const RECEIVER_ADDRESS: &str = "192.0.2.1";
 
-/// Bytes of a frame that are not UDP payload: Ethernet, IPv4, UDP, frame check sequence.
+/// Bytes of a frame outside of the UDP payload: Ethernet, IPv4, UDP, frame check sequence.
 const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
 
-/// iperf3 wakes up this often to see whether it may send, µs; its default of 1000 sends bursts.
+/// Interval in µs at which iperf3 wakes up to send. Its default of 1000 sends bursts.
 const IPERF3_PACING_US: u32 = 10;
 
 impl Wanted<'_> {
-    /// The command line that sends.
+    /// Returns the command line that sends.
     pub(super) fn command(&self, contender: &Contender) -> Vec<String> {
         let mut line = Vec::new();
         let mut add = |words: &[&str]| line.extend(words.iter().map(|w| (*w).to_string()));
@@ -99,8 +99,8 @@ impl Wanted<'_> {
                 add(&[&port, "--rate", &rate, "--seconds", &seconds]);
                 add(&["--size", &self.frame_size_bytes.to_string()]);
                 add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
-                // Nothing comes back to this generator: a trial before the real one would be followed by the
-                // wait for its packets, and the receiver would count in that silence.
+                // No packet comes back to this generator. After a warm-up it would wait for them without sending, and
+                // the receiver would measure that silence.
                 add(&["--warm-up", "0"]);
             }
             Program::Testpmd => {
@@ -158,7 +158,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The generators that this machine has, and what it lacks.
+/// Returns the generators that this machine supports, and the skipped ones.
 pub fn possible() -> (Vec<Contender>, Vec<LeftOut>) {
     let mut found = Vec::new();
     let mut left_out = Vec::new();
@@ -199,24 +199,24 @@ pub fn possible() -> (Vec<Contender>, Vec<LeftOut>) {
     (found, left_out)
 }
 
-/// The ids of all, whether this machine has them or not.
+/// Returns the ids of all generators, regardless of this machine.
 pub(super) fn ids() -> Vec<String> {
     all().into_iter().map(|(c, ..)| c.id).collect()
 }
 
-/// A generator of the list below.
+/// An entry of the list below.
 struct Listed {
     id: &'static str,
     label: &'static str,
     program: Program,
     transport: Transport,
     port: &'static str,
-    /// `{pacing}` stands for [`IPERF3_PACING_US`].
+    /// The note; `{pacing}` is replaced by [`IPERF3_PACING_US`].
     note: &'static str,
 }
 
 impl Listed {
-    /// Returns it as a contender.
+    /// Converts the entry into a contender.
     fn contender(&self) -> Contender {
         let pacing_us = IPERF3_PACING_US.to_string();
         Contender {
@@ -323,7 +323,7 @@ const CONTENDERS: [Listed; 11] = [
     },
 ];
 
-/// All of them, each with the package and the name of its program.
+/// Returns all generators, each with its package and the name of its program.
 fn all() -> Vec<(Contender, &'static str, &'static str)> {
     CONTENDERS
         .iter()
@@ -334,7 +334,7 @@ fn all() -> Vec<(Contender, &'static str, &'static str)> {
         .collect()
 }
 
-/// Returns the package of a program and its name; both are empty for taut.
+/// Returns the package of a program and the program's name; both are empty for taut.
 fn package_and_name(program: Program) -> (&'static str, &'static str) {
     match program {
         Program::Taut => ("", ""),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn every_generator_has_an_id_of_its_own_and_ends_in_any_case() {
+    fn every_generator_has_a_unique_id_and_a_time_limit() {
         let ids: std::collections::BTreeSet<_> = all().into_iter().map(|(c, ..)| c.id).collect();
         assert_eq!(ids.len(), all().len());
         for id in ids {
@@ -392,7 +392,7 @@ mod tests {
         assert!(!command("trafgen", None).contains("--gap"));
         assert!(command("tcpreplay", Some(5e4)).contains("--pps=50000"));
         assert!(command("tcpreplay", None).contains("--topspeed"));
-        // 82 bytes of payload, 656 bits.
+        // The payload is 82 bytes, 656 bits.
         let line = command("iperf3", Some(5e4));
         assert!(
             line.contains("--length 82") && line.contains("--bitrate 32800000"),

@@ -1,4 +1,4 @@
-//! From trials to figures: medians over the repetitions with their intervals, and how taut compares.
+//! Evaluates the trials: medians over the repetitions with their intervals, and the comparison of taut with the others.
 
 use super::contender::{Contender, Program};
 use super::facts::Results;
@@ -12,89 +12,89 @@ use taut_measure::{PairedRatio, Precision, ratio_interval};
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Said of a generator that has no pacing.
+/// The text for a generator without pacing.
 pub(super) const CANNOT_PACE: &str = "no data: cannot pace";
 
-/// A generator in numbers.
+/// The results of a generator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Its id.
     pub id: String,
     /// Its name.
     pub label: String,
-    /// Which program.
+    /// The program.
     pub program: Program,
-    /// What carries its frames.
+    /// The transport of its frames.
     pub transport: Transport,
-    /// As many 64-byte frames as it can send, packets per second.
+    /// Highest rate of 64-byte frames without pacing, packets per second.
     pub unpaced_pps: Option<Estimate>,
-    /// The same with its pacing on.
+    /// Highest rate of 64-byte frames with pacing, packets per second.
     pub paced_pps: Option<Estimate>,
-    /// Size of its frames where 64 bytes were asked for, check sequence included.
+    /// Measured frame size where 64 bytes were requested, check sequence included.
     pub frame_size_bytes: Option<f64>,
     /// Accuracy and precision at each rate.
     pub rates: Vec<RateRow>,
-    /// Why there are none.
+    /// The reason why there are no rates.
     pub no_rates: Option<&'static str>,
 }
 
-/// A generator at one rate.
+/// The results of a generator at one rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RateRow {
-    /// Packets per second asked for.
+    /// Requested rate, packets per second.
     pub asked_pps: f64,
-    /// Repetitions that are there.
+    /// Number of repetitions with data.
     pub repetitions: usize,
-    /// Average rate over a trial, packets per second.
+    /// Mean rate of a trial, packets per second.
     pub pps: Estimate,
-    /// Average rate over the one asked for, less one.
+    /// Mean rate divided by the requested one, minus one.
     pub rate_error: Estimate,
-    /// Mean squared error of the gaps outside the receiver's interruptions, ns².
+    /// Mean squared error of the inter-departure times outside of the receiver's interruptions, ns².
     pub mean_squared_error_ns2: Estimate,
-    /// The same without the thousandth of the gaps with the greatest errors, ns².
+    /// Mean squared error without the 0.1 % of the times with the largest errors, ns².
     pub trimmed_squared_error_ns2: Estimate,
-    /// Of all gaps, ns².
+    /// Mean squared error of all inter-departure times, ns².
     pub all_mean_squared_error_ns2: Estimate,
-    /// Median absolute error of the gaps outside interruptions, ns.
+    /// Median absolute error of the inter-departure times outside of interruptions, ns.
     pub median_absolute_error_ns: Estimate,
-    /// 99th percentile of it, ns.
+    /// 99th percentile of the absolute error, ns.
     pub p99_absolute_error_ns: Estimate,
-    /// Share of the gaps shorter than half the asked one.
+    /// Fraction of the inter-departure times below half the requested one.
     pub bunched_share: Estimate,
-    /// Gaps of all repetitions outside interruptions.
+    /// Inter-departure times of all repetitions outside of interruptions.
     pub gaps: u64,
-    /// Of these, more than 0.1 ms too long.
+    /// Inter-departure times among them that are more than 0.1 ms too long.
     pub pauses: u64,
-    /// Gaps at an interruption of the receiver.
+    /// Inter-departure times during interruptions of the receiver.
     pub interrupted_gaps: u64,
-    /// Packets that the receiver had no room for.
+    /// Packets lost because the receiver's ring was full.
     pub overrun: u64,
-    /// Share of the gaps in bins of a fiftieth of the asked gap.
+    /// Fractions of the inter-departure times in bins of one fiftieth of the requested one.
     #[serde(skip)]
     pub shares: Vec<f64>,
 }
 
-/// Two generators at the same, repetition by repetition.
+/// Two generators under the same conditions, compared repetition by repetition.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What is compared.
+    /// The compared value.
     pub what: String,
-    /// Generator of taut.
+    /// The generator of taut.
     pub taut: String,
-    /// The best of the others.
+    /// The best other generator.
     pub peer: String,
-    /// Its interval; above one where taut is better.
+    /// The ratio with its interval; above one if taut is better.
     pub ratio: PairedRatio,
 }
 
-/// A folder's trials, evaluated.
+/// The evaluated trials of a folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// What was read.
+    /// The results folder.
     pub results: &'a Results,
     /// One row per generator, in the folder's order.
     pub rows: Vec<Row>,
-    /// Taut against the others.
+    /// The comparisons of taut with the others.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Evaluation<'a> {
         evaluation
     }
 
-    /// The ratio of `a` over `b`, over the repetitions that both have.
+    /// Returns the ratio of `a` to `b` over the repetitions that both have.
     fn ratio(
         &self,
         a: (&str, Part),
@@ -129,8 +129,8 @@ impl<'a> Evaluation<'a> {
         ratio_interval(&left, &right, CONFIDENCE)
     }
 
-    /// Bandwidth, and mean squared error, against the best of the others: over the same transport at the
-    /// same rate, or where nobody else paces there, against the best that anybody reaches anywhere.
+    /// Compares rate and mean squared error with the best other generator, over the same transport at the same rate. If
+    /// no other paces over that transport, the best over any transport at any rate is taken.
     fn compare(&self) -> Vec<Comparison> {
         let mut all = Vec::new();
         let is_ours = |row: &&Row| row.program == Program::Taut;
@@ -177,7 +177,7 @@ impl<'a> Evaluation<'a> {
                 else {
                     continue;
                 };
-                // The peer's error over ours: above one where ours is smaller.
+                // The other generator's error is the numerator, so the ratio is above one if ours is smaller.
                 let ratio = self.ratio(
                     (&id, Part::Rate(pps)),
                     (&ours.id, Part::Rate(at.asked_pps)),
@@ -276,7 +276,7 @@ fn rate_row(results: &Results, contender: &Contender, asked_pps: f64) -> Option<
     })
 }
 
-/// A signed share: how far off a rate is.
+/// Formats the signed relative error of a rate.
 pub(super) fn signed(error: f64) -> String {
     let text = share(error.abs());
     match text.as_str() {
@@ -286,7 +286,7 @@ pub(super) fn signed(error: f64) -> String {
     }
 }
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
     let mut bandwidth = made(&[
         "generator",
@@ -356,7 +356,7 @@ fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize
     table::text(table, least_important, width)
 }
 
-/// A trial of nothing, for tests.
+/// Returns a trial without content, for tests.
 #[cfg(test)]
 pub(super) fn made_up_trial(id: &str, part: Part) -> Trial {
     Trial {
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Every gap `error_ns` off, in one direction and then the other.
+    /// Returns a trial in which every inter-departure time is off by `error_ns`, alternately too long and too short.
     fn trial(id: &str, repetition: u32, asked_pps: f64, error_ns: f64) -> Trial {
         let asked_ns = 1e9 / asked_pps;
         let mut gaps = [asked_ns - error_ns, asked_ns + error_ns].repeat(500);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn taut_is_compared_at_the_same_rate_with_the_best_or_else_with_the_best_anywhere() {
+    fn taut_is_compared_with_the_best_generator_at_equal_rate() {
         let results = made_up();
         let found = Evaluation::of(&results).comparisons;
         let says: Vec<(String, f64)> = found

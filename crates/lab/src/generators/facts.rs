@@ -1,4 +1,4 @@
-//! What `generators.json` says besides the head of every benchmark.
+//! The fields of `generators.json` in addition to those of every benchmark.
 
 use super::Generators;
 use super::contender::Contender;
@@ -6,25 +6,25 @@ use crate::benchmark::definition;
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};
 
-/// A results folder read back.
+/// A results folder that was read back.
 pub type Results = definition::Results<Generators>;
 
-/// What only this benchmark says in its head.
+/// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Rates at which precision was compared over each transport, packets per second.
+    /// Rates for the comparison of precision over each transport.
     pub rates: Vec<Rates>,
     /// Generators in the order of the report.
     pub generators: Vec<Contender>,
 }
 
-/// The rates over a transport.
+/// The rates over one transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Over what.
+    /// The transport.
     pub transport: Transport,
     /// Packets per second.
     pub pps: Vec<f64>,
-    /// Why these.
+    /// The reason for these rates.
     pub why: String,
 }

@@ -1,20 +1,20 @@
-//! How long and how often everything is tried, and at which rates.
+//! The lengths and repetitions of all trials, and their rates.
 
 use crate::io_cost::Transport;
 use std::time::Duration;
 use taut_results::Mode;
 
-/// Lengths of one mode.
+/// The lengths of one mode.
 #[derive(Debug, Clone)]
 pub(super) struct Lengths {
-    /// Interleaved repetitions of everything.
+    /// Number of interleaved repetitions.
     pub(super) repetitions: u32,
-    /// What each trial takes in.
+    /// Counted time of each trial.
     pub(super) trial: Duration,
 }
 
 impl Lengths {
-    /// Quick: under a minute; default: minutes.
+    /// Returns the lengths of a mode. Quick takes less than a minute, default some minutes.
     pub(super) fn of(mode: Mode) -> Self {
         match mode {
             Mode::Quick => Self {
@@ -28,7 +28,7 @@ impl Lengths {
         }
     }
 
-    /// About how long one trial takes.
+    /// Returns the approximate duration of one trial.
     pub(super) fn estimate(&self, transport: Transport) -> Duration {
         let set_up = match transport {
             Transport::Veth => 600,
@@ -38,7 +38,7 @@ impl Lengths {
     }
 }
 
-/// Rates of the reference, and lower ones for transports that carry less.
+/// Rates of the reference, and lower ones for slower transports.
 const RATES_PPS: [[f64; 3]; 4] = [
     [1e6, 2e6, 4e6],
     [100e3, 200e3, 400e3],
@@ -46,11 +46,10 @@ const RATES_PPS: [[f64; 3]; 4] = [
     [1e3, 5e3, 10e3],
 ];
 
-/// Of what the slowest generator sends at most, what is asked at most.
+/// Highest requested rate, as a fraction of the highest rate of the slowest generator.
 const ASKED_SHARE: f64 = 0.8;
 
-/// The rates at which precision is compared: the highest triple that every generator that can be asked for
-/// a rate can hold.
+/// Returns the rates for the comparison of precision: the highest triple that every pacing generator reaches.
 pub(super) fn rates(slowest_pps: f64) -> [f64; 3] {
     let [.., lowest] = RATES_PPS;
     let held = |rates: &&[f64; 3]| rates[2] <= slowest_pps * ASKED_SHARE;

@@ -1,5 +1,5 @@
-//! Generators as devices under test, seen by an independent receiver: how many packets they send, how near
-//! the rate they are asked for, and how evenly. (Gallenmüller 2021, section 3.3.)
+//! Load generators as devices under test, measured by an independent receiver: how many packets they send, how close
+//! they come to the requested rate, and how evenly they send. (Gallenmüller 2021, section 3.3.)
 
 mod contender;
 mod evaluate;
@@ -26,10 +26,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_results::{LeftOut, Mode};
 
-/// Rates that precision is compared at where none was asked for.
+/// Number of rates at which precision is compared by default.
 const USUAL_RATES: usize = 3;
 
-/// `taut bench generator`: what each generator can send comes first; the rates follow from that, then precision.
+/// `taut bench generator`. It first measures the highest rate of each generator, derives the rates from these, and then
+/// measures precision.
 #[derive(Debug)]
 pub struct Generators {
     asked_pps: Vec<f64>,
@@ -38,8 +39,8 @@ pub struct Generators {
 }
 
 impl Generators {
-    /// Makes the benchmark. It compares precision at `asked_pps` (packets per second), or, where that is empty, at rates that all
-    /// generators over a transport can hold.
+    /// Makes the benchmark. It compares precision at `asked_pps` (packets per second); if that is empty, at rates that
+    /// all generators of a transport reach.
     pub fn new(asked_pps: Vec<f64>) -> Self {
         Self {
             asked_pps,
@@ -48,7 +49,7 @@ impl Generators {
         }
     }
 
-    /// Rates over a transport; as long as they are not known, as many as there will be.
+    /// Returns the rates over a transport. While they are unknown, it returns placeholders of the same number.
     fn rates(&self, transport: Transport) -> Vec<f64> {
         if self.facts.rates.is_empty() {
             let some = match self.asked_pps.len() {
@@ -157,7 +158,7 @@ impl Benchmark for Generators {
     }
 }
 
-/// For each transport, the rates that all its generators can hold.
+/// Returns, for each transport, the rates that all its generators reach.
 fn choose_rates(generators: &[Contender], measured: &[Trial], asked_pps: &[f64]) -> Vec<Rates> {
     let mut all = Vec::new();
     for transport in [Transport::Memif, Transport::Veth] {
@@ -176,7 +177,7 @@ fn choose_rates(generators: &[Contender], measured: &[Trial], asked_pps: &[f64])
             });
             continue;
         }
-        // A generator of which nothing was measured says nothing.
+        // A generator without measurements does not limit the rates.
         let most = there.iter().filter_map(|contender| {
             let trials = measured
                 .iter()
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_follow_from_the_slowest_that_paces_over_the_same_transport() {
+    fn rates_derive_from_the_slowest_pacing_generator_of_a_transport() {
         let contender = |id: &str, program, transport| Contender {
             id: id.to_string(),
             label: id.to_string(),

@@ -1,5 +1,5 @@
-//! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
-//! its data beside it, and the summary in JSON, all made from what lies there.
+//! The report of this benchmark's results folder: a self-contained page, an SVG file per figure with its data, and the
+//! summary in JSON. All are made from the folder alone.
 
 use super::evaluate::{
     CANNOT_PACE, Comparison, Evaluation, RateRow, Row, render_text_table, signed,
@@ -17,7 +17,7 @@ use taut_figure::{Column, Series, Style, gaps};
 use taut_measure::precision::BINS_PER_GAP;
 use taut_measure::quantity::{Quantity, count, power, rate, ratio, share, time};
 
-/// `summary.json`.
+/// The contents of `summary.json`.
 #[derive(Serialize)]
 struct Summary<'a> {
     tsc_hz: f64,
@@ -46,7 +46,7 @@ struct Cells {
     colour: &'static str,
     label: String,
     over: &'static str,
-    /// A figure and, where there is one, its interval.
+    /// A value and, if there is one, its interval.
     cells: Vec<[String; 2]>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
     publish(dir, &summary, &figures, &page)
 }
 
-/// The tables and what they show, for a terminal.
+/// Returns the tables and the result for a terminal.
 pub(super) fn text(results: &Results, width: Option<usize>) -> String {
     let evaluation = Evaluation::of(results);
     let mut text = render_text_table(&evaluation, width);
@@ -138,7 +138,7 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
     }
 }
 
-/// The outcome in a sentence or two.
+/// Returns the result in one or two sentences.
 fn finding(comparisons: &[Comparison]) -> String {
     let said: Vec<String> = comparisons
         .iter()
@@ -251,7 +251,7 @@ fn draw(evaluation: &Evaluation<'_>) -> Vec<Drawn> {
     all
 }
 
-/// Rows over a transport, with their place in the report.
+/// Returns the rows over a transport, with their index in the report.
 fn over<'a>(evaluation: &'a Evaluation<'_>, transport: Transport) -> Vec<(usize, &'a Row)> {
     let rows = evaluation.rows.iter().enumerate();
     rows.filter(|(_, row)| row.transport == transport).collect()
@@ -261,7 +261,7 @@ fn spread(estimate: &Estimate) -> [f64; 3] {
     [estimate.low, estimate.point, estimate.high]
 }
 
-/// What bars show, as numbers.
+/// Returns the data of bars as JSON.
 fn data(groups: &[Column<Item>]) -> serde_json::Value {
     let groups = groups.iter().map(|group| {
         let items = group.items.iter().map(|item| match &item.spread {

@@ -1,4 +1,4 @@
-//! A trial: the receiver and the transport set up, one generator started, its frames taken, all taken down.
+//! A trial: sets up receiver and transport, starts one generator, records its frames, and removes all of them.
 
 use super::contender::{Contender, Program, RECEIVER_ADDRESS, Wanted};
 use crate::benchmark::rig::{Failed, Rig, Unit};
@@ -17,34 +17,34 @@ use taut_sys::Clock;
 use taut_traffic::{Arrivals, Receiver};
 use taut_wire::{Mac, UdpFlow};
 
-/// How long a generator may take until its first frame comes.
+/// Timeout for the first frame of a generator.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// Frames after which it is sending, and no longer shaking hands.
+/// Number of frames after which a generator sends its traffic, not a handshake.
 const FIRST_FRAMES: u64 = 20;
-/// What it sends before anything is counted.
+/// Warm-up before the count begins.
 const WARM_UP: Duration = Duration::from_millis(150);
-/// Asked for to see how much a generator sends with its pacing on.
+/// Requested rate for the measurement of a generator's highest rate with pacing.
 const ALL_IT_CAN_PPS: f64 = 1e8;
-/// Copies of the frame in the capture that is replayed.
+/// Copies of the frame in the replayed capture.
 const CAPTURED_FRAMES: usize = 1_000;
 
-/// Of the sender's end, where it needs one.
+/// Address of the sender's interface, if it needs one.
 const SENDER_ADDRESS: &str = "192.0.2.2/24";
 
-/// What is measured.
+/// The part that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// As many packets as it can, without pacing.
+    /// The highest rate without pacing.
     Unpaced,
-    /// As many as it can at a rate far too high for it.
+    /// The highest rate with pacing: the requested one is far too high.
     Paced,
     /// A constant rate, packets per second.
     Rate(f64),
 }
 
 impl Part {
-    /// Its name in files and on the progress bar.
+    /// Returns the name for files and the progress bar.
     pub fn name(self) -> String {
         match self {
             Self::Unpaced => "unpaced".to_string(),
@@ -53,7 +53,8 @@ impl Part {
         }
     }
 
-    /// Frame size, check sequence included: the reference's for bandwidth and for precision.
+    /// Returns the frame size, check sequence included; both sizes are those of the reference, for bandwidth and for
+    /// precision.
     pub fn frame_size_bytes(self) -> usize {
         match self {
             Self::Unpaced | Self::Paced => 64,
@@ -70,43 +71,43 @@ impl Part {
     }
 }
 
-/// One trial of one generator, as the receiver saw it.
+/// One trial of one generator, as observed by the receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The generator's id.
     pub generator: String,
-    /// What was measured.
+    /// The measured part.
     pub part: Part,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Frames that came.
+    /// Received frames.
     pub frames: u64,
-    /// Their size on average, frame check sequence included.
+    /// Mean frame size, frame check sequence included.
     pub frame_size_bytes: f64,
-    /// From the first to the last, s.
+    /// Time from the first to the last frame, s.
     pub seconds: f64,
-    /// Average rate between these.
+    /// Mean rate in that time, packets per second.
     pub pps: f64,
-    /// Lost because the receiver's ring was full.
+    /// Frames lost because the receiver's ring was full.
     pub overrun: u64,
-    /// Frames of others.
+    /// Frames of other senders.
     pub foreign: u64,
-    /// How often the machine had the receiver's core, and for how long, s.
+    /// Number of interruptions of the receiver's core.
     pub interruptions: u64,
-    /// Seconds of that.
+    /// Total length of these interruptions, s.
     pub interrupted_seconds: f64,
-    /// How exact a stamp is, ns.
+    /// Resolution of a timestamp, ns.
     pub resolution_ns: f64,
-    /// Gaps at the receiver's interruptions.
+    /// Inter-departure times during the receiver's interruptions.
     pub interrupted_gaps: u64,
-    /// Of the gaps outside the receiver's interruptions.
+    /// Precision of the inter-departure times outside of the receiver's interruptions.
     pub precision: Option<Precision>,
-    /// Mean squared error of all gaps, ns².
+    /// Mean squared error of all inter-departure times, ns².
     pub all_mean_squared_error_ns2: Option<f64>,
 }
 
 impl Trial {
-    /// From what the receiver saw.
+    /// Evaluates the receiver's record of a trial.
     pub(super) fn of(
         generator: &str,
         part: Part,
@@ -186,9 +187,9 @@ fn receive(
     let folder = scratch.path();
     taut_host::pin_current_thread(rig.cores.generator)?;
     let socket = folder.join("generator.sock").display().to_string();
-    // Dropped in reverse: processes, then the receiver, then the namespace, then the testbed.
+    // Values are dropped in reverse order: processes, then the receiver, then the namespace, then the testbed.
     let testbed = match contender.transport {
-        // The kernel's receive work is on the sender's core: the receiver only looks.
+        // The kernel's receive work runs on the sender's core, so the receiver only reads the ring.
         Transport::Veth => Some(Testbed::builder().steering(Steering::Sender).build()?),
         _ => None,
     };
@@ -222,11 +223,11 @@ fn receive(
         None => Command::new(&line[0]),
     };
     command.args(&line[1..]);
-    // testpmd leaves its run-time files behind.
+    // testpmd does not delete its run-time files.
     command.env("RUNTIME_DIRECTORY", folder);
     let mut process = DeviceProcess::start("generator", command, rig.cores.device, folder)?;
     wait_for_frames(&mut receiver, &mut process, stop)?;
-    // trafgen moves itself to the first CPU, which may be the receiver's.
+    // trafgen pins itself to the first CPU, which may be the receiver's.
     taut_host::pin_process_group(process.id(), rig.cores.device)?;
     if let Some(server) = &server {
         server.pause()?;
@@ -235,7 +236,7 @@ fn receive(
     let overrun_before = receiver.overrun();
     let arrivals = match part {
         Part::Rate(pps) => {
-            // Half as much again: a generator that is far too fast is seen to be.
+            // The record has 50 % spare capacity, so that a generator that is far too fast is noticed.
             let room = (pps * length.as_secs_f64() * 1.5) as usize + 1_000;
             receiver.watch(length, room, stop)
         }
@@ -246,7 +247,7 @@ fn receive(
         return Err(Failed::Stopped);
     }
     process.check()?;
-    // It may have had enough of an ended connection by itself: what it sent is known.
+    // The generator may have exited after the connection ended. Its frames were counted already.
     let _ = process.stop();
     if arrivals.frames < 2 {
         return Err(Failed::Broken(format!(
@@ -281,7 +282,7 @@ fn wait_for_frames(
     Ok(())
 }
 
-/// The other end that iperf3 wants to talk to before it sends, on the generator's CPU.
+/// Starts the server that iperf3 connects to before it sends, on the generator's CPU.
 fn start_server(testbed: &Testbed, wanted: &Wanted<'_>) -> Result<DeviceProcess, Failed> {
     testbed.add_addresses([&format!("{RECEIVER_ADDRESS}/24"), SENDER_ADDRESS])?;
     // This thread is in the receiver's namespace, and so is what it starts.
@@ -294,7 +295,7 @@ fn start_server(testbed: &Testbed, wanted: &Wanted<'_>) -> Result<DeviceProcess,
     Ok(server)
 }
 
-/// The frame to send, as a capture and as trafgen's own list of bytes.
+/// Writes the frame to send, as a capture and as trafgen's list of bytes.
 fn write_frames(folder: &Path, frame_size_bytes: usize) -> Result<(), Failed> {
     let frame = UdpFlow {
         dst_mac: Mac(taut_host::testbed::GENERATOR_MACS[0]),
@@ -310,7 +311,7 @@ fn write_frames(folder: &Path, frame_size_bytes: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A classic capture file (pcap 2.4, microseconds, Ethernet) of copies of one frame.
+/// Returns a classic capture file (pcap 2.4, microseconds, Ethernet) with copies of one frame.
 fn capture(frame: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut word = |value: u32| file.extend(value.to_le_bytes());

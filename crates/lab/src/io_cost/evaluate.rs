@@ -1,4 +1,4 @@
-//! From trials to figures: medians over the repetitions with their intervals.
+//! Evaluates the trials: medians over the repetitions with their intervals.
 
 use super::facts::Results;
 use super::framework::{Framework, Program, Transport};
@@ -14,15 +14,15 @@ use taut_sys::Event;
 
 const CONFIDENCE: f64 = 0.95;
 
-/// The load of the published check of the model, cycles.
+/// The load in the published check of the model, cycles.
 pub const CHECKED_LOAD: u32 = 350;
 
-/// A figure over the repetitions: their median with its interval.
+/// The median of a value over the repetitions, with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate(Interval);
 
 impl Estimate {
-    /// Of some values; none of no values.
+    /// Estimates the median of some values; none without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         median_interval(values, CONFIDENCE).map(Self)
     }
@@ -59,49 +59,48 @@ impl Serialize for Estimate {
     }
 }
 
-/// A framework in numbers.
+/// The results of a framework.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The framework's id.
     pub id: String,
     /// Its name.
     pub label: String,
-    /// Who forwards.
+    /// The forwarding program.
     pub program: Program,
-    /// How frames reach it.
+    /// The transport of its frames.
     pub transport: Transport,
-    /// Repetitions that are there.
+    /// Number of repetitions with data.
     pub repetitions: usize,
     /// Repetitions planned.
     pub planned: u32,
-    /// Rate offered while the load rose, packets per second; none without a generator.
+    /// Offered rate during the increase of the load, packets per second; none without a generator.
     pub offered_pps: Option<f64>,
-    /// What came through without load, packets per second.
+    /// Throughput without load, packets per second.
     pub throughput_pps: Option<f64>,
     /// Load at which the throughput begins to decline, cycles per packet.
     pub knee_cycles: Option<Estimate>,
-    /// Cycles of input and output per packet: f/n - c_task where the throughput has just declined.
+    /// Cycles of input and output per packet: f/n - c_task just above the knee.
     pub io_cycles: Option<Estimate>,
-    /// Idle cycles per packet without load at the rate offered: f/n - c_io.
+    /// Idle cycles per packet without load at the offered rate: f/n - c_io.
     pub busy_wait_cycles: Option<Estimate>,
-    /// Change of the cycles per packet for each cycle of load beyond the knee: 1 if the model holds.
+    /// Increase of the cycles per packet for each cycle of load above the knee; 1 if the model holds.
     pub slope: Option<Estimate>,
-    /// The forwarder's own count of busy cycles per packet, without load at the rate offered.
+    /// Busy cycles per packet in the forwarder's own count, without load at the offered rate.
     pub own_cycles: Option<Estimate>,
-    /// The same at saturation, with the usual burst.
+    /// Busy cycles per packet in the forwarder's own count, at saturation with the default burst.
     pub own_saturated_cycles: Option<Estimate>,
     /// Throughput at saturation, packets per second.
     pub saturated_pps: Option<Estimate>,
-    /// Average round trip at 95 % of that, ns.
+    /// Mean latency at 95 % of the throughput at saturation, ns.
     pub latency_avg_ns: Option<Estimate>,
-    /// What the processor counted per packet at saturation, with the usual burst; empty where it counts
-    /// nothing.
+    /// Hardware events per packet at saturation with the default burst; empty where none are counted.
     pub events_saturated: BTreeMap<Event, Estimate>,
-    /// Predicted and measured throughput under the load of the published check, packets per second.
+    /// Predicted and measured throughput at the load of the published check, packets per second.
     pub check_pps: Option<[f64; 2]>,
 }
 
-/// A list that packets walked through, in numbers.
+/// The results for a list that packets walk through.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Walk {
     /// The framework's id.
@@ -110,23 +109,23 @@ pub struct Walk {
     pub list_bytes: u64,
     /// Steps per packet.
     pub steps: u32,
-    /// Median of the throughput, packets per second.
+    /// Median throughput, packets per second.
     pub throughput_pps: f64,
-    /// Medians of what the processor counted per packet; empty where it counts nothing.
+    /// Median number of hardware events per packet; empty where none are counted.
     pub events: Events,
 }
 
-/// Smallest, median and largest of a figure at one value of what was varied.
+/// Smallest, median and largest result at one value of the varied quantity.
 pub type Spread = [f64; 3];
 
-/// Trials of one value of what was varied, one per repetition.
+/// Trials by value of the varied quantity, one for each repetition.
 #[derive(Debug, Clone, Default)]
 pub struct Points<'a, K: Ord> {
     by: BTreeMap<K, Vec<&'a Trial>>,
 }
 
 impl<'a, K: Ord + Copy> Points<'a, K> {
-    /// The spread of a figure at each value that has any.
+    /// Returns the spread of a result at each value that has any.
     pub fn spread(&self, figure: impl Fn(&Trial) -> Option<f64>) -> Vec<(K, Spread)> {
         self.by
             .iter()
@@ -142,17 +141,17 @@ impl<'a, K: Ord + Copy> Points<'a, K> {
     }
 }
 
-/// A results folder evaluated.
+/// An evaluated results folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// Where it comes from.
+    /// The results folder.
     pub results: &'a Results,
-    /// One per framework, in their order.
+    /// One row per framework, in their order.
     pub rows: Vec<Row>,
 }
 
 impl<'a> Evaluation<'a> {
-    /// Evaluates what is there.
+    /// Evaluates a results folder.
     pub fn of(results: &'a Results) -> Self {
         let mut evaluation = Self {
             results,
@@ -171,7 +170,7 @@ impl<'a> Evaluation<'a> {
             .filter(move |s| s.framework == id && s.part == part)
     }
 
-    /// Trials by load: of one repeated in a series, the better.
+    /// Returns the trials by load. If a series repeats a load, the better trial counts.
     pub fn loads(&self, id: &str) -> Points<'a, u32> {
         let mut by: BTreeMap<u32, Vec<&Trial>> = BTreeMap::new();
         for series in self.series(id, Part::Load) {
@@ -189,7 +188,7 @@ impl<'a> Evaluation<'a> {
         Points { by }
     }
 
-    /// Trials by burst: those for throughput, or those for latency.
+    /// Returns the trials by burst, either those for throughput or those for latency.
     pub fn bursts(&self, id: &str, latency: bool) -> Points<'a, usize> {
         let mut by: BTreeMap<usize, Vec<&Trial>> = BTreeMap::new();
         let series = self.series(id, Part::Batch);
@@ -201,7 +200,7 @@ impl<'a> Evaluation<'a> {
         Points { by }
     }
 
-    /// Trials by size of the list.
+    /// Returns the trials by size of the list.
     pub fn walks(&self, id: &str) -> Points<'a, u64> {
         let mut by: BTreeMap<u64, Vec<&Trial>> = BTreeMap::new();
         for trial in self.series(id, Part::Walk).flat_map(|s| &s.trials) {
@@ -212,7 +211,8 @@ impl<'a> Evaluation<'a> {
         Points { by }
     }
 
-    /// Cycles per access by size of the list, where there is no generator whose rate could be the limit.
+    /// Returns the cycles per access by size of the list. They are meaningful only without a generator, whose rate
+    /// could be the limit.
     pub fn access_cycles(&self, id: &str) -> Vec<(u64, Spread)> {
         let hz = self.results.head.tsc_hz;
         let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -234,14 +234,14 @@ impl<'a> Evaluation<'a> {
             .collect()
     }
 
-    /// The forwarder's own count of busy cycles per packet, where packets come as fast as they can and are taken one by one.
+    /// Returns the busy cycles per packet in the forwarder's own count, at saturation with a burst of one.
     pub(super) fn alone_cycles(&self, id: &str) -> Option<Estimate> {
         Estimate::of(&figures(self.bursts(id, false).at(1), |t| {
             t.own.busy_cycles
         }))
     }
 
-    /// Every size of list that a framework's packets walked through.
+    /// Returns the results for every list that a framework's packets walked through.
     pub fn walked(&self, id: &str) -> Vec<Walk> {
         let walks = self.walks(id);
         let of = |trials: &[&Trial], figure: &dyn Fn(&Trial) -> Option<f64>| {
@@ -329,13 +329,14 @@ impl<'a> Evaluation<'a> {
             check_pps: io_cycles.zip(median(&loaded)).and_then(|(io, measured)| {
                 let alone = hz / (io.point + f64::from(CHECKED_LOAD));
                 let plateau = median(&throughputs)?;
-                // Below the knee the offered rate decides, which is no prediction.
+                // Below the knee the throughput is the offered rate, so there is no prediction to check.
                 (alone < plateau).then_some([alone, measured])
             }),
         }
     }
 
-    /// Per repetition, cycles per packet over cycles of load from the knee on: least squares.
+    /// Returns the slope of cycles per packet over cycles of load above the knee, by least squares, for each
+    /// repetition.
     fn slopes(&self, id: &str) -> Vec<f64> {
         let hz = self.results.head.tsc_hz;
         let fit = |series: &Series| {
@@ -356,7 +357,7 @@ fn figures(trials: &[&Trial], figure: impl Fn(&Trial) -> Option<f64>) -> Vec<f64
     trials.iter().filter_map(|t| figure(t)).collect()
 }
 
-/// The slope of a line through at least three different points; none otherwise.
+/// Returns the slope of a line through at least three different points; none otherwise.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
     let mean = |which: fn(&(f64, f64)) -> f64| points.iter().map(which).sum::<f64>() / n;
@@ -372,20 +373,20 @@ fn spread(values: &[f64]) -> Option<Spread> {
     Some([least, median(values)?, most])
 }
 
-/// A figure and its interval: `92 (96 % 90 to 95)`; `-` where there is none.
+/// Formats a value and its interval: `92 (96 % 90 to 95)`; `-` without a value.
 fn cycles(estimate: Option<&Estimate>) -> String {
     estimate.map_or("-".to_string(), |e| {
         format!("{} ({})", three_digits(e.point), e.short(three_digits))
     })
 }
 
-/// The events that occur among `events`, in the order of tables.
+/// Returns the distinct events among `events`, in the order of tables.
 pub(super) fn counted_events<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
     let there: std::collections::BTreeSet<Event> = events.copied().collect();
     there.into_iter().collect()
 }
 
-/// Columns of the table in the order in which a narrow terminal goes without them; the counted events before all of them.
+/// Columns of the table in the order in which a narrow terminal omits them, after the counted events.
 const LEAST_IMPORTANT: [(usize, &str); 7] = [
     (5, "idle at that rate"),
     (3, "knee"),
@@ -397,7 +398,7 @@ const LEAST_IMPORTANT: [(usize, &str); 7] = [
 ];
 const FIRST_EVENT: usize = 10;
 
-/// The table for a terminal so many columns wide.
+/// Returns the table for a terminal with `width` columns.
 pub(super) fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
     let mut table = table::plain();
     let mut header: Vec<String> = [
@@ -473,8 +474,8 @@ pub(super) mod tests {
 
     const HZ: f64 = 2.6e9;
 
-    /// Results of a null framework that costs 40 cycles and a memif that costs 100 at 10 Mpkt/s offered,
-    /// 10 cycles more in every repetition after the first.
+    /// Returns results of a null framework that costs 40 cycles and a memif framework that costs 100, at 10 Mpkt/s offered.
+    /// Every repetition after the first costs 10 cycles more.
     pub(in super::super) fn made_up() -> Results {
         let (frameworks, _) = super::super::framework::possible();
         let wanted = |f: &Framework| ["null", "memif"].contains(&f.id.as_str());
@@ -571,7 +572,7 @@ pub(super) mod tests {
         assert_eq!(null.knee_cycles.unwrap().point, 0.0);
         assert!((memif.io_cycles.unwrap().point - 110.0).abs() < 1e-6);
         assert_eq!(memif.knee_cycles.unwrap().point, 175.0);
-        // 260 cycles per packet at 10 Mpkt/s, of which 110 are used.
+        // At 10 Mpkt/s there are 260 cycles per packet, of which 110 are used.
         assert!((memif.busy_wait_cycles.unwrap().point - 150.0).abs() < 1e-6);
         assert!((memif.own_cycles.unwrap().point - 110.0).abs() < 1e-6);
         for row in [null, memif] {
@@ -584,7 +585,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_shown_per_packet_and_what_was_not_is_left_out() {
+    fn event_counts_are_displayed_per_packet_and_only_if_counted() {
         let mut results = made_up();
         let nothing = Evaluation::of(&results).rows;
         assert!(nothing.iter().all(|row| row.events_saturated.is_empty()));

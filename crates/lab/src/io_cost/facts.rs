@@ -1,4 +1,4 @@
-//! What `io.json` says besides the head of every benchmark.
+//! The fields of `io.json` in addition to those of every benchmark.
 
 use super::IoCost;
 use super::framework::Framework;
@@ -8,10 +8,10 @@ use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
 use taut_sys::{Event, EventCounters};
 
-/// A results folder read back.
+/// A results folder that was read back.
 pub type Results = definition::Results<IoCost>;
 
-/// What only this benchmark says in its head.
+/// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Steps per packet through a list.
@@ -22,24 +22,24 @@ pub struct Facts {
     pub caches: Vec<Cache>,
     /// Frameworks in the order of the report.
     pub frameworks: Vec<Framework>,
-    /// How exactly the load is what it says.
+    /// Errors of the burnt load.
     pub burn_errors: Vec<BurnError>,
-    /// What the processor counted in the threads that handled packets, or why nothing.
+    /// Hardware events of the threads that handled packets, or the reason why none were counted.
     pub hardware_counters: HardwareCounters,
 }
 
-/// What the processor counted.
+/// The hardware events that were counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HardwareCounters {
-    /// These events.
+    /// These events were counted.
     Counted {
-        /// In the order of the tables.
+        /// The events in the order of the tables.
         events: Vec<Event>,
-        /// Whether what the kernel did in those threads is in it.
+        /// True if the count includes the kernel's work in those threads.
         with_kernel: bool,
     },
-    /// Nothing, and why.
+    /// None were counted, for this reason.
     NoData(String),
 }
 
@@ -50,7 +50,7 @@ impl Default for HardwareCounters {
 }
 
 impl HardwareCounters {
-    /// What the calling thread finds.
+    /// Tests which counters the calling thread can use.
     pub(super) fn probe() -> Self {
         let found = EventCounters::open(None, &Event::HARDWARE)
             .and_then(|counters| counters.read().map(|_| counters));
@@ -64,7 +64,7 @@ impl HardwareCounters {
         }
     }
 
-    /// In a sentence without its end.
+    /// Returns a sentence without its full stop.
     pub fn in_words(&self) -> String {
         match self {
             Self::Counted {

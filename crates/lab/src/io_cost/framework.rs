@@ -1,12 +1,11 @@
-//! The frameworks that are compared: ways for packets into a program and out of it, each with the
-//! forwarder that uses it.
+//! The frameworks that are compared: packet I/O backends, each with the forwarder that uses it.
 
 use serde::{Deserialize, Serialize};
 use taut_host::{is_installed, testpmd};
 use taut_port::{BATCH_CAPACITY, backends};
 use taut_results::LeftOut;
 
-/// Who forwards.
+/// The forwarding program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -14,26 +13,26 @@ pub enum Program {
     Taut,
     /// A worker of taut in the generator's process.
     TautThread,
-    /// DPDK's `dpdk-testpmd` in mode `io`: it has no load to raise.
+    /// DPDK's `dpdk-testpmd` in mode `io`, to which no load can be added.
     Testpmd,
 }
 
-/// How frames reach the forwarder.
+/// The transport of frames to the forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// They do not: a device that makes frames and swallows them, so that only the program costs.
+    /// None: the device creates and discards frames, so that only the program has a cost.
     Nothing,
     /// Shared memory to the generator's memif ports.
     Memif,
     /// Rings between threads of one process.
     Pair,
-    /// Veth pairs between two network namespaces, packet sockets at the generator.
+    /// Veth pairs between two network namespaces; the generator uses AF_PACKET.
     Veth,
 }
 
 impl Transport {
-    /// Its name in tables.
+    /// Returns the name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "none",
@@ -47,18 +46,18 @@ impl Transport {
 /// A framework under test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Framework {
-    /// Short name for files.
+    /// Short name for file names.
     pub id: String,
     /// Name in tables and figures.
     pub label: String,
-    /// Who forwards.
+    /// The forwarding program.
     pub program: Program,
-    /// How frames reach it.
+    /// The transport of its frames.
     pub transport: Transport,
-    /// The device's two ports: port specs of taut, or devices of testpmd. `{0}` and `{1}` stand for the
-    /// socket or interface of each, `{burst}` and `{size}` for packets a call and the length of frames.
+    /// The device's two ports: port specs of taut, or devices of testpmd. `{0}` and `{1}` are replaced by the sockets
+    /// or interfaces, `{burst}` by the packets per call, and `{size}` by the frame length.
     pub ports: [String; 2],
-    /// What a reader should know of it.
+    /// Note for the reader.
     pub note: String,
 }
 
@@ -85,23 +84,23 @@ impl Framework {
         self
     }
 
-    /// Its id.
+    /// Returns the id.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether it can be given a load per packet.
+    /// Returns true if a load per packet can be added.
     pub fn can_be_loaded(&self) -> bool {
         self.program != Program::Testpmd
     }
 
-    /// Whether frames come from a generator, at a rate; otherwise the device makes them itself.
+    /// Returns true if a generator sends frames at a rate, false if the device creates them itself.
     pub fn has_generator(&self) -> bool {
         self.transport != Transport::Nothing
     }
 
-    /// Its ports on these sockets or interfaces, with `burst` packets a call, in frames of `size_bytes`, where the port makes
-    /// them.
+    /// Returns the port specs for these sockets or interfaces, with `burst` packets per call. Ports that create frames
+    /// make them `size_bytes` long.
     pub(super) fn ports_on(&self, ends: [&str; 2], burst: usize, size_bytes: usize) -> [String; 2] {
         self.ports.clone().map(|port| {
             port.replace("{0}", ends[0])
@@ -112,7 +111,7 @@ impl Framework {
     }
 }
 
-/// A framework of the list below.
+/// An entry of the list below.
 struct Listed {
     id: &'static str,
     label: &'static str,
@@ -123,7 +122,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Returns it as a framework.
+    /// Converts the entry into a framework.
     fn framework(&self) -> Framework {
         Framework::new(
             self.id,
@@ -136,9 +135,9 @@ impl Listed {
     }
 }
 
-/// Frameworks of taut that take the same backend.
+/// Frameworks of taut that need the same backend.
 struct OfBackend {
-    /// The backend, and what a machine without it lacks; none where every machine has it.
+    /// The backend, and the entry that is skipped without it; none for a backend that every machine supports.
     backend: Option<[&'static str; 2]>,
     frameworks: &'static [Listed],
 }
@@ -285,7 +284,7 @@ const OF_TESTPMD: [(&str, Listed); 4] = [
     ),
 ];
 
-/// The frameworks that this machine and this build have, and what they have not.
+/// Returns the frameworks that this machine and this build support, and the skipped ones.
 pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
     let mut found = Vec::new();
     let mut left_out = Vec::new();
@@ -309,8 +308,8 @@ fn add_of_taut(list: &[OfBackend], found: &mut Vec<Framework>, left_out: &mut Ve
     }
 }
 
-/// Tells whether this build has a backend and it works here. Adds `what` to `left_out` where the build has it and it does not
-/// work.
+/// Returns true if this build has a backend and it works here. A backend in this build that does not work is added to
+/// `left_out` as `what`.
 fn works(backend: &str, what: &str, left_out: &mut Vec<LeftOut>) -> bool {
     match backends()
         .iter()
@@ -326,8 +325,8 @@ fn works(backend: &str, what: &str, left_out: &mut Vec<LeftOut>) -> bool {
     }
 }
 
-/// Adds those frameworks of testpmd to `found` whose driver is installed, and the others to `left_out`; those over veth only
-/// where there are `namespaces`.
+/// Adds those frameworks of testpmd to `found` whose driver is installed, and the others to `left_out`. Those over veth
+/// also need `namespaces`.
 fn add_of_testpmd(namespaces: bool, found: &mut Vec<Framework>, left_out: &mut Vec<LeftOut>) {
     if !is_installed(testpmd::PROGRAM) {
         left_out.push(missing(
@@ -367,7 +366,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn frameworks_have_names_of_their_own_and_null_and_memif_are_always_there() {
+    fn frameworks_have_unique_names_and_include_null_and_memif() {
         let (found, _) = possible();
         let ids: BTreeSet<_> = found.iter().map(|f| f.id.as_str()).collect();
         let labels: BTreeSet<_> = found.iter().map(|f| f.label.as_str()).collect();

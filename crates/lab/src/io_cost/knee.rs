@@ -1,63 +1,63 @@
-//! The search for the knee: the load per packet up to which the throughput stays what it is without one.
+//! The search for the knee: the highest load per packet at which the throughput is the same as without load.
 //! (Gallenmüller 2021, section 5.1.)
 
 use serde::{Deserialize, Serialize};
 
-/// How to search.
+/// The settings of a search.
 #[derive(Debug, Clone)]
 pub struct KneeSettings {
-    /// Loads to try first, rising from 0, cycles per packet: they are also the points of the figure.
+    /// First loads to try, increasing from 0, cycles per packet. They are also the points of the figure.
     pub ladder: Vec<u32>,
-    /// Where the ladder ends without a decline, its last load is doubled up to this one.
+    /// If no load of the ladder lowers the throughput, the last one is doubled up to this load.
     pub most: u32,
-    /// The throughput has declined when this share of it is gone.
+    /// Relative decrease at which the throughput counts as declined.
     pub tolerance: f64,
-    /// Loads of the ladder still tried beyond the first decline, for the figure.
+    /// Number of loads of the ladder that are tried after the first decline, for the figure.
     pub beyond: usize,
-    /// Halvings between the highest load that holds and the lowest at which the throughput declined.
+    /// Number of bisections between the highest load without a decline and the lowest one with it.
     pub bisections: u32,
-    /// Loads closer than this many cycles are not told apart.
+    /// Difference of loads, in cycles, below which the search ends.
     pub resolution: u32,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Throughput without load, packets per second.
     pub plateau_pps: f64,
-    /// Highest load at which the throughput held, cycles per packet.
+    /// Highest load without a decline, cycles per packet.
     pub holds_at: u32,
-    /// Lowest load above it at which it declined; none if it never did.
+    /// Lowest load above it with a decline; none if the throughput never declined.
     pub declined_at: Option<u32>,
-    /// Throughput at that load.
+    /// Throughput at that load, packets per second.
     pub declined_pps: Option<f64>,
 }
 
 impl Knee {
-    /// The knee: the middle of the last two loads. None if no load made the throughput decline.
+    /// Returns the knee, the middle of these two loads; none if no load made the throughput decline.
     pub fn at(&self) -> Option<f64> {
         self.declined_at
             .map(|declined| f64::from(self.holds_at + declined) / 2.0)
     }
 
-    /// Cycles that input and output of a packet cost, at a counter of `hz`: where the throughput has just
-    /// declined no cycle is idle, so what the load does not take is theirs (c_IO = f/n - c_task).
+    /// Returns the cycles that input and output of a packet cost, at a counter of `hz`. Just above the knee no cycle is
+    /// idle, so input and output take all cycles that the load leaves (c_IO = f/n - c_task).
     pub fn io_cycles(&self, hz: f64) -> Option<f64> {
         let (load, pps) = (self.declined_at?, self.declined_pps?);
         Some(hz / pps - f64::from(load))
     }
 }
 
-/// A search under way: ask for a load, try it, report. A decline is believed when it is seen twice,
-/// since disturbances only ever lower a throughput.
+/// A search in progress: get a load, try it, report the result. A decline must be seen twice, because disturbances can
+/// only lower a throughput.
 #[derive(Debug, Clone)]
 pub struct KneeSearch {
     settings: KneeSettings,
     plateau_pps: Option<f64>,
     holds_at: u32,
-    /// Loads at which the throughput declined, and the better of the throughputs seen there.
+    /// Loads at which the throughput declined, and the better throughput of both trials.
     declined: Vec<(u32, f64)>,
-    /// A decline seen once.
+    /// A decline that was seen once.
     doubted: Option<(u32, f64)>,
     rung: usize,
     bisections: u32,
@@ -77,7 +77,7 @@ impl KneeSearch {
         }
     }
 
-    /// The load to try next, cycles per packet; none when the search is over.
+    /// Returns the next load to try, cycles per packet; none when the search is complete.
     pub fn next_load(&self) -> Option<u32> {
         if let Some((load, _)) = self.doubted {
             return Some(load);
@@ -103,7 +103,7 @@ impl KneeSearch {
         (!done && apart > self.settings.resolution.max(1)).then(|| self.holds_at + apart / 2)
     }
 
-    /// Says what throughput the load of [`KneeSearch::next_load`] left.
+    /// Reports the throughput at the load that [`KneeSearch::next_load`] returned.
     pub fn report(&mut self, load: u32, pps: f64) {
         let on_ladder = self.settings.ladder.get(self.rung) == Some(&load);
         let Some(plateau) = self.plateau_pps else {
@@ -137,7 +137,7 @@ impl KneeSearch {
         }
     }
 
-    /// What has been found so far; none before the plateau is known.
+    /// Returns the result so far; none before the throughput without load is known.
     pub fn knee(&self) -> Option<Knee> {
         let declined = self.lowest_declined();
         Some(Knee {
@@ -148,7 +148,7 @@ impl KneeSearch {
         })
     }
 
-    /// The lowest decline above what held: one below it was a disturbance.
+    /// Returns the lowest decline above the highest load without one. A decline below it was a disturbance.
     fn lowest_declined(&self) -> Option<(u32, f64)> {
         self.declined
             .iter()
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// The throughput of a core that input and output cost `io_cycles` while `offered_pps` arrive.
+    /// Returns the throughput of a core with `io_cycles` of input and output per packet while `offered_pps` arrive.
     fn core(io_cycles: f64, offered_pps: f64, load: u32) -> f64 {
         offered_pps.min(HZ / (io_cycles + f64::from(load)))
     }
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_of_a_clean_curve_is_found_and_with_it_what_io_costs() {
+    fn a_clean_curve_yields_the_knee_and_the_io_cost() {
         for (io_cycles, offered_pps) in [(100.0, 10e6), (250.0, 4e6), (900.0, 1.5e6), (60.0, 35e6)]
         {
             let (knee, _) = search(settings(), |load| core(io_cycles, offered_pps, load));
             let expected = HZ / offered_pps - io_cycles;
             let found = knee.at().unwrap();
-            // A decline of 2 % lies 2 % of all cycles beyond the knee.
+            // A decline of 2 % is reached 2 % of all cycles above the knee.
             let late = 0.025 * HZ / offered_pps + 3.0;
             assert!(
                 (-3.0..late).contains(&(found - expected)),
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn disturbed_trials_do_not_hide_the_knee() {
-        // Half a percent of noise, and one trial in twelve is spoilt.
+        // The model has 0.5 % of noise, and one trial in twelve is spoilt.
         let disturbed = |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
             let (knee, _) = search(settings(), |load| {
@@ -221,7 +221,7 @@ mod tests {
             });
             (knee.at().unwrap(), knee.io_cycles(HZ).unwrap())
         };
-        // A load spoilt twice in a row misleads a search; the median over repetitions bears that.
+        // A search fails if both trials of a load are spoilt; the median over repetitions tolerates that.
         let good = (0..200)
             .map(disturbed)
             .filter(|(knee, cost)| (knee - 400.0).abs() < 25.0 && (cost - 250.0).abs() < 12.0)

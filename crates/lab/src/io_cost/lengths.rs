@@ -1,4 +1,4 @@
-//! How long and how often everything is tried in each mode.
+//! The lengths and repetitions of all trials, by mode.
 
 use super::framework::{Framework, Program, Transport};
 use super::knee::KneeSettings;
@@ -6,30 +6,31 @@ use super::part::Part;
 use std::time::Duration;
 use taut_results::Mode;
 
-/// Lengths of one mode.
+/// The lengths of one mode.
 #[derive(Debug, Clone)]
 pub struct Lengths {
-    /// Interleaved repetitions of everything.
+    /// Number of interleaved repetitions.
     pub repetitions: u32,
-    /// What each trial counts.
+    /// Counted time of each trial.
     pub trial: Duration,
     /// Loads per packet, cycles.
     pub loads: Vec<u32>,
-    /// Packets taken from a port at a time.
+    /// Packets per receive call.
     pub bursts: Vec<usize>,
     /// Sizes of the list to walk through, bytes.
     pub lists: Vec<u64>,
-    /// Steps per packet in it.
+    /// Steps through the list per packet.
     pub steps: u32,
     bisections: u32,
     short: bool,
 }
 
-/// A part of the memory that is there, the most that a list may take.
+/// The largest list takes one part in this many of the machine's memory.
 const LIST_SHARE: u64 = 4;
 
 impl Lengths {
-    /// Quick: under a minute; default: minutes. Lists take a quarter of `memory_bytes` at most.
+    /// Returns the lengths of a mode. Quick takes less than a minute, default some minutes. A list takes at most a
+    /// quarter of `memory_bytes`.
     pub fn of(mode: Mode, memory_bytes: Option<u64>) -> Self {
         let most = memory_bytes.unwrap_or(1 << 30) / LIST_SHARE;
         let sizes = |step: u32, largest: u64| -> Vec<u64> {
@@ -65,8 +66,8 @@ impl Lengths {
         }
     }
 
-    /// Packets taken at a time to try with a program. `dpdk-testpmd`, which starts slowly, has fewer; in
-    /// a short run its usual burst only.
+    /// Returns the bursts to try with a program. `dpdk-testpmd` starts slowly, so it has fewer; in a quick run only its
+    /// default burst.
     pub(super) fn bursts(&self, program: Program) -> &[usize] {
         match program {
             Program::Testpmd if self.short => &[taut_engine::DEFAULT_BURST],
@@ -75,12 +76,12 @@ impl Lengths {
         }
     }
 
-    /// Whether a part is measured in a repetition: what is drawn and not searched for has fewer.
+    /// Returns true if a part is measured in a repetition. Parts that are only drawn have fewer repetitions.
     pub(super) fn has_part(&self, part: Part, repetition: u32) -> bool {
         part == Part::Load || repetition <= if self.short { 1 } else { 3 }
     }
 
-    /// How to look for the knee.
+    /// Returns the settings of the search for the knee.
     pub(super) fn knee(&self) -> KneeSettings {
         KneeSettings {
             ladder: self.loads.clone(),
@@ -92,7 +93,7 @@ impl Lengths {
         }
     }
 
-    /// About how long one part of one repetition of a framework takes.
+    /// Returns the approximate duration of one part of a framework in one repetition.
     pub(super) fn estimate(&self, framework: &Framework, part: Part) -> Duration {
         let start = Duration::from_millis(match (framework.program, framework.transport) {
             (Program::Testpmd, Transport::Veth) => 550,
@@ -115,7 +116,7 @@ impl Lengths {
                 let starts = if framework.has_generator() { 2 } else { 1 };
                 (each * starts + capacity) * bursts
             }
-            // Making a list of a gigabyte takes seconds.
+            // Creating a list of a gigabyte takes seconds.
             Part::Walk => {
                 let making: u64 = self.lists.iter().map(|bytes| bytes >> 20).sum();
                 each * self.lists.len() as u32 + Duration::from_millis(3 * making)

@@ -1,10 +1,9 @@
-//! The levels of the memory and what an access to each costs, as measured and as published.
+//! The levels of the memory hierarchy, and the measured and published costs of an access to each.
 
 use super::evaluate::Evaluation;
 use serde::Serialize;
 
-/// Steps of a random access in cycles, as published (Gallenmüller 2021, section 5.1): up to which size of
-/// the list, and how many.
+/// Published cycles of a random access (Gallenmüller 2021, section 5.1): the largest size of the list, and the cycles.
 pub(super) const PUBLISHED_STEPS: [(f64, f64); 4] = [
     (32.0 * 1024.0, 10.0),
     (256.0 * 1024.0, 20.0),
@@ -12,10 +11,10 @@ pub(super) const PUBLISHED_STEPS: [(f64, f64); 4] = [
     (f64::INFINITY, 250.0),
 ];
 
-/// Of a cache, what a list may fill and still be found there.
+/// Fraction of a cache that a list can fill without misses.
 const USABLE: f64 = 0.85;
 
-/// A level of the memory and what an access to it costs.
+/// A level of the memory hierarchy and the cost of an access.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Level {
     pub(super) name: String,
@@ -24,7 +23,7 @@ pub(super) struct Level {
     pub(super) published_cycles: f64,
 }
 
-/// The caches of this machine, memory behind them, and what an access costs in each.
+/// Returns the caches of this machine and its memory, with the cost of an access to each.
 pub(super) fn levels(evaluation: &Evaluation<'_>) -> Vec<Level> {
     let access = evaluation.access_cycles("null");
     let mut caches: Vec<(u8, u64)> = evaluation
@@ -57,7 +56,7 @@ pub(super) fn levels(evaluation: &Evaluation<'_>) -> Vec<Level> {
     levels.push(Level {
         name: "memory".to_string(),
         size_bytes: None,
-        // Well beyond the last cache, where it hardly ever helps.
+        // The list is much larger than the last cache, which therefore rarely helps.
         measured_cycles: within(before as f64 * 4.0, f64::INFINITY),
         published_cycles: PUBLISHED_STEPS[3].1,
     });

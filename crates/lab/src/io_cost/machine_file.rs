@@ -1,5 +1,5 @@
-//! `machine.toml` of a results folder: this machine in the form that `taut model` and `taut chain plan` read, with what its ports
-//! cost and, where all of them were measured, its caches.
+//! The file `machine.toml` of a results folder. It describes this machine for `taut model` and `taut chain plan`, with
+//! the costs of its ports and, if all were measured, its caches.
 
 use super::evaluate::{Estimate, Evaluation};
 use super::facts::Results;
@@ -12,7 +12,7 @@ use taut_results::Manifest;
 /// Name of the file.
 pub(super) const NAME: &str = "machine.toml";
 
-/// The file: the part of a machine file that a benchmark knows.
+/// The contents of the file: the part of a machine file that this benchmark measures.
 #[derive(Serialize)]
 pub(super) struct MachineFile {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ struct Cache {
 }
 
 impl MachineFile {
-    /// Makes the file of what there is.
+    /// Makes the file from an evaluation.
     pub(super) fn of(evaluation: &Evaluation<'_>, levels: &[Level]) -> Self {
         let Results { head, .. } = evaluation.results;
         let fact = |name: &str| head.manifest.machine.pointer(&format!("/{name}/value"));
@@ -57,7 +57,7 @@ impl MachineFile {
     }
 }
 
-/// The largest share of a core that was lost to others; none if nobody looked.
+/// Returns the largest fraction of a core that was lost to other tasks; none if it was not measured.
 fn taken(manifest: &Manifest) -> Option<f64> {
     let taken = manifest.noise.iter().filter_map(|noise| noise.taken);
     taken.reduce(f64::max)
@@ -77,7 +77,7 @@ fn ports(evaluation: &Evaluation<'_>) -> Vec<PortCosts> {
     costs.collect()
 }
 
-/// Returns what the specs of a framework's ports begin with: the backend, and of DPDK the driver.
+/// Returns the prefix of the specs of a framework's ports: the backend, and the driver for DPDK.
 fn begin_of_specs(framework: &Framework) -> String {
     let spec = &framework.ports[0];
     let (backend, device) = spec.split_once(':').unwrap_or((spec, ""));
@@ -98,7 +98,8 @@ fn cycles(estimate: &Estimate) -> Cycles {
     }
 }
 
-/// Returns the caches and the cycles of memory, if an access to each of them was measured, and each takes longer than the one before.
+/// Returns the caches and the cycles of memory. All levels must be measured, and each must take longer than the one
+/// before.
 fn caches(levels: &[Level]) -> Option<(Vec<Cache>, f64)> {
     let measured: Option<Vec<f64>> = levels.iter().map(|level| level.measured_cycles).collect();
     let measured = measured.filter(|all| all.iter().all(|cycles| *cycles > 0.0))?;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_have_their_costs_and_what_was_not_measured_is_not_there() {
+    fn ports_list_their_costs_and_unmeasured_caches_are_omitted() {
         let results = made_up();
         let file = MachineFile::of(&Evaluation::of(&results), &[]);
         assert_eq!(file.ghz, 2.6);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_are_told_only_if_all_of_them_were_measured_and_ascend() {
+    fn caches_are_written_only_if_all_are_measured_and_ascending() {
         let kib = |kib: u64| Some(kib * 1024);
         let known = [level(kib(32), Some(5.0)), level(None, Some(200.0))];
         let (found, memory) = caches(&known).unwrap();

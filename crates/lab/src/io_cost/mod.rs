@@ -1,6 +1,5 @@
-//! What input and output of a packet cost in each framework: the load per packet is raised until the
-//! throughput declines; batches and lists of many sizes are tried beside it. (Gallenmüller 2021,
-//! sections 4 and 5.1.)
+//! The cost of input and output per packet in each framework. The load per packet is raised until the throughput
+//! declines; bursts and lists of many sizes are tried as well. (Gallenmüller 2021, sections 4 and 5.1.)
 
 mod evaluate;
 mod facts;
@@ -38,7 +37,7 @@ use taut_function::burn::{BurnError, measure_error};
 use taut_host::{CorePlan, Machine};
 use taut_results::{LeftOut, Mode};
 
-/// Burns whose error is stated, cycles per packet, and the batches it is measured in.
+/// Loads whose error is measured, cycles per packet, and the batches for it.
 const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];
 const CHECKED_BATCHES: [usize; 4] = [1, 2, 8, 32];
 
@@ -50,7 +49,7 @@ pub struct IoCost {
 }
 
 impl IoCost {
-    /// Makes the benchmark. What it measures is found when it runs.
+    /// Makes the benchmark. It finds its frameworks when it runs.
     pub fn new() -> Self {
         Self {
             lengths: Lengths::of(Mode::Default, None),
@@ -165,7 +164,7 @@ impl Benchmark for IoCost {
     }
 }
 
-/// How exactly the load is what it says, on the core where it will be.
+/// Measures the error of the burnt load on the core that the benchmark uses.
 fn measure_burns(cores: &CorePlan) -> Result<Vec<BurnError>, BenchmarkError> {
     let core = cores.device;
     let measured = std::thread::scope(|scope| {

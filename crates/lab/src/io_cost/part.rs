@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is varied.
+/// The varied quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Cycles burnt per packet.
     Load,
-    /// Packets taken from a port at a time.
+    /// Packets per receive call.
     Batch,
-    /// The size of a list that packets walk through.
+    /// Size of a list that packets walk through.
     Walk,
 }
 
 impl Part {
-    /// Its name in files and on the progress bar.
+    /// Returns the name for files and the progress bar.
     pub fn name(self) -> &'static str {
         match self {
             Self::Load => "load",

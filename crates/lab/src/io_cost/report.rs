@@ -1,5 +1,5 @@
-//! The report of a results folder of this experiment: a self-contained page, an SVG file per figure with
-//! its data beside it, and the summary in JSON, all made from what lies there.
+//! The report of this benchmark's results folder: a self-contained page, an SVG file per figure with its data, and the
+//! summary in JSON. All are made from the folder alone.
 
 use super::evaluate::{
     CHECKED_LOAD, Estimate, Evaluation, Points, Row, Spread, Walk, counted_events,
@@ -23,7 +23,7 @@ use taut_measure::quantity::{Quantity, bytes, rate, three_digits, time};
 use taut_results::write_whole;
 use taut_sys::Event;
 
-/// `summary.json`.
+/// The contents of `summary.json`.
 #[derive(Serialize)]
 struct Summary<'a> {
     tsc_hz: f64,
@@ -51,10 +51,10 @@ struct Page<'a> {
     few: bool,
 }
 
-/// Errors of burns: asked for down, batches across.
+/// Errors of burns, with requested cycles as rows and batches as columns.
 struct BurnTable {
     batches: Vec<usize>,
-    /// Cycles asked for, and the errors by batch.
+    /// Requested cycles, and the errors by batch.
     rows: Vec<(u32, Vec<BurnCell>)>,
     blocks: String,
 }
@@ -69,7 +69,7 @@ struct RowCells {
     colour: &'static str,
     label: String,
     over: &'static str,
-    /// A figure and, where there is one, its interval.
+    /// A value and, if there is one, its interval.
     cells: Vec<[String; 2]>,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
     publish(dir, &summary, &figures, &page)
 }
 
-/// The table and what it shows, for a terminal.
+/// Returns the table and the result for a terminal.
 pub(super) fn text(results: &Results, width: Option<usize>) -> String {
     let rows = Evaluation::of(results).rows;
     let mut text = render_text_table(&rows, width);
@@ -215,8 +215,8 @@ fn walks(evaluation: &Evaluation<'_>) -> Vec<Walk> {
     rows.flat_map(|row| evaluation.walked(&row.id)).collect()
 }
 
-/// What the processor counted per packet: the events, and a line for each framework at saturation and each
-/// list that was walked through. Empty where nothing was counted.
+/// Returns the hardware events per packet: their names, and a row for each framework at saturation and for each list.
+/// Both are empty where nothing was counted.
 fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let of_rows = rows.iter().flat_map(|row| row.events_saturated.keys());
     let of_walks = walks.iter().flat_map(|walk| walk.events.keys());
@@ -240,7 +240,7 @@ fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>)
     (events.iter().map(|e| e.label()).collect(), lines)
 }
 
-/// The outcome in a sentence or two.
+/// Returns the result in one or two sentences.
 fn finding(rows: &[Row]) -> String {
     let mut costs: Vec<(&str, f64)> = rows
         .iter()
@@ -316,7 +316,7 @@ fn series(index: usize, row: &Row) -> Series {
     }
 }
 
-/// A model or a published figure, drawn thin and grey.
+/// Returns the series of a model or a published result, drawn as a thin grey line.
 fn grey(label: &str) -> Series {
     Series {
         label: label.to_string(),
@@ -340,7 +340,7 @@ fn points<K: Ord + Copy>(
         .collect()
 }
 
-/// What is drawn, as numbers.
+/// Returns the data of a figure as JSON.
 fn data(parts: &[PanelPart], x: &str) -> serde_json::Value {
     let curve = |curve: &Curve| {
         serde_json::json!({
@@ -398,7 +398,7 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
             ),
         })
         .collect();
-    // From tens of cycles to ten thousands: no load sits on the left edge.
+    // The axis begins at the lowest load of some tens of cycles, so no load is on the left edge.
     let x = Scale::log(Quantity::Cycles, xs(&curves));
     let models = rows()
         .filter_map(|(index, row)| {
@@ -609,7 +609,7 @@ fn walk_throughputs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     throughput
 }
 
-/// Returns the cycles per access over the size of the list, of the frameworks without a generator.
+/// Returns the cycles per access over the size of the list, for the frameworks without a generator.
 fn access_costs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     let mut cost = Vec::new();
     for (index, row) in evaluation.rows.iter().enumerate() {
@@ -640,7 +640,7 @@ fn access_costs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     cost
 }
 
-/// Returns a line of steps over the axis `x`: each says up to where it goes, and how high it is.
+/// Returns a line of steps over the axis `x`; each step has the position of its end and its height.
 fn staircase(label: &str, x: &Scale, steps: &[(f64, f64)]) -> Curve {
     let mut from = x.min;
     let mut line = Vec::new();
@@ -661,7 +661,7 @@ fn staircase(label: &str, x: &Scale, steps: &[(f64, f64)]) -> Curve {
     }
 }
 
-/// Returns the cycles per access as steps at the caches: those measured here, and those published.
+/// Returns the cycles per access as steps at the cache sizes, both measured and published.
 fn cache_steps(levels: &[Level], x: &Scale) -> Vec<Curve> {
     let here: Vec<(f64, f64)> = levels
         .iter()

@@ -1,5 +1,5 @@
-//! A framework set up for a series of trials: transport and generator stay, the forwarder is started
-//! anew for each load.
+//! A framework that is set up for a series of trials. Transport and generator stay, and the forwarder is restarted for
+//! each load.
 
 use super::framework::{Framework, Program, Transport};
 use crate::benchmark::rig::{Failed, Rig};
@@ -19,27 +19,27 @@ use taut_sys::{Clock, Event, EventCounters, EventCounts};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
 use taut_wire::UdpFlow;
 
-/// Frame size in bytes of this benchmark's trials, frame check sequence included.
+/// Frame size in bytes, frame check sequence included, of this benchmark's trials.
 pub(super) const FRAME_SIZE_BYTES: usize = 64;
 
-/// How long a forwarder may take to start; a list of gigabytes is long in the making.
+/// Timeout for the start of a forwarder. Creating a list of gigabytes takes long.
 const START_PATIENCE: Duration = Duration::from_secs(90);
-/// How long links may take to come up after that.
+/// Timeout for its links after that.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-/// Offered before anything is counted, so that caches and page tables are as they will stay.
+/// Warm-up before each count, which brings caches and page tables into their steady state.
 const WARM_UP: Duration = Duration::from_millis(15);
 
-/// What the forwarder is to do with every packet.
+/// The work of the forwarder for every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
-    /// Cycles to burn.
+    /// Number of cycles to burn.
     pub burn_cycles: u32,
-    /// Steps to walk, and the size of the list, bytes.
+    /// Number of steps to walk, and the size of the list in bytes.
     pub walk: Option<(u32, u64)>,
-    /// Functions that pass packets on untouched, before all others.
+    /// Number of functions that forward packets unchanged, before all others.
     #[serde(default, skip_serializing_if = "is_none")]
     pub forwards: u32,
-    /// Packets taken from a port at a time at most.
+    /// Maximum number of packets per receive call.
     pub burst: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for Work {
 }
 
 impl Work {
-    /// What is received together is sent together, in the order of batches.
+    /// Returns the flush policy: packets that are received together are sent together.
     fn flush(&self) -> Flush {
         Flush::Idle {
             n: self.burst.min(BATCH_CAPACITY),
@@ -78,21 +78,21 @@ fn is_none(count: &u32) -> bool {
     *count == 0
 }
 
-/// What the processor counted in the thread that handles the packets, per packet.
+/// Hardware events per packet in the thread that handles the packets.
 pub type Events = BTreeMap<Event, f64>;
 
-/// What the forwarder says of itself at its end.
+/// The forwarder's own statistics at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
-    /// Ticks of the time-stamp counter in rounds that had packets, per packet sent.
+    /// Cycles of iterations with packets, per sent packet.
     pub busy_cycles: Option<f64>,
-    /// Packets per burst received.
+    /// Packets per received burst.
     pub average_batch: Option<f64>,
-    /// Packets per second sent over all its time: the throughput where there is no generator.
+    /// Sent packets per second over the forwarder's complete run time: the throughput without a generator.
     pub pps: Option<f64>,
 }
 
-/// A framework set up. Fields are dropped in order: ports before the namespaces they live in.
+/// A framework that is set up. Fields are dropped in order: ports before the namespaces that contain them.
 pub(crate) struct Session<'a> {
     rig: Rig<'a>,
     framework: &'a Framework,
@@ -105,9 +105,9 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Sets the transport and the generator up on the calling thread, which is pinned to the generator's
-    /// core and, for veth, moved into the generator's namespace for the session's life. Frames are as long as told,
-    /// check sequence included.
+    /// Sets up transport and generator on the calling thread. The thread is pinned to the generator's core and, for
+    /// veth, stays in the generator's namespace for the lifetime of the session. The frame length includes the check
+    /// sequence.
     pub(crate) fn open(
         rig: Rig<'a>,
         framework: &'a Framework,
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
                 session.ends = ["west", "east"].map(|n| format!("{n}-{}", std::process::id()));
             }
             Transport::Veth => {
-                // XDP takes frames before they can be steered, on the sender's core.
+                // XDP sees frames before they can be steered to another core, on the sender's core.
                 let steering = if framework.ports[0].contains("af_xdp") {
                     Steering::Sender
                 } else {
@@ -162,12 +162,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What is set up.
+    /// Returns the framework.
     pub(crate) fn framework(&self) -> &'a Framework {
         self.framework
     }
 
-    /// Returns what notes that nothing came through in an attempt at a trial, which is made again, twice as long.
+    /// Returns a callback that notes failed attempts at a trial, in which no packet came through. A trial is repeated
+    /// with twice the length.
     pub(crate) fn repeats(&self) -> impl Fn(u32) + use<'a> {
         let (repeats, framework) = (self.rig.repeats, self.framework);
         move |attempt| {
@@ -176,8 +177,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Starts the forwarder with `work`, waits for its links, has `measure` measure, and stops it.
-    /// What `measure` gave, and what the forwarder says of itself.
+    /// Starts the forwarder with `work`, waits for its links, calls `measure`, and stops the forwarder. Returns the
+    /// result of `measure` and the forwarder's own statistics.
     pub(crate) fn with_forwarder<T>(
         &mut self,
         work: &Work,
@@ -185,7 +186,7 @@ impl<'a> Session<'a> {
         measure: impl FnOnce(&mut Generator<'_>) -> T,
     ) -> Result<(T, Own), Failed> {
         if self.framework.transport == Transport::Pair {
-            // A pair whose one end was closed is of no use any more.
+            // A pair cannot be reused after one end was closed.
             self.instrument = None;
             self.open_instrument(self.ends.clone().map(|end| format!("pair:{end}")))?;
         }
@@ -209,18 +210,18 @@ impl<'a> Session<'a> {
         });
         self.instrument = instrument;
         let alive = forwarder.check(stop);
-        // Stopped in any case: a thread would go on for ever.
+        // It is stopped in every case, because a thread would never end by itself.
         let own = forwarder.stop();
         if stop.load(Ordering::Relaxed) {
             return Err(Failed::Stopped);
         }
-        // A forwarder that died explains itself better than the packets that did not come.
+        // The error of a forwarder that died is more useful than the loss of its packets.
         alive?;
         Ok((measured?, own?))
     }
 }
 
-/// Sends a little until some of it comes through: a link may be up before the program behind it polls.
+/// Sends a few packets until some come through, because a link may be up before the program behind it polls.
 fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<(), Failed> {
     let little = Flood {
         rate_pps: Some(20e3),
@@ -243,25 +244,25 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
     Ok(())
 }
 
-/// The generator while a forwarder runs.
+/// The generator during the run of a forwarder.
 pub(crate) struct Generator<'a> {
     instrument: Option<&'a mut Instrument>,
-    /// Those of the thread that handles the packets, where the machine has any.
+    /// Hardware counters of the thread that handles the packets, if the machine has any.
     counters: Option<EventCounters>,
-    /// The account of a worker in this process.
+    /// Counters of a worker in this process.
     account: Option<Arc<Counters>>,
     clock: Clock,
     stop: &'a AtomicBool,
 }
 
 impl Generator<'_> {
-    /// What a worker in this process has counted, as it published it last: every 0.1 s. None of other forwarders.
+    /// Returns the counters of a worker in this process, which it publishes every 0.1 s; none for other forwarders.
     pub(crate) fn account(&self) -> Option<CountersView> {
         self.account.as_ref().map(|counters| counters.read())
     }
 
-    /// Offers a rate, or as much as the transport takes. Without a generator, waits as long: the
-    /// forwarder counts for itself.
+    /// Offers a rate, or as much as the transport accepts. Without a generator it only waits, because the forwarder
+    /// counts by itself.
     pub(crate) fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
         match &mut self.instrument {
             Some(instrument) => instrument.flood(
@@ -283,7 +284,7 @@ impl Generator<'_> {
         }
     }
 
-    /// As [`Generator::flood`], and what the processor counted in the forwarder meanwhile.
+    /// Does the same as [`Generator::flood`], and returns the hardware events of the forwarder during it.
     pub(super) fn flood_counted(
         &mut self,
         rate_pps: Option<f64>,
@@ -296,7 +297,7 @@ impl Generator<'_> {
         (flow, counted.map(|(after, before)| after.since(&before)))
     }
 
-    /// Sends at a rate and takes the latency of every packet. None without a generator.
+    /// Sends at a rate and measures the latency of every packet; none without a generator.
     pub(super) fn latency(
         &mut self,
         rate_pps: f64,
@@ -311,7 +312,7 @@ impl Generator<'_> {
     }
 }
 
-/// A forwarder that runs.
+/// A running forwarder.
 enum Forwarder {
     Process {
         process: DeviceProcess,
@@ -322,7 +323,7 @@ enum Forwarder {
     Thread {
         stop: Arc<AtomicBool>,
         thread: std::thread::JoinHandle<Result<CountersView, Failed>>,
-        /// None if it did not start.
+        /// Counters of the worker; none if it did not start.
         account: Option<Arc<Counters>>,
         hz: f64,
     },
@@ -350,7 +351,7 @@ impl Forwarder {
         match framework.program {
             Program::Testpmd => {
                 testpmd_arguments(&mut command, &ports, work, rig.cores.device);
-                // It leaves its run-time files behind.
+                // testpmd does not delete its run-time files.
                 command.env("RUNTIME_DIRECTORY", session.scratch.path());
             }
             _ => taut_arguments(&mut command, &ports, work, rig.cores.device),
@@ -367,7 +368,7 @@ impl Forwarder {
         })
     }
 
-    /// The worker of a chain on a thread of this process.
+    /// Runs the worker of a chain on a thread of this process.
     fn start_thread(rig: &Rig<'_>, ports: &[String; 2], work: &Work) -> Result<Self, Failed> {
         let stop = Arc::new(AtomicBool::new(false));
         let functions = work.functions().into_iter().map(|f| f.parse());
@@ -395,7 +396,7 @@ impl Forwarder {
             worker.run(&until);
             Ok(counters.read())
         })?;
-        // A thread that failed has closed the channel, and says why when it is joined.
+        // A thread that failed has closed the channel, and returns the reason when it is joined.
         let account = is_ready.recv().ok();
         Ok(Self::Thread {
             stop,
@@ -405,13 +406,13 @@ impl Forwarder {
         })
     }
 
-    /// Counters of the thread that handles the packets; none where the machine has none.
+    /// Returns the hardware counters of the thread that handles the packets; none if the machine has none.
     fn event_counters(&self) -> Option<EventCounters> {
         let process = match self {
             Self::Process { process, .. } => process.id(),
             Self::Thread { .. } => std::process::id(),
         };
-        // taut and DPDK both call it a worker.
+        // Both taut and DPDK name this thread a worker.
         let thread = taut_host::process::thread_named(process, "worker")?;
         EventCounters::open(Some(thread), &Event::HARDWARE).ok()
     }
@@ -484,7 +485,7 @@ fn taut_arguments(command: &mut Command, ports: &[String; 2], work: &Work, core:
     command.args(["--json", "--quiet", "--until-stdin-closes"]);
 }
 
-/// What the last line of `taut forward --json` says.
+/// Parses the last line of `taut forward --json`.
 fn taut_says(output: &str) -> Option<Own> {
     let line = output
         .lines()
@@ -516,8 +517,8 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
     command.args(&testpmd.words()[1..]);
 }
 
-/// What `dpdk-testpmd` prints at its end. It starts too slowly to be timed from outside, so that its
-/// throughput is that of the time it was busy: all of its time where its devices make the frames.
+/// Parses the last output of `dpdk-testpmd`. It starts too slowly for a measurement from outside, so its throughput
+/// refers to its busy time, which is all of its time if its devices create the frames.
 fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
     let all = output
         .rsplit("Accumulated forward statistics for all ports")

@@ -1,4 +1,4 @@
-//! Trials: one forwarder with one load under one offered rate, and the series of them that make a part.
+//! Trials of one forwarder with one load at one offered rate, and the series of them that make a part.
 
 use super::framework::Transport;
 use super::knee::{Knee, KneeSearch};
@@ -16,45 +16,44 @@ use taut_traffic::Flow;
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What the forwarder had to do.
+    /// The work of the forwarder.
     pub work: Work,
-    /// Rate asked of the generator, packets per second; none for as much as the transport takes, and
-    /// where there is no generator.
+    /// Requested rate of the generator, packets per second; none for as much as the transport accepts, and without a
+    /// generator.
     pub offered_pps: Option<f64>,
-    /// Rate handed over, packets per second; none without a generator.
+    /// Sent rate, packets per second; none without a generator.
     pub sent_pps: Option<f64>,
-    /// What came through, packets per second.
+    /// Received rate, packets per second.
     pub throughput_pps: f64,
-    /// What the forwarder said of itself.
+    /// The forwarder's own statistics.
     pub own: Own,
-    /// What the processor counted; empty where it counts nothing.
+    /// Hardware events; empty where none are counted.
     pub events: Events,
-    /// Round trips of every packet, where they were taken.
+    /// Latency of every packet, if it was measured.
     pub latency: Option<Summary>,
-    /// The generator could not offer the rate.
+    /// True if the generator could not offer the rate.
     pub generator_behind: bool,
 }
 
-/// A part of a framework in one repetition.
+/// One part of a framework in one repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The framework's id.
     pub framework: String,
-    /// What was varied.
+    /// The varied quantity.
     pub part: Part,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Most that came through without load, packets per second; none without a generator.
+    /// Highest rate that came through without load, packets per second; none without a generator.
     pub capacity_pps: Option<f64>,
-    /// What the search for the knee found.
+    /// The result of the search for the knee.
     pub knee: Option<Knee>,
-    /// All trials, in order.
+    /// All trials in the order of time.
     pub trials: Vec<Trial>,
 }
 
-/// The share of what a transport can carry that is offered while the load rises. Where the generator
-/// or the rings push back (shared memory) that can be most of it; where the kernel drops frames it
-/// cannot carry, only what it carries every time.
+/// Returns the fraction of a transport's capacity that is offered while the load rises. With backpressure (shared
+/// memory) this can be most of it. Where the kernel drops excess frames, it is a rate without drops.
 fn offered_share(transport: Transport) -> f64 {
     match transport {
         Transport::Veth => 0.8,
@@ -62,10 +61,10 @@ fn offered_share(transport: Transport) -> f64 {
     }
 }
 
-/// Just below saturation.
+/// Fraction of the saturated rate for the measurement of latency.
 const BELOW_SATURATION: f64 = 0.95;
 
-/// A rate is carried if no more than this share of it is lost.
+/// Maximum loss ratio of a rate that a transport carries.
 const CARRIED_LOSS: f64 = 0.03;
 
 /// Measures one part of the framework of `session`.
@@ -94,7 +93,7 @@ fn measure_loads(
         ..Work::default()
     };
     if !framework.has_generator() {
-        // The device is always full, so that every load lowers the throughput: the knee is at nothing.
+        // The device is always busy, so that every load lowers the throughput and the knee is at zero.
         let loads: &[u32] = if framework.can_be_loaded() {
             &lengths.loads
         } else {
@@ -147,7 +146,7 @@ fn measure_bursts(
             continue;
         }
         let repeated = session.repeats();
-        // One forwarder for both, as starting it takes longer than either.
+        // Both trials share one forwarder, because its start takes longer than either.
         let ((capacity_pps, delayed), _) = session.with_forwarder(&work, stop, |generator| {
             let capacity_pps = capacity(generator, transport, lengths.trial, hint_pps, repeated);
             let rate_pps = capacity_pps * BELOW_SATURATION;
@@ -162,7 +161,7 @@ fn measure_bursts(
                 .capacity_pps
                 .map_or(capacity_pps, |c| c.max(capacity_pps)),
         );
-        // As much as the rings take, or all that the kernel carries.
+        // The rate is as much as the rings accept, or the highest that the kernel carries.
         let offered_pps = (transport == Transport::Veth).then_some(capacity_pps);
         let trial = throughput(session, work, offered_pps, lengths.trial, stop)?;
         series.trials.push(trial);
@@ -192,11 +191,11 @@ fn measure_walks(
     Ok(())
 }
 
-/// Attempts at a trial in which nothing comes through, each twice as long as the one before: a core that
-/// was taken away for all of a short trial is no fault of the framework.
+/// Maximum number of attempts at a trial in which no packet comes through, each twice as long as the one before. An
+/// interruption that lasts for a complete short trial is not the framework's fault.
 const ATTEMPTS: u32 = 5;
 
-/// One trial of what comes through.
+/// Runs one trial of throughput.
 fn throughput(
     session: &mut Session<'_>,
     work: Work,
@@ -248,7 +247,7 @@ fn throughput(
     )))
 }
 
-/// What was counted, for each of `packets` packets; nothing where there were none.
+/// Returns the counted events per packet, for `packets` packets; empty if there were none.
 fn per_packet(counted: &EventCounts, packets: f64) -> Events {
     let counts = counted.counts.iter();
     counts
@@ -257,8 +256,8 @@ fn per_packet(counted: &EventCounts, packets: f64) -> Events {
         .collect()
 }
 
-/// One trial of round trips at `rate_pps`, or at what the generator can offer with stamps, if that is
-/// less. None without a generator.
+/// Runs one trial of latency at `rate_pps`, or at the highest rate that the generator can offer with timestamps, if
+/// that is lower; none without a generator.
 fn latency(
     generator: &mut Generator<'_>,
     work: Work,
@@ -277,7 +276,7 @@ fn latency(
         offered_pps: Some(rate_pps),
         sent_pps: Some(tally.sent as f64 / tally.seconds),
         throughput_pps: tally.received as f64 / tally.seconds,
-        // The forwarder had other work before.
+        // The forwarder's statistics also contain its earlier work.
         own: Own::default(),
         events: Events::new(),
         latency: Summary::from_histogram(&record.latency),
@@ -285,9 +284,9 @@ fn latency(
     })
 }
 
-/// The most that comes through, packets per second. Shared memory pushes back, so that it is what comes
-/// through at full speed. The kernel drops what it cannot carry and wastes time on it: there the rate
-/// rises until some is lost, from a quarter of `hint_pps` or of what came through at full speed.
+/// Returns the highest rate that comes through, packets per second. Shared memory has backpressure, so this is the rate
+/// at full speed. The kernel drops excess packets and wastes time on them, so there the rate rises until packets are
+/// lost. It begins at a quarter of `hint_pps` or of the rate at full speed.
 fn capacity(
     generator: &mut Generator<'_>,
     transport: Transport,
@@ -335,7 +334,7 @@ mod tests {
     use taut_sys::Event;
 
     #[test]
-    fn counts_are_shared_among_the_packets_and_nothing_counted_is_nothing() {
+    fn event_counts_are_divided_by_packets_and_empty_without_packets() {
         let counted = EventCounts {
             seconds: 0.5,
             counts: vec![(Event::Cycles, 5_000.0), (Event::LlcMisses, 250.0)],

@@ -1,4 +1,4 @@
-//! From a measurement's outcome to its summary, and to the folder that keeps it.
+//! Computes the summary of a measurement from its outcome, and fills the folder that stores it.
 
 use super::run::{Measurement, Outcome};
 use super::summary::{
@@ -6,7 +6,7 @@ use super::summary::{
 };
 use super::verdict::{LimitMissed, lost_share, verdict};
 use crate::evaluate::SlowestPackets;
-use crate::probed::Budget;
+use crate::probe_results::Budget;
 use crate::report::error::ReportError;
 use crate::report::recording::write_recording;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use taut_results::{
 use taut_sys::Clock;
 use taut_traffic::{Observed, Sampler, SamplerAccount, Tally};
 
-/// The folder that is being filled, and the threads that do it; nothing where none is wanted.
+/// The results folder in progress, and the threads that write it; empty if no folder is requested.
 #[derive(Default)]
 pub struct Recorded {
     folder: Option<Recording>,
@@ -26,11 +26,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Makes the folder, if one is wanted, and starts a thread for each stream whose samples are to be kept; the samplers go into
-    /// the generator's loop.
+    /// Creates the folder, if one is requested, and starts a thread for each stream whose samples are stored. The
+    /// samplers are passed to the generator's loop.
     ///
     /// # Errors
-    /// When the folder cannot be made, or holds results already.
+    /// When the folder cannot be created, or already contains results.
     pub fn start(
         dir: Option<&Path>,
         format: Option<PacketFormat>,
@@ -56,7 +56,7 @@ impl Recorded {
         &self.threads
     }
 
-    /// Leaves nothing behind, as nothing was measured. The samplers are gone, so the threads end.
+    /// Removes the folder, because nothing was measured. The samplers are dropped before, so the threads end.
     pub fn discard(self) {
         for thread in self.threads {
             thread.join();
@@ -67,26 +67,27 @@ impl Recorded {
     }
 }
 
-/// A measurement summed up.
+/// A summarised measurement.
 #[derive(Debug)]
 pub struct Account {
-    /// What it found.
+    /// The summary.
     pub summary: TrafficSummary,
-    /// Why something of it is not in the folder, if so.
+    /// The first error in writing the folder, if any.
     pub problem: Option<ResultsError>,
-    /// Why it is not known what the slowest packets waited for, if so.
+    /// The reason why the causes of the slowest packets are unknown, if so.
     pub unexplained: Option<taut_sys::Error>,
-    /// Path of the page, if there is a folder and everything was written.
+    /// Path of the page, if there is a folder and it was written without error.
     pub page: Option<PathBuf>,
-    /// Whether stamps were asked for that are of a clock of the device's own.
+    /// True if the requested timestamps come from the device's own clock.
     pub unknown_stamps: bool,
-    /// Names of the generator's ports, for people.
+    /// Names of the generator's ports for readers.
     pub port_names: Vec<String>,
     seconds: f64,
 }
 
 impl Account {
-    /// Sums up what came of a measurement, and writes what is to be kept of it. `asked_pps` has the rate of each stream.
+    /// Summarises the outcome of a measurement, and writes it into the folder. `asked_pps` contains the rate of each
+    /// stream.
     ///
     /// # Errors
     /// When the report cannot be written.
@@ -143,7 +144,7 @@ impl Account {
                 if let Ok(found) = &found {
                     folder.write_interruptions(found)?;
                 }
-                // The summary comes last: a folder that has one is whole.
+                // The summary is written last, so a folder that has it is complete.
                 folder.write_summary(&summary)
             };
             problem = problem.or(write().err());
@@ -163,16 +164,16 @@ impl Account {
         })
     }
 
-    /// Checks that the traffic was what was asked for, and came back, but for the share `max_loss`.
+    /// Checks that the traffic was sent as requested and came back, except for the fraction `max_loss`.
     ///
     /// # Errors
-    /// The limit that was missed.
+    /// The missed limit.
     pub fn verdict(&self, max_loss: Option<f64>) -> Result<(), LimitMissed> {
         verdict(&self.summary.streams, self.seconds, max_loss)
     }
 }
 
-/// Writes each stream's worst packets, and returns the first problem.
+/// Writes each stream's slowest packets, and returns the first error.
 fn write_worst(
     folder: &Recording,
     records: &mut [Observed],
@@ -190,7 +191,7 @@ fn write_worst(
     problem
 }
 
-/// Writes each stream's latencies, and what its slowest packets waited for.
+/// Writes the latencies of each stream, and the causes of its slowest packets.
 fn write_streams(
     folder: &Recording,
     begun: SystemTime,
@@ -208,7 +209,7 @@ fn write_streams(
     Ok(())
 }
 
-/// Returns what the slowest packets of each stream waited for; none of a stream where that is not known.
+/// Returns the slowest packets of each stream with their causes; none for a stream whose causes are unknown.
 fn slowest_of_streams(outcome: &Outcome, clock: &Clock) -> Vec<Option<SlowestPackets>> {
     let found = outcome.meanwhile.interruptions.as_ref().ok();
     outcome
@@ -219,7 +220,7 @@ fn slowest_of_streams(outcome: &Outcome, clock: &Clock) -> Vec<Option<SlowestPac
         .collect()
 }
 
-/// Returns the summary of each stream, with what became of its samples and what its slowest packets waited for.
+/// Returns the summary of each stream, with the counts of its samples and the causes of its slowest packets.
 fn stream_summaries(
     measurement: &Measurement,
     asked_pps: &[f64],
@@ -258,10 +259,10 @@ fn stream_summary(
     let stream = &measurement.setup.traffic().streams()[index];
     let is_measured = stream.is_measured();
     let s = &record.summaries;
-    // Refused packets took a sequence number but never left.
+    // Refused packets have a sequence number but were never sent.
     let account = s.sequence.finish(tally.sent + tally.refused);
     let lost = account.lost.saturating_sub(tally.refused);
-    // A stop before the first packet leaves no time that a rate could be of.
+    // If the measurement ends before the first packet, there is no time for a rate.
     let per_second = |packets: u64| (tally.seconds > 0.0).then(|| packets as f64 / tally.seconds);
     let send_delay_ns = Summary::from_histogram(&s.send_delay);
     StreamSummary {
@@ -294,7 +295,8 @@ fn stream_summary(
     }
 }
 
-/// Returns the share of the packets offered that came back within `budget`: lost and refused ones did not. None if none was offered.
+/// Returns the fraction of the offered packets that came back within `budget`. Lost and refused packets did not; the
+/// result is none if no packet was offered.
 fn within(budget: Duration, latency: &LatencyHistogram, tally: &Tally) -> Option<Budget> {
     let ns = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
     let offered = tally.sent + tally.refused;
@@ -305,7 +307,7 @@ fn within(budget: Duration, latency: &LatencyHistogram, tally: &Tally) -> Option
     })
 }
 
-/// Returns what a stream's slowest packets waited for.
+/// Returns a stream's slowest packets with their causes.
 fn slowest(
     record: &Observed,
     found: &MeasuredInterruptions,
@@ -321,7 +323,7 @@ fn slowest(
     SlowestPackets::of(found, seconds * 1e9, usual_ns as f64, &in_ns)
 }
 
-/// Makes the threads write what is left; returns what became of each stream's samples, and the first problem.
+/// Lets the threads write the remaining samples. Returns the counts of each stream's samples, and the first error.
 fn finish_samples(
     records: &mut [Observed],
     threads: Vec<SampleThread>,

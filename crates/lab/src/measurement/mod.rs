@@ -1,12 +1,12 @@
-//! A measurement of traffic, as `taut generate` makes one: set up, run, summed up, kept in a folder, told to people, and held
-//! to a limit.
+//! A measurement of traffic, as performed by `taut generate`: set-up, run, summary, results folder, terminal text, and
+//! check of a limit.
 //!
-//! [`Measurement`] is what is asked for, [`Outcome`] what the generator's thread brings back. [`Account`] makes a
-//! [`TrafficSummary`] of it, the one type behind `--json`, `summary.json` and the report. [`measured`] is what stands around
-//! every measured trial of taut: energy, activity and interruptions before and after.
+//! [`Measurement`] is the request, and [`Outcome`] is the result of the generator's thread. [`Account`] summarises it
+//! in a [`TrafficSummary`], the one type for `--json`, `summary.json` and the report. [`measured`] surrounds every
+//! measured trial of taut: it records energy, activity and interruptions.
 
 mod account;
-mod measured;
+mod observations;
 mod run;
 mod summary;
 mod text;
@@ -14,7 +14,7 @@ mod together;
 mod verdict;
 
 pub use account::{Account, Recorded};
-pub use measured::{Meanwhile, Watched, measured};
+pub use observations::{Meanwhile, Watched, measured};
 pub use run::{Measurement, Outcome, Setup, measure_flood};
 pub use summary::{
     Kept, KernelStamps, MeasuredDevice, StreamSummary, TakenAway, TrafficSummary, Versions,

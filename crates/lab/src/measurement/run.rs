@@ -1,6 +1,6 @@
-//! How a measurement runs: the device is set up, an instrument connected with it, and one trial measured.
+//! Runs a measurement: sets the device up, connects the load generator, and measures one trial.
 
-use super::measured::{Meanwhile, Watched, measured};
+use super::observations::{Meanwhile, Watched, measured};
 use super::summary::MeasuredDevice;
 use crate::device::{DeviceUnderTest, Notes, RunError, Site};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use taut_sys::{Clock, LoggedInterruptions, StampClock};
 use taut_tap::{Inside, TrialTap};
 use taut_traffic::{Flood, Flow, Instrument, Observed, Pacing, Summaries, Tally, Traffic, Trial};
 
-/// What is connected with what, and where.
+/// The device, the traffic, and the cores and files of a measurement.
 #[derive(Debug)]
 pub struct Setup {
     device: DeviceUnderTest,
@@ -23,22 +23,22 @@ pub struct Setup {
     program: PathBuf,
     generator_core: Option<usize>,
     device_core: usize,
-    /// Time to wait for the other side of ports.
+    /// Timeout for the peers of ports.
     patience: Duration,
-    /// Whether a tap is to see what the generator sends.
+    /// True if a wiretap must see the packets that the generator sends.
     tapped: bool,
-    /// Notes of a device that is made, if it makes some.
+    /// Log of a device that taut sets up, if it writes one.
     notes: Option<Notes>,
-    /// Notes of one behind ports.
+    /// Log of a device behind ports.
     device_log: Option<PathBuf>,
 }
 
 impl Setup {
-    /// Chooses cores, reads the clock, and makes room for the device's notes. `core` is the generator's, if one is asked for;
-    /// `device_log` is where a `taut forward` behind ports notes its interruptions.
+    /// Selects cores, reads the clock, and creates the device's log. `core` is the generator's core, if one is
+    /// requested. `device_log` is the file in which a `taut forward` behind ports logs its interruptions.
     ///
     /// # Errors
-    /// When there is no room for notes, or `device_log` is none.
+    /// When the log cannot be created, or `device_log` is not a log.
     pub fn new(
         program: PathBuf,
         device: DeviceUnderTest,
@@ -52,7 +52,7 @@ impl Setup {
         }
         let notes = device.notes()?;
         Ok(Self {
-            // With ports the other side may be on any core, so the scheduler knows better.
+            // The device behind ports may be on any core, so the scheduler's choice is better.
             generator_core: core.or(device.is_made().then_some(cores.generator)),
             device_core: cores.device,
             device,
@@ -66,14 +66,14 @@ impl Setup {
         })
     }
 
-    /// Sets how long to wait for the other side of ports.
+    /// Sets the timeout for the peers of ports.
     #[must_use]
     pub fn patient_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sends so that a tap can see what is sent.
+    /// Sets whether a wiretap must see the sent packets.
     #[must_use]
     pub fn tapped(mut self, tapped: bool) -> Self {
         self.tapped = tapped;
@@ -90,17 +90,17 @@ impl Setup {
         &self.traffic
     }
 
-    /// Returns the clock of all stamps.
+    /// Returns the clock of all timestamps.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Returns how long to wait for the other side of ports.
+    /// Returns the timeout for the peers of ports.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Connects an instrument with the device, which is set up for it if need be, and measures.
+    /// Sets the device up if needed, connects the load generator, and measures.
     fn measure<T: Send>(
         &self,
         stop: &AtomicBool,
@@ -118,13 +118,13 @@ impl Setup {
             .measure(&site, &self.traffic, self.patience, stop, measure)
     }
 
-    /// Returns the file in which the device notes its interruptions, if it does.
+    /// Returns the file in which the device logs its interruptions, if it does.
     fn device_log(&self) -> Option<&Path> {
         let made = self.notes.as_ref().map(Notes::path);
         made.or(self.device_log.as_deref())
     }
 
-    /// Returns what the device is, if it was made.
+    /// Returns the device and its version, if taut set it up.
     pub fn made_device(&self) -> Option<MeasuredDevice> {
         match &self.device {
             DeviceUnderTest::Ports(_) => None,
@@ -135,7 +135,7 @@ impl Setup {
         }
     }
 
-    /// Returns the name of each of the generator's ports, for people.
+    /// Returns the name of each of the generator's ports for readers.
     pub fn port_names(&self) -> Vec<String> {
         match &self.device {
             DeviceUnderTest::Ports(specs) => {
@@ -146,7 +146,7 @@ impl Setup {
     }
 }
 
-/// Sends as many packets as the port takes, and counts them.
+/// Sends as many packets as the port accepts, and counts them.
 ///
 /// # Errors
 /// When there is no connection, or the device dies.
@@ -158,50 +158,50 @@ pub fn measure_flood(setup: &Setup, flood: Flood, stop: &AtomicBool) -> Result<F
     })
 }
 
-/// What a generator's thread is to do.
+/// The request for a measurement.
 #[derive(Debug)]
 pub struct Measurement {
-    /// What is connected with what.
+    /// The device, the traffic and the cores.
     pub setup: Setup,
-    /// Counter of joules.
+    /// The energy counter.
     pub meter: Meter,
-    /// What holds the gaps.
+    /// The pacing method.
     pub pacing: Pacing,
     /// The trial.
     pub trial: Trial,
-    /// Time of sending before the trial, so that caches, rings and peers are as they will stay.
+    /// Duration of the warm-up, which brings caches, rings and peers into their steady state.
     pub warm_up: Duration,
-    /// Interfaces that a tap watches; none without one.
+    /// Interfaces that a wiretap observes; none without one.
     pub tapped: Vec<String>,
-    /// Time that a packet may take; none for any.
+    /// Latency budget of a packet; none for no limit.
     pub budget: Option<Duration>,
-    /// Seed of the arrivals of random patterns; drawn where none is given.
+    /// Seed for the arrivals of random patterns; drawn at random if none.
     pub seed: Option<u64>,
 }
 
-/// What a measurement found, by stream.
+/// The result of a measurement, by stream.
 pub struct Outcome {
     /// Counts of each stream.
     pub tallies: Vec<Tally>,
-    /// What was kept of each stream's packets.
+    /// The records of each stream's packets.
     pub records: Vec<Observed>,
     /// Counters of the generator's ports.
     pub ports: Vec<PortCounters>,
-    /// What happened while it ran.
+    /// Events on the machine during the measurement.
     pub meanwhile: Meanwhile,
-    /// How far the receiving port's own stamps may be off, ns; none where it has none.
+    /// Bound on the error of the receiving port's own timestamps, ns; none if it has no timestamps.
     pub stamp_error_ns: Option<f64>,
-    /// Seed of the arrivals of random patterns.
+    /// Seed for the arrivals of random patterns.
     pub seed: u64,
-    /// Whether stamps were asked for that are of a clock of the device's own.
+    /// True if the requested timestamps come from the device's own clock.
     pub unknown_stamps: bool,
-    /// What a tap saw of the same packets.
+    /// Latency of the same packets as a wiretap observed it.
     pub inside: Option<(Inside, LatencyHistogram)>,
 }
 
 impl Measurement {
-    /// Runs it. Says through `started` that the trial begins; the channel closes when the trial ends, and not only when the
-    /// device is taken down.
+    /// Runs the measurement. A message on `started` reports that the trial begins; the channel is closed when the trial
+    /// ends, before the device is removed.
     ///
     /// # Errors
     /// When there is no connection, or the device dies.
@@ -238,7 +238,7 @@ impl Measurement {
             let trial = |instrument: &mut Instrument| {
                 let _ = started.send(());
                 let tallies = instrument.run_streams(self.trial, &mut records, stop);
-                // The watching side waits for this.
+                // The watching thread waits for this.
                 drop(started);
                 tallies
             };

@@ -1,7 +1,7 @@
-//! What `taut generate` says of a measurement: its JSON line, `summary.json`, and what the report is made of.
+//! The summary of a measurement of `taut generate`: its JSON line, `summary.json`, and the input of the report.
 
 use crate::evaluate::{Causes, SlowestSummary};
-use crate::probed::Budget;
+use crate::probe_results::Budget;
 use serde::{Deserialize, Serialize};
 use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
@@ -12,59 +12,59 @@ use taut_sys::{Clock, Work};
 use taut_tap::Inside;
 use taut_traffic::{SamplerAccount, Tally};
 
-/// Summary of a measurement of one stream or several.
+/// Summary of a measurement with one or more streams.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrafficSummary {
-    /// `summary`: tells the line from others that `taut generate --json` prints.
+    /// `summary`, which distinguishes this line from others of `taut generate --json`.
     pub event: String,
-    /// Account of the first stream, also at the top: most traffic is one stream.
+    /// Summary of the first stream, at the top level because most traffic has only one.
     #[serde(flatten)]
     pub first: StreamSummary,
-    /// Time at which it began, RFC 3339.
+    /// Time at which the measurement began, RFC 3339.
     pub started: String,
-    /// The command that repeats it.
+    /// The command that repeats the measurement.
     pub command_line: String,
-    /// Seed of the arrivals of random patterns; none in results that do not state it.
+    /// Seed for the arrivals of random patterns; none in results that do not contain it.
     #[serde(default)]
     pub seed: Option<u64>,
     /// Counters of the generator's ports, in their order.
     #[serde(default)]
     pub ports: Vec<PortCounters>,
-    /// The device, if it was made for the measurement.
+    /// The device, if taut set it up for the measurement.
     pub device: Option<MeasuredDevice>,
-    /// What the figures depend on besides the machine's hardware.
+    /// The software versions that affect the results.
     #[serde(default)]
     pub versions: Versions,
-    /// How often and for how long the device's core was taken away meanwhile; none of a device that does not note it.
+    /// Interruptions of the device's core during the measurement; none for a device that does not log them.
     #[serde(default)]
     pub device_interruptions: Option<TakenAway>,
-    /// Time that the device's worker took for packets meanwhile; none of a device that does not note it, or too short a time.
+    /// Work of the device's worker during the measurement; none for a device that does not log it, or too short a time.
     #[serde(default)]
     pub device_work: Option<DeviceWork>,
-    /// Activity of the machine meanwhile.
+    /// Activity of the machine during the measurement.
     pub activity: Option<SystemActivity>,
-    /// Energy and processor time of it.
+    /// Energy and processor time of the measurement.
     pub energy: Option<EnergyUse>,
-    /// Account of each stream.
+    /// Summary of each stream.
     pub streams: Vec<StreamSummary>,
-    /// What a tap saw of the same packets; none without one.
+    /// Latency of the same packets as a wiretap observed it; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
 }
 
-/// Time that a worker took for packets.
+/// Time that a worker spent on packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DeviceWork {
-    /// Time of rounds in which packets came, without that for which the core was taken away, for each packet, ns.
+    /// Time of iterations with packets, without interruptions, per packet, ns.
     pub packet_ns: f64,
-    /// Packets of a batch, the mean.
+    /// Mean number of packets per batch.
     pub batch: f64,
-    /// Packets that came.
+    /// Number of received packets.
     pub packets: u64,
 }
 
 impl DeviceWork {
-    /// None where no packet came.
+    /// Returns none if no packet was received.
     pub(crate) fn of(work: Work, clock: &Clock) -> Option<Self> {
         (work.packets > 0).then(|| Self {
             packet_ns: clock.to_ns(work.ticks) / work.packets as f64,
@@ -74,32 +74,33 @@ impl DeviceWork {
     }
 }
 
-/// How often and for how long a core was taken away.
+/// Frequency and length of a core's interruptions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TakenAway {
-    /// Times a second.
+    /// Interruptions per second.
     pub per_second: f64,
-    /// Share of the time, 0 to 1.
+    /// Fraction of the time, 0 to 1.
     pub share: f64,
-    /// The same by length, the shortest first; lengths that there were none of are left out.
+    /// Interruptions by class of length, the shortest first. Empty classes are omitted.
     #[serde(default)]
     pub by_length: Vec<TakenFor>,
 }
 
-/// How often a core was taken away for about so long.
+/// Interruptions in one class of length.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TakenFor {
-    /// Times a second.
+    /// Interruptions per second.
     pub per_second: f64,
     /// Mean length, ns.
     pub mean_ns: f64,
 }
 
-/// Ends of the classes of lengths, ns: what is longer than the last is a class of its own.
+/// Upper bounds of the classes of length, ns. Longer interruptions form one more class.
 const LENGTHS_NS: [f64; 4] = [1e4, 1e5, 1e6, 1e7];
 
 impl TakenAway {
-    /// Sums up the interruptions of a core in the first `seconds`; none where there was no room for some of them, or no time.
+    /// Summarises the interruptions of a core in the first `seconds`; none if some were not stored, or the time is
+    /// zero.
     pub(crate) fn of(core: &CoreInterruptions, seconds: f64) -> Option<Self> {
         let length_ns = seconds * 1e9;
         let inside = |(start, length): &(i64, u64)| {
@@ -130,7 +131,7 @@ impl TakenAway {
 }
 
 impl TrafficSummary {
-    /// A summary in which everything is known: what every number of it is called follows from there.
+    /// Returns a summary with every field set. The names of all numbers are derived from it.
     fn example() -> serde_json::Result<Self> {
         let mut example: Self = serde_json::from_str(include_str!("example.json"))?;
         example.ports = vec![PortCounters::default()];
@@ -146,7 +147,8 @@ impl TrafficSummary {
         Ok(example)
     }
 
-    /// Returns an example of the JSON, with every number that there can be. Experiments are checked against it when they are read.
+    /// Returns an example of the JSON with every possible number. Experiments are checked against it when they are
+    /// read.
     pub fn example_json() -> serde_json::Value {
         Self::example()
             .and_then(serde_json::to_value)
@@ -154,56 +156,56 @@ impl TrafficSummary {
     }
 }
 
-/// Account of one stream.
+/// Summary of one stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamSummary {
     /// Name of the stream.
     pub name: String,
-    /// Packets per second that were asked for.
+    /// Requested packets per second.
     pub asked_pps: f64,
-    /// Packets per second that were sent; none if a stop came before the first.
+    /// Sent packets per second; none if the measurement ended before the first packet.
     pub sent_pps: Option<f64>,
-    /// Whether packets carry stamps, and are known again.
+    /// True if packets carry timestamps and are identified.
     #[serde(default = "yes")]
     pub measured: bool,
-    /// Share of the packets offered that were lost or refused; none where that cannot be known.
+    /// Fraction of the offered packets that were lost or refused; none if it cannot be known.
     pub lost_share: Option<f64>,
-    /// Different packets that came back per second.
+    /// Distinct packets per second that came back.
     pub received_pps: Option<f64>,
     /// Counts of the trial.
     pub tally: Tally,
-    /// Packets that never came back; none where that cannot be known.
+    /// Packets that never came back; none if this cannot be known.
     pub lost: Option<u64>,
-    /// Round trips from the stamp, ns.
+    /// Latency from the send timestamp, ns.
     pub latency_ns: Option<Summary>,
-    /// Round trips from the time that each packet was due, ns.
+    /// Latency from the intended send time, ns.
     pub latency_from_intended_ns: Option<Summary>,
-    /// Latency by the receiving port's own stamps; none where it has none.
+    /// Latency by the receiving port's own timestamps; none if it has none.
     pub kernel_stamps: Option<KernelStamps>,
-    /// Share of the packets that came back within the budget; none without a budget or stamps.
+    /// Fraction of the packets that came back within the budget; none without a budget or timestamps.
     #[serde(default)]
     pub budget: Option<Budget>,
     /// Jitter (RFC 4689), ns.
     pub jitter_ns: Option<JitterSummary>,
-    /// Send delay: how late packets were sent against their schedule, ns. Folders of 0.1 have it only as
+    /// Send delay: how much later than scheduled packets were sent, ns. Folders of 0.1 have it only as
     /// [`StreamSummary::send_slip_ns`].
     pub send_delay_ns: Option<Summary>,
-    /// As [`StreamSummary::send_delay_ns`], under the name that it has until 0.3.
+    /// Copy of [`StreamSummary::send_delay_ns`] under its old name, kept until 0.3.
     pub send_slip_ns: Option<Summary>,
-    /// Account of the sequence numbers (RFC 4737); none in folders of versions that did not keep it.
+    /// Statistics of the sequence numbers (RFC 4737); none in folders of versions that did not store them.
     pub sequence: Option<SequenceReport>,
-    /// Gaps between packets sent, all of them, ns.
+    /// All inter-departure times, ns.
     pub send_gap_ns: Option<GapSummary>,
-    /// Those among them in which the machine had the generator's core, ns.
+    /// Inter-departure times during interruptions of the generator's core, ns.
     pub interrupted_send_gap_ns: Option<GapSummary>,
-    /// Samples in the folder; none where none are kept.
+    /// Samples in the folder; none if no samples are stored.
     pub samples: Option<Kept>,
-    /// What the slowest packets waited for.
+    /// The causes of the slowest packets.
     pub slowest: Option<SlowestSummary>,
 }
 
 impl StreamSummary {
-    /// Returns the send delay, by whichever name it was written.
+    /// Returns the send delay from either field.
     pub fn send_delay(&self) -> Option<&Summary> {
         self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
     }
@@ -213,36 +215,36 @@ fn yes() -> bool {
     true
 }
 
-/// Latency by stamps of arrival that the kernel or the device took.
+/// Latency by arrival timestamps of the kernel or the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KernelStamps {
-    /// How far the clocks may be off each other, ns.
+    /// Bound on the offset between the clocks, ns.
     pub error_ns: f64,
-    /// Latency up to the stamp, ns; none where no packet had one.
+    /// Latency up to the timestamp, ns; none if no packet had one.
     pub latency_ns: Option<Summary>,
 }
 
-/// What became of a stream's samples.
+/// Counts of a stream's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Packets in the file.
     pub kept: u64,
-    /// Packets and arrivals that are not in it.
+    /// Packets and arrivals that are not in the file.
     #[serde(flatten)]
     pub account: SamplerAccount,
 }
 
-/// The device of a measurement, if it was made for it.
+/// The device of a measurement, if taut set it up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredDevice {
-    /// What it is.
+    /// The device's description.
     #[serde(flatten)]
     pub info: DeviceInfo,
-    /// What of it this machine has, such as the version of the program.
+    /// The version or other evidence of the device on this machine.
     pub found_here: Option<String>,
 }
 
-/// What figures depend on besides the machine's hardware.
+/// The software versions that affect results.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// Version of taut.
@@ -267,7 +269,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What an early version wrote of one stream.
+    /// A summary of one stream as an early version wrote it.
     const OLD: &str = r#"{"event": "summary", "name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5,
         "received_pps": 5e3, "lost": 3, "latency_ns": null, "jitter_ns": null,
         "send_slip_ns": {"count": 1, "min_ns": 1, "avg_ns": 2.0, "p50_ns": 2, "p99_ns": 3, "p99_9_ns": 3, "p99_99_ns": 3,
@@ -278,8 +280,9 @@ mod tests {
         "ports": [{"rx_packets": 3, "tx_packets": 6}]}"#;
 
     #[test]
-    fn a_core_was_taken_away_as_often_and_for_as_long_as_it_noted_meanwhile() {
-        // One from before the first packet that reaches 100 ns into it, one inside, one from after the last.
+    fn interruptions_are_counted_and_clipped_to_the_measured_time() {
+        // The first interruption begins before the first packet and overlaps by 100 ns, the second is inside, the third
+        // is after the last packet.
         let core = CoreInterruptions {
             unkept: 0,
             each: vec![(-900, 1_000), (500_000_000, 9_900), (1_000_000_001, 5)],
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_comes_back_as_it_was_and_an_early_one_is_read() {
+    fn a_summary_survives_a_round_trip_and_old_ones_parse() {
         let summary: TrafficSummary = serde_json::from_str(OLD).unwrap();
         assert!(summary.first.measured && summary.first.sequence.is_none());
         assert_eq!(summary.first.send_delay().unwrap().max_ns, 3);
@@ -330,7 +333,7 @@ mod tests {
         assert_eq!(again, summary);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["event"], "summary");
-        // What is not known is null, and not left out.
+        // Unknown values are null, not omitted.
         assert!(value["latency_ns"].is_null() && value.get("latency_ns").is_some());
         assert!(value.get("inside").is_none());
     }

@@ -1,4 +1,4 @@
-//! What people read of a measurement, line by line.
+//! The text about a measurement for a terminal, line by line.
 
 use super::account::Account;
 use super::summary::{DeviceWork, Kept, MeasuredDevice, StreamSummary, Versions};
@@ -39,7 +39,7 @@ impl Account {
     }
 }
 
-/// Everything that can be said of packets without stamps.
+/// Adds the lines for packets without timestamps.
 fn counted(stream: &StreamSummary, lines: &mut Vec<String>) {
     let tally = &stream.tally;
     lines.push(format!(
@@ -154,7 +154,7 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
     }
 }
 
-/// What was sent, and how fast.
+/// Returns the number and the rate of the sent packets.
 fn sent(tally: &Tally) -> String {
     format!(
         "sent {} of {} packets in {:.3} s ({})",
@@ -165,7 +165,8 @@ fn sent(tally: &Tally) -> String {
     )
 }
 
-/// What a tap saw: the device alone; the rest of a packet's latency is the generator's sockets and wires.
+/// Adds the latency of the device alone, as a wiretap observed it. The rest of a packet's latency is in the generator's
+/// sockets and links.
 fn inside(inside: &Inside, lines: &mut Vec<String>) {
     lines.push(match &inside.summary {
         Some(latency) => format!(
@@ -184,7 +185,7 @@ fn inside(inside: &Inside, lines: &mut Vec<String>) {
     }
 }
 
-/// What the traffic cost, in watts if they were counted and in processor time; none where neither is known.
+/// Returns the energy of the traffic, in watts if they were counted, and its processor time; none if neither is known.
 fn energy_line(energy: &EnergyUse) -> Option<String> {
     let watts = energy.watts;
     let mut parts: Vec<String> = watts
@@ -205,7 +206,7 @@ fn energy_line(energy: &EnergyUse) -> Option<String> {
     (!parts.is_empty()).then(|| format!("energy     {}", parts.join(", ")))
 }
 
-/// What the device's worker says of itself.
+/// Returns the statistics of the device's worker.
 fn work_line(work: &DeviceWork) -> String {
     format!(
         "work       the device took {} a packet, {:.1} in a batch",
@@ -214,7 +215,7 @@ fn work_line(work: &DeviceWork) -> String {
     )
 }
 
-/// Says what was lost inside ports, where the wire is not to blame.
+/// Returns the packets that were lost inside of ports, where the link is not the cause.
 pub fn port_losses<'a>(
     ports: impl Iterator<Item = (&'a String, &'a PortCounters)>,
 ) -> impl Iterator<Item = String> {
@@ -231,33 +232,33 @@ pub fn port_losses<'a>(
     })
 }
 
-/// What `taut generate --rate max --json` says, and `--cores`.
+/// The summary that `taut generate --rate max --json` and `--cores` print.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FloodSummary {
-    /// `summary`: tells the line from others.
+    /// `summary`, which distinguishes this line from others.
     pub event: &'static str,
-    /// None: as many packets as the port takes.
+    /// Requested packets per second; none for as many as the port accepts.
     pub asked_pps: Option<f64>,
-    /// Number of workers that sent together; none where it was not asked for any.
+    /// Number of workers that sent together; none if none were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
-    /// What each of them sent, in packets.
+    /// Packets that each worker sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sent_by_worker: Vec<u64>,
-    /// What was counted, by all of them together.
+    /// Counts of all workers together.
     pub flow: Flow,
     /// Packets per second that were sent.
     pub sent_pps: f64,
-    /// Packets per second that came through.
+    /// Received packets per second.
     pub received_pps: f64,
-    /// The device, if it was made.
+    /// The device, if taut set it up.
     pub device: Option<MeasuredDevice>,
-    /// What the figures depend on besides the machine's hardware.
+    /// The software versions that affect the results.
     pub versions: Versions,
 }
 
 impl FloodSummary {
-    /// Sums a flood up.
+    /// Summarises a flood.
     pub fn of(flow: Flow, device: Option<MeasuredDevice>) -> Self {
         Self {
             event: "summary",
@@ -272,7 +273,8 @@ impl FloodSummary {
         }
     }
 
-    /// Sums up what workers counted that sent together, `asked_pps` packets per second or as many as the port takes.
+    /// Summarises the counts of workers that sent together, at `asked_pps` packets per second or as many as the port
+    /// accepts.
     pub fn of_workers(flows: &[Flow], asked_pps: Option<f64>) -> Self {
         Self {
             asked_pps,
@@ -307,10 +309,10 @@ impl FloodSummary {
         )
     }
 
-    /// Checks that the rate asked for was offered.
+    /// Checks that the requested rate was offered.
     ///
     /// # Errors
-    /// When the generator left more than a hundredth of what was due unsent.
+    /// When the generator left more than a hundredth of the scheduled packets unsent.
     pub fn verdict(&self) -> Result<(), LimitMissed> {
         let flow = &self.flow;
         let asked_pps = self.asked_pps.filter(|_| !flow.stopped);

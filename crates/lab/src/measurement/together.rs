@@ -1,4 +1,4 @@
-//! How several workers send together: each on a CPU of its own, with its part of every port, all of them by one
+//! Several workers that send together. Each runs on a CPU of its own with its part of every port, and all follow one
 //! schedule.
 
 use super::run::Setup;
@@ -10,14 +10,15 @@ use taut_port::{Part, PortSpec};
 use taut_sys::ticks;
 use taut_traffic::{Flood, Flow, Gateways, Instrument, Share};
 
-/// Time from when workers are told to begin until they do: all of them are awake by then.
+/// Time between the start command to the workers and the first packet, in which all of them wake up.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// Sends as [`super::measure_flood`] does, with a worker on each of `cores`; returns what each has counted. Ports stay
-/// open until all of them have received what was under way.
+/// Sends as [`super::measure_flood`] does, with a worker on each of `cores`, and returns the counts of each. Ports stay
+/// open until all workers have received the packets in flight.
 ///
 /// # Errors
-/// When ports cannot be shared by so many, a CPU cannot be used, or there is no connection; of a device that is made.
+/// When ports cannot be split into so many parts, a CPU cannot be used, or there is no connection. A device that taut
+/// sets up is an error too.
 pub fn measure_flood_together(
     setup: &Setup,
     cores: &[usize],
@@ -52,7 +53,7 @@ pub fn measure_flood_together(
             let (tell, told) = channel();
             let (let_go, go) = channel();
             threads.push(scope.spawn(move || worker.run(parts, gateways, tell, &go)));
-            // Ports are opened by one after the other, as by the workers of a chain.
+            // Workers open the ports one after another, like the workers of a chain.
             well = told.recv().is_ok();
             ways.push(Way { told, let_go });
             if !well {
@@ -67,10 +68,10 @@ pub fn measure_flood_together(
             let awake = setup.clock().to_ticks(AWAKE.as_nanos() as f64) as u64;
             begin_ticks.store(ticks() + awake, Ordering::Relaxed);
             all_go(&ways);
-            // Each ends its channel when it has received all.
+            // Each worker closes its channel when it has received all packets.
             ways.iter().for_each(|way| _ = way.told.recv());
         }
-        // Those that wait for another go close their ports.
+        // Workers that wait for another command close their ports.
         drop(ways);
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         let mut flows = Vec::new();
@@ -81,14 +82,14 @@ pub fn measure_flood_together(
     })
 }
 
-/// Ways to a worker and back.
+/// Channels from and to a worker.
 struct Way {
-    /// Word that the worker is ready for what comes next. Closed when it has nothing more to say.
+    /// Receives a message when the worker is ready for the next step. It is closed when the worker is done.
     told: Receiver<()>,
     let_go: Sender<()>,
 }
 
-/// Lets all workers go on. One that has ended meanwhile says so by its other channel.
+/// Lets all workers continue. A worker that has ended reports that through its other channel.
 fn all_go(ways: &[Way]) {
     for way in ways {
         let _ = way.let_go.send(());
@@ -107,7 +108,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Sends and counts; none if another worker could not begin.
+    /// Sends and counts; none if another worker could not start.
     fn run(
         self,
         parts: Vec<Part>,
@@ -146,7 +147,7 @@ impl Worker<'_> {
     }
 }
 
-/// Guard that ends all workers when the thread that has it panics: what is left would be no whole.
+/// A guard that ends all workers if its thread panics, because the remaining results would be incomplete.
 struct EndAll<'a>(&'a AtomicBool);
 
 impl Drop for EndAll<'_> {
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
     use taut_traffic::Traffic;
 
-    /// Two workers on a CPU that there is, with so many packets per second for a twentieth of a second.
+    /// Sends from two workers on one available CPU, at this rate for 50 ms.
     fn send(
         ports: &[&str],
         settings: &[(&str, &str)],
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(flows.len(), 2);
         let due = all.sent + all.refused + all.unsent;
         assert!((1_998..=2_002).contains(&due), "{flows:?}");
-        // The warm-up came back too.
+        // The packets of the warm-up came back too.
         assert!(all.received_in_all >= all.sent, "{flows:?}");
         assert!(
             flows.iter().all(|flow| flow.received_in_all > 0),

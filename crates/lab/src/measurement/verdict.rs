@@ -1,15 +1,16 @@
-//! Whether the traffic of a measurement was what was asked for, and came back.
+//! Checks whether the traffic of a measurement was sent as requested, and came back.
 
 use super::summary::StreamSummary;
 use crate::report::recording::LEAST_SENT;
 use taut_measure::quantity;
 
-/// Packets sent over more than this multiple of the time asked for, and this much more, were not sent at the rate asked for:
-/// less than [`LEAST_SENT`] of it. The constant part is what a busy machine takes at a time, which says nothing of the rate.
+/// Maximum ratio of the actual to the requested duration, to which [`LATE_AT_LEAST_SECONDS`] is added. Above this, less
+/// than [`LEAST_SENT`] of the rate was sent. The constant is the length of a typical interruption on a busy machine,
+/// which says nothing about the rate.
 const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
-/// Limit that a measurement missed.
+/// A limit that a measurement missed.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum LimitMissed {
     /// The generator could not offer the rate.
@@ -19,16 +20,16 @@ pub enum LimitMissed {
         if *starved { ", as it ran out of memory for packets: the device holds them" } else { "" }
     )]
     Unsent {
-        /// Packets per second that were asked for, all streams together.
+        /// Requested packets per second, all streams together.
         asked_pps: f64,
         /// Packets that were never sent.
         unsent: u64,
-        /// Packets that were due.
+        /// Packets that were scheduled.
         owed: u64,
-        /// Whether it lacked memory for packets.
+        /// True if the generator ran out of buffers.
         starved: bool,
     },
-    /// The machine kept the generator from its core.
+    /// The generator was interrupted on its core.
     #[error(
         "asked for {}, but the machine kept the generator from its core: {} sent; give it a core of its own (--core, taut tune \
          audit), or ask for less",
@@ -36,41 +37,41 @@ pub enum LimitMissed {
         quantity::rate(*sent_pps)
     )]
     Late {
-        /// Packets per second that were asked for, of the stream that was late.
+        /// Requested packets per second of the delayed stream.
         asked_pps: f64,
-        /// Packets per second that it sent.
+        /// Packets per second that this stream sent.
         sent_pps: f64,
     },
-    /// More was lost than is allowed.
+    /// More packets were lost than allowed.
     #[error("{:.4} % lost, more than the {:.4} % allowed", share * 100.0, limit * 100.0)]
     Loss {
-        /// Share that was lost.
+        /// Fraction that was lost.
         share: f64,
-        /// Share that is allowed.
+        /// Fraction that is allowed.
         limit: f64,
     },
-    /// Nothing came back.
+    /// No packet came back.
     #[error("nothing came back, so nothing was measured (--max-loss 1 if nothing is meant to)")]
     Nothing,
-    /// What came back is not what was sent.
+    /// All packets that came back were modified.
     #[error(
         "nothing came back unchanged, so nothing was measured: {foreign} packets came back that are not as they were sent, or are \
          somebody else's (--max-loss 1 if that is meant)"
     )]
     NothingUnchanged {
-        /// Packets that came back and are not known again.
+        /// Packets that came back and were not identified.
         foreign: u64,
     },
 }
 
-/// Returns packets that were lost or refused, as share of those that were offered: what the generator was too slow for was not
-/// offered. None if nothing was.
+/// Returns the fraction of the offered packets that were lost or refused. Packets that the generator was too slow to
+/// send were not offered. It is none if none were offered.
 pub(super) fn lost_share(lost: u64, refused: u64, sent: u64) -> Option<f64> {
     let offered = sent + refused;
     (offered > 0).then(|| (lost + refused) as f64 / offered as f64)
 }
 
-/// Checks that the traffic was what was asked for, for so many seconds, and came back, but for the share `max_loss`.
+/// Checks that the traffic was sent as requested, for `seconds`, and came back, except for the fraction `max_loss`.
 pub(super) fn verdict(
     streams: &[StreamSummary],
     seconds: f64,
@@ -100,7 +101,7 @@ pub(super) fn verdict(
     let foreign = sum(|s| s.tally.foreign);
     let measured = || streams.iter().filter(|s| s.measured);
     let share = if measured().next().is_none() {
-        // Nothing is known again, but can be counted.
+        // No packet is identified, but packets can be counted.
         let sent = sum(|s| s.tally.sent);
         lost_share(sent.saturating_sub(foreign), sum(|s| s.tally.refused), sent)
     } else {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_or_did_not_come_back_misses_a_limit_of_its_own() {
+    fn unsent_and_lost_packets_each_miss_their_own_limit() {
         let of = |stream: StreamSummary, max_loss| verdict(&[stream], 1.0, max_loss);
         assert_eq!(of(stream(1000, 1000, 1.0), None), Ok(()));
         assert_eq!(of(stream(1000, 900, 1.0), None), Ok(()));

@@ -1,4 +1,4 @@
-//! What the slowest packets waited for: table, colours, and the expected effect of timer ticks beside the measured one.
+//! The causes of the slowest packets: table, colours, and the expected effect of timer ticks next to the measured one.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use taut_measure::quantity::{Quantity, count, rate, share, time};
 
 use super::drawn::Drawn;
 
-/// The colour of each cause: the device's warm, the generator's cold, the rest grey.
+/// Returns the colour of a cause: warm for the device, cold for the generator, grey for the rest.
 fn style(cause: Cause) -> Style {
     match cause {
         Cause::DeviceTick => Style::of(2),
@@ -22,7 +22,7 @@ fn style(cause: Cause) -> Style {
     }
 }
 
-/// A cause as the figures show it.
+/// Returns the series of a cause for the figures.
 fn series(cause: Cause) -> Series {
     Series {
         label: cause.name().to_owned(),
@@ -30,7 +30,7 @@ fn series(cause: Cause) -> Series {
     }
 }
 
-/// The causes that are among these.
+/// Returns the series of the causes that occur.
 pub(crate) fn keys(causes: impl Iterator<Item = Option<Cause>>) -> Vec<Series> {
     let present: BTreeSet<Cause> = causes.flatten().collect();
     let all = Cause::ALL.into_iter();
@@ -39,7 +39,8 @@ pub(crate) fn keys(causes: impl Iterator<Item = Option<Cause>>) -> Vec<Series> {
         .collect()
 }
 
-/// The worst packets of a device (time in s, latency in ns, cause) by cause; those without any known, in its own colour.
+/// Groups a device's slowest packets (time in s, latency in ns, cause) by cause. Packets without a known cause have the
+/// device's colour.
 pub(crate) fn by_cause(
     worst: &[((f64, f64), Option<Cause>)],
     own: Style,
@@ -59,7 +60,7 @@ pub(crate) fn by_cause(
         .collect()
 }
 
-/// Rows of the table: a device's name, its spikes, and the share of each cause.
+/// Returns the rows of the table: a device's name, its number of outliers, and the fraction of each cause.
 pub(super) fn rows(evaluation: &Evaluation) -> Vec<(String, Vec<String>)> {
     let row = |device: &Device| {
         let causes = device.causes.as_ref()?;
@@ -69,7 +70,7 @@ pub(super) fn rows(evaluation: &Evaluation) -> Vec<(String, Vec<String>)> {
     evaluation.devices.iter().filter_map(row).collect()
 }
 
-/// How many packets, then the share of each cause.
+/// Returns the number of packets, and the fraction of each cause.
 pub(crate) fn cells(causes: &Causes) -> Vec<String> {
     let shares = Cause::ALL.map(|cause| cell(causes, cause));
     std::iter::once(count(causes.spikes))
@@ -85,7 +86,8 @@ fn cell(causes: &Causes, cause: Cause) -> String {
     share(causes.share(cause))
 }
 
-/// Packets that ticks held up, expected and measured, of the device whose packets are fastest: there ticks show most.
+/// Draws the expected and measured packets that ticks delayed, for the device with the lowest latency, where ticks are
+/// most visible.
 pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
     let with_ticks = evaluation.devices.iter().filter_map(|device| {
         let aliasing = device.causes.as_ref()?.aliasing.as_ref()?;
@@ -123,7 +125,7 @@ pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
         quantity,
         log: false,
     };
-    // What had more than a tick to wait for is not what is expected here, and would hide it.
+    // Packets that also waited for something other than a tick are outside of the expectation, and would hide it.
     let most = expected.iter().map(|point| point.1).fold(0.0, f64::max) * 2.0;
     let measured: Vec<(f64, f64)> = aliasing
         .measured

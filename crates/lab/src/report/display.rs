@@ -1,29 +1,29 @@
-//! What to show of a results folder when its report is written, beside the page.
+//! The text and the notices about a results folder that the terminal shows when its report is written.
 
 use std::path::PathBuf;
 use taut_results::{Completion, LeftOut};
 
-/// What to show of a results folder when its report is written.
+/// The content to show after a report was written.
 #[derive(Debug)]
 pub struct Shown {
     /// Path of the page.
     pub page: PathBuf,
-    /// Tables and findings, for a terminal.
+    /// Tables and results for a terminal.
     pub text: String,
-    /// What could not be measured.
+    /// The skipped devices and parts.
     pub left_out: Vec<LeftOut>,
-    /// What else a reader has to know: warnings, and files that cannot be read.
+    /// Further notices: warnings, and files that cannot be read.
     pub problems: Vec<String>,
-    /// How far it came.
+    /// The state of completion.
     pub completion: Completion,
     /// Limits that the device missed, one sentence each.
     pub missed: Vec<String>,
-    /// Whether something left out makes the whole a failure.
+    /// True if skipped entries make the result a failure.
     pub wants_all: bool,
 }
 
 impl Shown {
-    /// Shows a page that says everything.
+    /// Returns the display of a page that needs no text.
     pub(crate) fn page(page: PathBuf) -> Self {
         Self {
             page,

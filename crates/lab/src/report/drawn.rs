@@ -1,19 +1,19 @@
-//! A figure of a report, drawn, and its files.
+//! A drawn figure of a report, and its files.
 
 use std::path::Path;
 use taut_results::{ResultsError, write};
 
-/// A figure with its name (of its files too), caption and SVG text.
+/// A figure with its name, which its files share, its caption and the SVG text.
 pub struct Drawn {
-    /// File name without its ending.
+    /// File name without its extension.
     pub name: &'static str,
     /// Short title.
     pub title: &'static str,
-    /// What to see in it.
+    /// The description of the figure.
     pub caption: String,
-    /// The whole SVG document.
+    /// The SVG document.
     pub svg: String,
-    /// What it shows, for a file beside it.
+    /// The data of the figure, for a separate file.
     pub data: Option<serde_json::Value>,
 }
 

@@ -1,8 +1,8 @@
-//! Why a report could not be written.
+//! The reasons why a report could not be written.
 
 use taut_results::ResultsError;
 
-/// Why a report could not be written.
+/// The reason why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The folder cannot be read or written.

@@ -1,4 +1,4 @@
-//! The report's figures: what of the evaluation goes into which plot, and what its caption says.
+//! The report's figures: the evaluated data for each plot, and the caption.
 
 use super::causes;
 use crate::evaluate::{Device, Evaluation, Spread, Timeline};
@@ -12,7 +12,7 @@ use taut_results::{Kind, Transport};
 
 use super::drawn::Drawn;
 
-/// All figures in the order of the report.
+/// Draws all figures in the order of the report.
 pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
     let groups = groups(&evaluation.devices);
     let samples = sample_counts(&groups);
@@ -205,7 +205,7 @@ fn loss_free_rates(groups: &[Group<'_>], over: &str) -> Drawn {
     }
 }
 
-/// A device's worst packets and what each waited for.
+/// Returns a device's slowest packets with their causes.
 fn worst(device: &Device) -> Vec<((f64, f64), Option<Cause>)> {
     let Timeline { worst, causes, .. } = &device.timeline;
     worst.iter().copied().zip(causes.iter().copied()).collect()
@@ -216,8 +216,8 @@ struct Group<'a> {
     devices: Vec<&'a Device>,
 }
 
-/// Forwarders by what their transport is made of; calibrations have their own table. Two columns at
-/// most, as more would leave no room for labels.
+/// Groups forwarders by the technology of their transport; calibrations have a table of their own. There are at most
+/// two columns, because more would leave no space for labels.
 fn groups(devices: &[Device]) -> Vec<Group<'_>> {
     let of = |transports: &[Transport]| -> Vec<&Device> {
         let forwarders = devices.iter().filter(|d| d.info.kind == Kind::Forwarder);
@@ -259,7 +259,7 @@ fn columns<'a, T>(groups: &[Group<'a>], item: impl Fn(&'a Device) -> T) -> Vec<C
 fn series(device: &Device) -> Series {
     Series {
         label: match device.info.transport {
-            // Beside devices on memif of the same name.
+            // Devices on memif have the same names.
             Transport::Vhost => format!("{} (vhost)", device.info.label),
             Transport::Memif | Transport::Veth => device.info.label.clone(),
         },

@@ -1,11 +1,10 @@
-//! The finding: one paragraph computed from the data, in which every number was measured or is
-//! named as published.
+//! The finding: one paragraph computed from the data. Every number in it is measured, or marked as published.
 
 use crate::evaluate::{Evaluation, Ratio, Spread};
 use taut_measure::quantity::{ratio, three_digits, time};
 use taut_results::{Completion, Results};
 
-/// What the experiment found.
+/// Returns the result of the experiment.
 pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> String {
     let mut sentences = Vec::new();
     let find = |figure: &str, over: &str, under: &str| {
@@ -15,8 +14,8 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
                 && has(evaluation, &ratio.under, under)
         })
     };
-    // The median of the repetitions' averages, as the ratio beside it is the median of their ratios:
-    // one disturbed repetition must not make the two contradict each other.
+    // The median of the repetitions' means matches the ratio next to it, which is the median of their ratios. One
+    // disturbed repetition must not make them contradict each other.
     let average = |id: &str| {
         let device = evaluation
             .devices
@@ -70,7 +69,7 @@ pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -
     }
 }
 
-/// How devices that the reference does not compare stand to the first one named.
+/// Compares devices that are not in the reference with the first one named.
 fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
     let label = |id: &str| {
         let device = evaluation

@@ -1,5 +1,5 @@
-//! The report: a self-contained page, an SVG file per figure and the summary in JSON, all made from
-//! the results folder alone.
+//! The report: a self-contained page, an SVG file per figure, and the summary in JSON. All are made from the results
+//! folder alone.
 
 pub(crate) mod causes;
 pub(crate) mod display;
@@ -16,13 +16,13 @@ pub use error::ReportError;
 pub use rawdata::flatten;
 pub use recording::{LEAST_SENT, is_recording, write_recording};
 
-/// What all reports look like: CSS.
+/// The CSS of all reports.
 pub const STYLE: &str = include_str!("report.css");
 
-/// What shows the values under the pointer: JavaScript.
+/// The JavaScript that shows the values under the pointer.
 pub const HOVER: &str = include_str!("hover.js");
 
-/// All scripts that run in pages of reports.
+/// All scripts in the pages of reports.
 pub const SCRIPTS: [&str; 2] = [HOVER, include_str!("sliders.js")];
 
 use std::path::Path;
@@ -34,26 +34,26 @@ use crate::benchmark::shell::publish;
 use crate::evaluate::{Evaluation, Ratio, Row, busy, ratios, render_text_table, rows};
 use taut_results::Results;
 
-/// `summary.json`: the table and the ratios.
+/// The contents of `summary.json`: the table and the ratios.
 #[derive(Debug, Serialize)]
 pub struct Summary<'a> {
-    /// One per device.
+    /// One row per device.
     pub devices: &'a [Row],
-    /// Between devices.
+    /// Ratios between devices.
     pub ratios: &'a [Ratio],
-    /// What is missing.
+    /// The missing or unreadable files.
     pub problems: &'a [String],
 }
 
-/// Writes the report of a comparison's results folder, and returns what to show of it on a terminal of so many columns.
+/// Writes the report of a comparison's results folder, and returns the text for a terminal with `width` columns.
 pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
     show_comparison(&Results::load(dir)?, width)
 }
 
-/// Writes `summary.json`, `figures/*.svg` and `report.html` of a comparison into its folder, and returns what to show of it on a
-/// terminal of so many columns. Earlier files are replaced.
+/// Writes `summary.json`, `figures/*.svg` and `report.html` of a comparison into its folder, and returns the text for a
+/// terminal with `width` columns. Earlier files are replaced.
 ///
-/// An interrupted experiment gives a report that says so, and devices without data are named as such.
+/// The report of an interrupted experiment says so, and devices without data are marked.
 ///
 /// # Errors
 /// When the folder cannot be written.
@@ -107,7 +107,7 @@ mod tests {
         (parent, dir)
     }
 
-    /// Every file of a folder that the report wrote, by name.
+    /// Returns the name and content of every file that the report wrote.
     fn written(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files = vec![dir.join("report.html"), dir.join("summary.json")];
         files.extend(
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_folder_names_no_place_outside_it_and_no_endless_work() {
+    fn untrusted_folders_with_outside_paths_or_endless_work_are_refused() {
         for (word, with, part) in [
             ("\"id\": \"", "\"id\": \"../../", "device id"),
             (
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_experiment_with_missing_runs_gives_a_report_that_says_so() {
+    fn the_report_of_an_incomplete_experiment_marks_it_as_interrupted() {
         let (_parent, dir) = made_up();
         let mut experiment = synthetic::experiment(&SMALL);
         experiment.manifest.completion = taut_results::Completion::Interrupted;
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     #[ignore = "writes a report to look at: cargo test -p taut-lab -- --ignored look"]
     fn look_at_a_made_up_report() {
-        // A folder of its own, which stays.
+        // This folder is separate, and is not deleted.
         let dir = taut_host::private::scratch().unwrap().keep().join("report");
         synthetic::write(
             &dir,

@@ -1,4 +1,4 @@
-//! Fills the page's template: every cell is text made here, so that the template only arranges.
+//! Fills the page's template. All cells are formatted here, so the template contains only the layout.
 
 use askama::Template;
 use taut_host::EnergyUse;
@@ -75,7 +75,7 @@ struct DeviceRow {
 const NOT_THERE: &str = "–";
 const TOO_FEW: &str = "n/a";
 
-/// The page as HTML.
+/// Renders the page as HTML.
 pub fn render(
     results: &Results,
     evaluation: &Evaluation,
@@ -222,7 +222,7 @@ fn result_row(row: &Row, device: &Device) -> ResultRow {
     }
 }
 
-/// min, avg, p50, p99, p99.9, p99.99, max, std.
+/// Returns the cells min, avg, p50, p99, p99.9, p99.99, max, std.
 fn latency_cells(latency: Option<&Summary>) -> Vec<String> {
     let Some(latency) = latency else {
         return vec![NOT_THERE.to_owned(); 8];
@@ -266,7 +266,7 @@ fn full_name(evaluation: &Evaluation, id: &str) -> String {
     )
 }
 
-/// The reference's forwarders beside their nearest kin here: average, minimum, maximum, deviation.
+/// Returns the reference's forwarders next to the most similar ones here: mean, minimum, maximum, deviation.
 fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
     let kin = |found: &dyn Fn(&Device) -> bool| {
         evaluation
@@ -360,7 +360,7 @@ fn quality_row(device: &Device) -> QualityRow {
     }
 }
 
-/// None for results of before energy was recorded.
+/// Returns none for results without a measurement of energy.
 fn energy_row(device: &Device) -> Option<QualityRow> {
     let source = &device
         .cbr

@@ -1,18 +1,18 @@
-//! The files of the results folder, as links relative to the report, and generic JSON as rows.
+//! The files of the results folder as links relative to the report, and JSON values as rows.
 
 use serde_json::Value;
 
 use taut_results::Results;
 
-/// A device's data files.
+/// The data files of a device.
 pub struct Files {
-    /// The device.
+    /// Name of the device.
     pub device: String,
     /// Relative paths, by repetition.
     pub links: Vec<String>,
 }
 
-/// The files that are there, by device.
+/// Returns the existing files by device.
 pub fn files(results: &Results) -> Vec<Files> {
     let mut out: Vec<Files> = Vec::new();
     for run in &results.runs {
@@ -30,7 +30,7 @@ pub fn files(results: &Results) -> Vec<Files> {
     out
 }
 
-/// A JSON value as name and text, nested names joined by `: `.
+/// Returns a JSON value as pairs of name and text. Nested names are joined by `: `.
 pub fn flatten(value: &Value) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     collect("", value, &mut rows);

@@ -1,5 +1,4 @@
-//! The report of a folder of `taut generate --out`: what was counted, the latencies, and the slowest packets by what
-//! they waited for.
+//! The report of a folder of `taut generate --out`: counts, latencies, and the slowest packets by cause.
 
 use std::path::{Path, PathBuf};
 
@@ -31,25 +30,25 @@ struct Page<'a> {
     activity: Vec<(String, String)>,
 }
 
-/// Less than this of the rate asked for is another rate: what was measured then shows the machine, not the device.
+/// Minimum fraction of the requested rate. Below it, a result shows the limits of the machine, not of the device.
 pub const LEAST_SENT: f64 = 0.97;
 
-/// A stream as its files have it.
+/// A stream as read from its files.
 struct Stream<'a> {
     name: &'a str,
-    /// Its part of the summary.
+    /// The stream's part of the summary.
     summary: &'a StreamSummary,
     latency: LatencyHistogram,
     slowest: Option<SlowestPackets>,
 }
 
-/// Whether a folder is one of `taut generate --out`.
+/// Returns true if a folder was written by `taut generate --out`.
 pub fn is_recording(dir: &Path) -> bool {
     read_json::<Value>(dir, "summary.json").is_ok_and(|summary| summary["event"] == "summary")
 }
 
-/// Writes `figures/` and `report.html` into the folder `dir` of `taut generate --out`, from what lies there, and returns
-/// the page's path. Earlier ones are replaced.
+/// Writes `figures/` and `report.html` into the folder `dir` of `taut generate --out`, made from the files there.
+/// Returns the path of the page; earlier files are replaced.
 ///
 /// # Errors
 /// When the folder cannot be read or written.
@@ -81,7 +80,7 @@ fn streams<'a>(
                 problems.push(e);
                 LatencyHistogram::new()
             });
-            // There is none where nothing came back or nothing was noted.
+            // The file is missing if no packet came back or no interruption was logged.
             let slowest = named(RECORDED_SLOWEST);
             let slowest = has(dir, &slowest).then(|| read_json(dir, &slowest));
             let slowest = slowest.and_then(|read: Result<_, ResultsError>| {
@@ -97,7 +96,7 @@ fn streams<'a>(
         .collect()
 }
 
-/// The latencies of a histogram log of a results folder; why not, in a sentence.
+/// Returns the latencies of a histogram log in a results folder, or an error in one sentence.
 pub(crate) fn histogram(dir: &Path, name: &str) -> Result<LatencyHistogram, String> {
     let log = taut_results::read(dir, name).map_err(|e| e.to_string())?;
     LatencyHistogram::read_hlog(&log).map_err(|e| format!("{}: {e}", dir.join(name).display()))
@@ -135,12 +134,12 @@ fn page<'a>(
     }
 }
 
-/// Facts as names and values.
+/// Returns facts as pairs of name and value.
 fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
     flatten(&serde_json::to_value(of).unwrap_or_default())
 }
 
-/// What to say first of a stream that the generator could not send at its rate.
+/// Returns the warning for a stream that the generator could not send at its rate.
 fn too_slow(stream: &Stream<'_>) -> Option<String> {
     let asked = stream.summary.asked_pps;
     let sent = stream.summary.sent_pps?;
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_damaged_is_named_and_the_rest_is_shown() {
+    fn missing_or_damaged_files_are_named_and_the_rest_displayed() {
         let dir = tempfile::tempdir().unwrap();
         recording(dir.path());
         std::fs::remove_file(dir.path().join(RECORDED_LATENCIES)).unwrap();

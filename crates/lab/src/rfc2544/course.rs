@@ -1,4 +1,4 @@
-//! The course of everything that is measured on one device: which part follows which.
+//! The order of all measurements on one device.
 
 use super::results::Part;
 use super::session::{Session, estimate, times};
@@ -6,8 +6,8 @@ use super::soak;
 use crate::device::RunError;
 
 impl Session<'_, '_> {
-    /// Part after part; in each, sizes take turns in every repetition, so that a slow change of the
-    /// machine meets all of them.
+    /// Measures part after part. In each, sizes are interleaved in every repetition, so that a slow change of the
+    /// machine affects all of them.
     pub(super) fn all(mut self) -> Result<(), RunError> {
         for part in self.settings.parts.clone() {
             if part == Part::Soak {
@@ -49,7 +49,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// The soak's rate: the one given, or half of the throughput.
+    /// Returns the soak's rate: the configured one, or half of the throughput.
     fn soak_pps(&self) -> Result<f64, RunError> {
         let half = self.found(0).map(|found| found / 2.0);
         self.settings.rate_pps.or(half).ok_or_else(|| {

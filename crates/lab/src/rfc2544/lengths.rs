@@ -1,4 +1,4 @@
-//! How long and how often each part is measured, by mode.
+//! The lengths and repetitions of each part, by mode.
 
 use std::time::Duration;
 use taut_results::Mode;
@@ -7,30 +7,30 @@ use taut_traffic::Sizes;
 /// Frame sizes of RFC 2544 section 9.1 for Ethernet.
 const RFC_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// Lengths of one mode.
+/// The lengths of one mode.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     /// Frame sizes.
     pub sizes: Vec<Sizes>,
-    /// Each full trial.
+    /// Length of each full trial.
     pub trial: Duration,
-    /// Whole searches, latency trials and loss curves per frame size.
+    /// Number of searches, latency trials and loss curves per frame size.
     pub repetitions: u32,
-    /// Full trials that vote on a rate.
+    /// Number of full trials that vote on a rate.
     pub votes: u32,
-    /// How close a search comes, as a share of the rate.
+    /// Precision of a search, as a fraction of the rate.
     pub precision: f64,
-    /// Each latency trial.
+    /// Length of each latency trial.
     pub latency: Duration,
-    /// Searches for the longest burst per frame size.
+    /// Number of searches for the longest burst per frame size.
     pub bursts: u32,
-    /// The longest burst tried: RFC 2544 section 26.4 asks for 2 s.
+    /// The longest burst to try: RFC 2544 section 26.4 requires 2 s.
     pub longest_burst: Duration,
 }
 
 impl Lengths {
-    /// Quick: under a minute. Default: some 20 minutes for everything. Full: trials of 60 s (RFC 2544
-    /// section 24), hours.
+    /// Returns the lengths of a mode. Quick takes less than a minute, default about 20 minutes for all parts. Full has
+    /// trials of 60 s (RFC 2544 section 24) and takes hours.
     pub fn of(mode: Mode) -> Self {
         let ms = Duration::from_millis;
         let sizes = |which: &[usize]| which.iter().map(|size| Sizes::one(*size)).collect();

@@ -91,7 +91,7 @@ pub(super) fn load(share: f64, packets: u64) -> LoadLatency {
     }
 }
 
-/// One of the device's ticks, and something that nobody knows.
+/// Returns slow packets with two causes: a tick on the device's core, and none that is known.
 fn slowest(packets: u64) -> Option<SlowestPackets> {
     let summary = SlowestSummary {
         above_ns: 1_590.0,
@@ -136,7 +136,7 @@ pub(super) fn throughput() -> Measured {
     }
 }
 
-/// Everything for 64 bytes; for imix an empty latency and no more.
+/// Writes a folder with all parts for 64 bytes, and only an empty latency part for imix.
 pub(super) fn folder(completion: Completion) -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("made-up");

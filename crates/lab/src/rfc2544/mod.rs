@@ -1,5 +1,5 @@
-//! The benchmarks of RFC 2544 on one device: throughput, latency, loss, back-to-back frames and a soak,
-//! into one results folder. (RFC 2544 section 26, RFC 9004.)
+//! The benchmarks of RFC 2544 on one device: throughput, latency, loss, back-to-back frames and a soak, all in one
+//! results folder. (RFC 2544 section 26, RFC 9004.)
 
 mod course;
 mod evaluate;
@@ -30,52 +30,52 @@ use taut_results::{Completion, LeftOut, Manifest, ResultsError};
 use taut_sys::Clock;
 use taut_traffic::{Live, Sizes, Traffic};
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// On what.
+    /// The device to measure.
     pub device: DeviceUnderTest,
-    /// Frame sizes, each measured by itself.
+    /// Frame sizes, each of which is measured separately.
     pub sizes: Vec<Sizes>,
-    /// Fields that differ from the usual frame, as in a traffic file.
+    /// Fields that differ from the default frame, as in a traffic file.
     pub fields: Vec<(String, String)>,
-    /// What to measure, and how.
+    /// The parts to measure, and their lengths.
     pub settings: Settings,
-    /// The results folder, which must not hold an experiment yet.
+    /// The results folder, which must not contain an experiment yet.
     pub folder: PathBuf,
     /// The `taut` program, run as the forwarder.
     pub program: PathBuf,
-    /// The clock of the stamps.
+    /// The clock of the timestamps.
     pub clock: Clock,
-    /// The command that repeats all this.
+    /// The command that repeats this run.
     pub command_line: String,
-    /// The generator's core, if not the one that taut chooses.
+    /// The generator's core, if not taut's choice.
     pub core: Option<usize>,
-    /// How long to wait for the other side of the ports.
+    /// Timeout for the peers of the ports.
     pub patience: Duration,
-    /// Where the `taut forward` behind ports notes when its core was taken away.
+    /// File in which the `taut forward` behind ports logs the interruptions of its core.
     pub device_log: Option<PathBuf>,
 }
 
-/// Why there is no result at all.
+/// The reason why there is no result at all.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// The cores cannot be had.
+    /// The cores are unavailable.
     #[error(transparent)]
     Affinity(#[from] taut_host::AffinityError),
-    /// Settings that cannot be.
+    /// The settings are invalid.
     #[error("{0}")]
     Input(String),
-    /// The device did not come, or nothing went through it.
+    /// The device did not start, or forwarded no packet.
     #[error("{0}")]
     Device(String),
 }
 
-/// Measures everything, and tells `live` of every packet if somebody watches. Ends early, with what is complete kept and the folder marked as interrupted, when
-/// `stop` is set.
+/// Measures all parts, and reports every packet to `live` if it is watched. Setting `stop` ends it early; complete
+/// parts stay, and the folder is marked as interrupted.
 ///
 /// # Errors
 /// When results cannot be written, or nothing could be measured.
@@ -85,7 +85,7 @@ pub fn run(
     live: Option<Live>,
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchError> {
-    // Before anything is set up, so that wrong sizes and fields are found at once.
+    // Invalid sizes and fields are reported before anything is set up.
     let traffics = traffics(plan)?;
     let first = traffics
         .first()
@@ -101,7 +101,7 @@ pub fn run(
     let clock = plan.clock;
     let mut head = begin_head(plan, &cores);
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
-    // A folder that cannot be had is said before anything takes its time.
+    // An unusable folder is reported before any measurement takes time.
     let folder = Folder::create(&plan.folder, &head)?;
     let before = watched(progress.total());
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
@@ -150,7 +150,7 @@ fn traffics(plan: &Plan) -> Result<Vec<Traffic>, BenchError> {
         .map_err(BenchError::Input)
 }
 
-/// Returns the interfaces that a tap watches; none without one.
+/// Returns the interfaces that a wiretap observes; none without one.
 fn tapped_interfaces(plan: &Plan) -> Result<Vec<String>, BenchError> {
     if plan.settings.tap {
         plan.device.wires().map_err(BenchError::Input)
@@ -159,7 +159,7 @@ fn tapped_interfaces(plan: &Plan) -> Result<Vec<String>, BenchError> {
     }
 }
 
-/// Returns the head of the results as it is before anything is measured.
+/// Returns the manifest as it is before the measurement.
 fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
     let title = format!("Benchmarks of {}", plan.device.name());
     Head {
@@ -172,14 +172,14 @@ fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
     }
 }
 
-/// Returns why the measurement ended early, unless it was told to stop.
+/// Returns the reason why the measurement ended early, unless the user stopped it.
 ///
 /// # Errors
-/// When results could not be written.
+/// When results cannot be written.
 fn failure(measured: Result<(), RunError>) -> Result<Option<String>, BenchError> {
     match measured {
         Ok(()) | Err(RunError::Stopped) => Ok(None),
-        // What was written before stays readable.
+        // Earlier results stay readable.
         Err(RunError::Results(e)) => Err(e.into()),
         Err(failed @ (RunError::Device(_) | RunError::Core(_) | RunError::Instrument(_))) => {
             Ok(Some(failed.to_string()))
@@ -187,10 +187,10 @@ fn failure(measured: Result<(), RunError>) -> Result<Option<String>, BenchError>
     }
 }
 
-/// Writes into the folder how the measurement ended, and returns the folder's path.
+/// Writes the state of completion into the folder, and returns the folder's path.
 ///
 /// # Errors
-/// When results cannot be written, or it `failed` before there were any.
+/// When results cannot be written, or the measurement `failed` before the first result.
 fn conclude(
     folder: &Folder,
     head: &mut Head,

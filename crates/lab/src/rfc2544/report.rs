@@ -1,5 +1,5 @@
-//! The report of the benchmarks: a self-contained page, an SVG file per figure and the summary in JSON,
-//! all made from what lies in the folder.
+//! The report of the benchmarks: a self-contained page, an SVG file per figure, and the summary in JSON. All are made
+//! from the folder.
 
 use super::evaluate::{Evaluation, Missed, SizeRow, Warning};
 use super::results::{Part, Results, Soak, SoakInterval};
@@ -19,13 +19,13 @@ use taut_measure::Method;
 use taut_measure::quantity::{Quantity, count, rate, share, three_digits, time};
 use taut_results::Completion;
 
-/// Frame sizes whose latencies are drawn.
+/// Maximum number of frame sizes with a figure of latency.
 const DRAWN_SIZES: usize = 3;
 
-/// Intervals of a soak that are drawn one by one; more are put together.
+/// Maximum number of soak intervals that are drawn separately; more are merged.
 const DRAWN_INTERVALS: usize = 400;
 
-/// `summary.json`.
+/// The contents of `summary.json`.
 #[derive(Serialize)]
 struct Summary<'a> {
     device: &'a str,
@@ -52,7 +52,7 @@ struct Page<'a> {
     core_plan: &'a str,
 }
 
-/// Writes the report of a results folder, and returns what to show of it on a terminal of so many columns.
+/// Writes the report of a results folder, and returns the text for a terminal with `width` columns.
 ///
 /// # Errors
 /// When the folder cannot be read or written.
@@ -124,7 +124,7 @@ fn page<'a>(evaluation: &'a Evaluation<'a>, figures: &'a [Drawn]) -> Page<'a> {
     }
 }
 
-/// The outcome in a sentence or two.
+/// Returns the result in one or two sentences.
 fn finding(evaluation: &Evaluation<'_>) -> String {
     let device = &evaluation.results.head.device;
     let held: Vec<&SizeRow> = evaluation
@@ -175,7 +175,7 @@ fn finding(evaluation: &Evaluation<'_>) -> String {
     said.trim().to_string()
 }
 
-/// How it was measured, in words.
+/// Returns a description of the measurement.
 fn method(evaluation: &Evaluation<'_>) -> String {
     let s = &evaluation.results.head.settings;
     let search = match s.method {
@@ -282,7 +282,7 @@ fn draw_throughput(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-/// The first, the middle and the last of `count`.
+/// Returns the first, the middle and the last index of `count`.
 fn drawn_sizes(count: usize) -> Vec<usize> {
     if count <= DRAWN_SIZES {
         (0..count).collect()
@@ -328,7 +328,7 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-/// The slowest packets over time, by what they waited for; none where that was not noted.
+/// Draws the slowest packets over time by cause; none if no interruptions were logged.
 fn draw_slowest(evaluation: &Evaluation<'_>) -> Option<Drawn> {
     let rows = &evaluation.rows;
     let drawn = drawn_sizes(rows.len());
@@ -419,7 +419,7 @@ fn draw_loss(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-/// Neighbouring intervals put together, so that at most [`DRAWN_INTERVALS`] are drawn: worst values stay.
+/// Merges neighbouring intervals, so that at most [`DRAWN_INTERVALS`] are drawn. The worst values are preserved.
 fn drawn_intervals(intervals: &[SoakInterval]) -> Vec<&[SoakInterval]> {
     let together = intervals.len().div_ceil(DRAWN_INTERVALS).max(1);
     intervals.chunks(together).collect()
@@ -508,7 +508,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_page_loads_nothing_and_the_same_folder_gives_the_same_bytes() {
+    fn the_page_is_self_contained_and_reproducible_from_its_folder() {
         let (_parent, dir) = made_up::folder(Completion::Interrupted);
         let page = fs::read_to_string(show(&dir, None).unwrap().page).unwrap();
         assert!(page.contains("Interrupted") && page.contains("Limits missed"));

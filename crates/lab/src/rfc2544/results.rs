@@ -1,11 +1,11 @@
-//! The results folder of the benchmarks: settings in `bench.json`, a file per complete part of a frame
-//! size in a repetition, the soak's intervals as lines.
+//! The results folder of the benchmarks: settings in `bench.json`, one file for each complete part of a frame size in a
+//! repetition, and the soak's intervals as lines.
 //!
 //! ```text
 //! DIR/bench.json                        settings, machine, how it ended
 //! DIR/trials/<size>/<part>-<n>.json     every trial of a part in repetition n
 //! DIR/trials/<size>/latency-<n>-<load>.hlog   the latencies as an HdrHistogram log
-//! DIR/soak/intervals.jsonl, soak.json   one line per interval, and the whole
+//! DIR/soak/intervals.jsonl, soak.json   one line per interval, and the complete soak
 //! DIR/figures/, summary.json, report.html     made from the above
 //! ```
 
@@ -26,20 +26,20 @@ use taut_tap::Inside;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// The highest rate that holds.
+    /// The highest loss-free rate.
     Throughput,
-    /// Latency at shares of it.
+    /// Latency at fractions of the throughput.
     Latency,
     /// Loss over the offered rate.
     Loss,
     /// The longest burst.
     BackToBack,
-    /// One rate for a long time.
+    /// A constant rate for a long time.
     Soak,
 }
 
 impl Part {
-    /// Its name in files and on the progress bar.
+    /// Returns the name for files and the progress bar.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -51,84 +51,84 @@ impl Part {
     }
 }
 
-/// What the device is held to.
+/// Limits for the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Packets per second at every frame size.
+    /// Minimum throughput for every frame size, packets per second.
     pub min_throughput_pps: Option<f64>,
-    /// 99th percentile at every load measured, ns.
+    /// Maximum 99th percentile of latency at every load, ns.
     pub max_p99_ns: Option<f64>,
 }
 
-/// What is measured, and how.
+/// The measured parts and their settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Lengths chosen by the user.
+    /// Lengths that the user selected.
     pub mode: Mode,
-    /// What is measured.
+    /// The measured parts.
     pub parts: Vec<Part>,
-    /// How the throughput is searched for.
+    /// The search method for the throughput.
     pub method: Method,
-    /// How close a search comes, as a share of the rate.
+    /// Precision of a search, as a fraction of the rate.
     pub precision: f64,
-    /// Share of packets that may be lost at the throughput.
+    /// Tolerated loss ratio at the throughput.
     pub loss_tolerance: f64,
     /// Length of a full trial, s.
     pub trial_seconds: f64,
-    /// Full trials that vote on a rate (MLRsearch).
+    /// Number of full trials that vote on a rate (MLRsearch).
     pub votes: u32,
-    /// Whole searches, latency trials and loss curves per frame size.
+    /// Number of searches, latency trials and loss curves per frame size.
     pub repetitions: u32,
-    /// No higher rate is offered, packets per second.
+    /// Maximum offered rate, packets per second.
     pub max_rate_pps: Option<f64>,
-    /// Latency is measured at these shares of the throughput.
+    /// Fractions of the throughput at which latency is measured.
     pub shares: Vec<f64>,
-    /// Latency and soak at this rate instead, packets per second.
+    /// Rate for latency and soak instead of those, packets per second.
     pub rate_pps: Option<f64>,
     /// Length of a latency trial, s.
     pub latency_seconds: f64,
-    /// Searches for the longest burst per frame size.
+    /// Number of searches for the longest burst per frame size.
     pub bursts: u32,
     /// The longest burst, s.
     pub longest_burst_seconds: f64,
     /// Length of the soak, s.
     pub soak_seconds: f64,
-    /// Length of the intervals it is reported by, s.
+    /// Length of the soak's report intervals, s.
     pub soak_interval_seconds: f64,
-    /// Latency trials are watched on the device's wires as well.
+    /// True if a wiretap also observes latency trials on the device's links.
     #[serde(default)]
     pub tap: bool,
-    /// What the device is held to.
+    /// Limits for the device.
     pub limits: Limits,
-    /// Seed of the arrivals of random patterns; none in results that do not state it.
+    /// Seed for the arrivals of random patterns; none in results that do not contain it.
     #[serde(default)]
     pub seed: Option<u64>,
 }
 
 impl Settings {
-    /// Whether `part` is measured.
+    /// Returns true if `part` is measured.
     pub fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }
 }
 
-/// `bench.json`.
+/// The contents of `bench.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {
-    /// What every results folder says.
+    /// The fields that every results folder has.
     #[serde(flatten)]
     pub manifest: Manifest,
-    /// What was measured, and how.
+    /// The measured parts and their settings.
     pub settings: Settings,
     /// The device under test.
     pub device: String,
-    /// What it is.
+    /// Description of the device.
     pub device_note: String,
-    /// Frame sizes, frame check sequence included, as asked for.
+    /// Frame sizes as configured, frame check sequence included.
     pub sizes: Vec<String>,
-    /// Their averages, bytes.
+    /// Mean sizes, bytes.
     pub average_bytes: Vec<f64>,
 }
 
@@ -137,66 +137,67 @@ impl Head {
     pub const SCHEMA: u32 = 1;
 }
 
-/// What a trial counted.
+/// The counts of a trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// Packets per second offered: the rate asked for, or less where the generator came to its last packets late.
+    /// Offered rate, packets per second: the requested rate, or less if the generator was late with its last packets.
     pub offered_pps: f64,
-    /// From the first packet due until the port had the last one, s.
+    /// Time from the first scheduled packet until the port accepted the last one, s.
     pub seconds: f64,
-    /// Handed over.
+    /// Packets that were sent.
     pub sent: u64,
-    /// Different packets that came back.
+    /// Distinct packets that came back.
     pub received: u64,
-    /// The device's port had no room for them.
+    /// Packets that the device's port refused, because its ring was full.
     pub refused: u64,
-    /// The generator never came to them: neither sent nor lost.
+    /// Scheduled packets that the generator did not send. They count neither as sent nor as lost.
     pub unsent: u64,
-    /// Came back once more.
+    /// Duplicates that came back.
     pub duplicate: u64,
-    /// Were overtaken (RFC 4737).
+    /// Reordered packets (RFC 4737).
     pub reordered: u64,
-    /// Came back damaged.
+    /// Packets that came back corrupted.
     pub corrupt: u64,
 }
 
 impl Counts {
-    /// Share of the packets offered that did not come back.
+    /// Returns the fraction of the offered packets that did not come back.
     pub fn loss(&self) -> f64 {
         let offered = self.sent + self.refused;
         let back = self.received.min(self.sent);
         (offered - back) as f64 / (offered as f64).max(1.0)
     }
 
-    /// Whether all of it was sent, and came back.
+    /// Returns true if all packets were sent and came back.
     pub fn passed_whole(&self) -> bool {
         self.loss() == 0.0 && self.unsent == 0
     }
 }
 
-/// The latencies at one load, in slices of the trial: a bucket's lowest value (ns) and how many.
+/// The latencies at one load, in slices of the trial. A slice is a list of buckets with lowest value (ns) and count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadLatency {
-    /// Share of the throughput; none where the rate was given.
+    /// Fraction of the throughput; none if the rate was configured.
     pub share: Option<f64>,
-    /// What was counted.
+    /// The counts of the trial.
     pub counts: Counts,
-    /// Latencies of every packet.
+    /// Latency of every packet.
     pub summary: Option<Summary>,
-    /// Histograms of equal slices of time.
+    /// Histograms of slices of equal length.
     pub slices: Vec<Vec<(u64, u64)>>,
-    /// The same packets as a tap on the device's wires saw them.
+    /// Latency of the same packets as a wiretap observed it on the device's links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
-    /// The slowest packets and what they waited for; none where nothing came back, or measured before this was noted.
+    /// The slowest packets with their causes. It is none if no packet came back, or in results of versions that did not
+    /// store it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestPackets>,
 }
 
 impl LoadLatency {
-    /// The slices as histograms.
+    /// Returns the slices as histograms.
     pub fn histograms(&self) -> Vec<LatencyHistogram> {
         self.slices.iter().map(|slice| histogram(slice)).collect()
     }
@@ -206,38 +207,38 @@ impl LoadLatency {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Packets asked for.
+    /// Requested length, packets.
     pub length: u64,
-    /// What was counted.
+    /// The counts of the burst.
     pub counts: Counts,
 }
 
-/// Everything of one part of a frame size in one repetition.
+/// The results of one part for a frame size in one repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
 pub enum Measured {
-    /// A search.
+    /// A search for the throughput.
     Throughput {
-        /// What it found and every trial on the way.
+        /// The result, and every trial of the search.
         result: ThroughputResult,
     },
     /// Latency at every load.
     Latency {
-        /// By rising load.
+        /// Latencies by load, in increasing order.
         loads: Vec<LoadLatency>,
     },
-    /// Loss from the highest rate down.
+    /// Loss from the highest rate downwards.
     Loss {
-        /// In the order they ran.
+        /// The counts in the order of the trials.
         points: Vec<Counts>,
     },
     /// A search for the longest burst.
     BackToBack {
-        /// The longest that came through whole, packets.
+        /// Longest burst without loss, packets.
         length: u64,
-        /// No burst failed.
+        /// True if no burst failed.
         unlimited: bool,
-        /// All bursts, in order.
+        /// All bursts, in the order of the trials.
         bursts: Vec<Burst>,
     },
 }
@@ -256,11 +257,11 @@ impl Measured {
 /// A file of `trials/`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
-    /// The frame size as asked for.
+    /// Frame size as configured.
     pub size: String,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What was measured.
+    /// The results.
     #[serde(flatten)]
     pub measured: Measured,
 }
@@ -269,43 +270,43 @@ pub struct Unit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoakInterval {
-    /// When it began, s after the start.
+    /// Start of the interval, s after the start of the soak.
     pub start_seconds: f64,
-    /// How long it lasted, s.
+    /// Length of the interval, s.
     pub seconds: f64,
-    /// Packets that were handed over in it.
+    /// Packets that were sent in the interval.
     pub sent: u64,
-    /// Of these, how many came back.
+    /// Packets among them that came back.
     pub received: u64,
-    /// Had no room in the device's ring.
+    /// Packets that the device's port refused, because its ring was full.
     pub refused: u64,
-    /// Latencies of those that came back.
+    /// Latency of the packets that came back.
     pub latency: Option<Summary>,
 }
 
-/// `soak/soak.json`.
+/// The contents of `soak/soak.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Soak {
-    /// The frame size as asked for.
+    /// Frame size as configured.
     pub size: String,
-    /// All of it.
+    /// The counts of the complete soak.
     pub counts: Counts,
-    /// Latencies of every packet.
+    /// Latency of every packet.
     pub latency: Option<Summary>,
-    /// Packets that came back more than an interval late: in the whole, not in an interval.
+    /// Packets that came back more than an interval late. They are in the complete counts, but in no interval.
     pub late: u64,
-    /// Intervals that were not kept because writing was slower than measuring.
+    /// Intervals that were not stored because writing was slower than measuring.
     pub skipped_intervals: u64,
 }
 
-/// Name of the file that makes a folder one of these.
+/// The name of the file that identifies these folders.
 pub(crate) const HEAD: &str = "bench.json";
 
-/// A results folder being filled.
+/// A results folder in progress.
 pub(super) struct Folder {
     dir: PathBuf,
-    /// Files of measurements.
+    /// Number of files of measurements.
     written: AtomicU32,
 }
 
@@ -332,12 +333,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes a histogram log beside the trials of a size.
+    /// Writes a histogram log next to the trials of a size.
     pub(super) fn write_log(&self, size: &str, name: &str, log: &[u8]) -> Result<(), ResultsError> {
         write_whole(&self.of_size(size)?.join(name), log)
     }
 
-    /// Whether nothing was measured yet.
+    /// Returns true if nothing was measured yet.
     pub(super) fn is_empty(&self) -> bool {
         self.written.load(Ordering::Relaxed) == 0
     }
@@ -346,7 +347,7 @@ impl Folder {
         &self.dir
     }
 
-    /// Begins the file of the soak's intervals.
+    /// Creates the file for the soak's intervals.
     pub(super) fn begin_soak(&self) -> Result<IntervalFile, ResultsError> {
         let dir = self.dir.join("soak");
         fs::create_dir_all(&dir).map_err(ResultsError::io(&dir))?;
@@ -367,20 +368,20 @@ impl Folder {
     }
 }
 
-/// A size as the name of a folder: `64-7-594-4` for `64:7,594:4`.
+/// Returns a frame size as a folder name: `64-7-594-4` for `64:7,594:4`.
 fn size_folder(size: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     size.chars().map(plain).take(100).collect()
 }
 
-/// The soak's intervals, a line each.
+/// The file of the soak's intervals, one line each.
 pub(super) struct IntervalFile {
     path: PathBuf,
     file: fs::File,
 }
 
 impl IntervalFile {
-    /// Appends a line, whole: what was written stays whatever happens next.
+    /// Appends a complete line, so that written lines survive any later failure.
     pub(super) fn push(&mut self, interval: &SoakInterval) -> Result<(), ResultsError> {
         let mut line = serde_json::to_vec(interval).map_err(|source| ResultsError::Json {
             path: self.path.clone(),
@@ -393,23 +394,23 @@ impl IntervalFile {
     }
 }
 
-/// A results folder read back.
+/// A results folder that was read back.
 #[derive(Debug)]
 pub struct Results {
-    /// Its `bench.json`.
+    /// The contents of `bench.json`.
     pub head: Head,
-    /// Every complete part.
+    /// The complete parts.
     pub units: Vec<Unit>,
     /// The soak's intervals.
     pub intervals: Vec<SoakInterval>,
-    /// The soak as a whole.
+    /// The complete soak.
     pub soak: Option<Soak>,
-    /// What cannot be read, one sentence each.
+    /// The files that cannot be read, one sentence each.
     pub problems: Vec<String>,
 }
 
 impl Results {
-    /// Reads a folder. Files that are damaged are named in `problems` and left out.
+    /// Reads a folder. Damaged files are skipped and named in `problems`.
     ///
     /// # Errors
     /// When `bench.json` is missing or unreadable.
@@ -429,7 +430,7 @@ impl Results {
     }
 
     fn load_size(&mut self, dir: &Path, below: &str) {
-        // A size that was not begun has no folder.
+        // A size without any trial has no folder.
         let (units, problems) = read_each(dir, below).unwrap_or_default();
         self.units.extend(units);
         self.problems.extend(problems);

@@ -1,4 +1,4 @@
-//! The measurements themselves, on the generator's thread: trials, searches, curves.
+//! The measurements themselves, on the generator's thread: trials, searches, and curves.
 
 use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
 use crate::benchmark::run::Observer;
@@ -18,40 +18,40 @@ use taut_traffic::{
     Account, Instrument, Live, Sequence, Sizes, Sliced, Slowest, Tally, Traffic, Trial,
 };
 
-/// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what
-/// wakes up on demand are as they will stay.
+/// Fraction of a trial's length for which the same rate is offered before it. The ramp brings caches, queues and parts
+/// that wake up on demand into their steady state.
 const RAMP: f64 = 0.05;
 const SHORTEST_RAMP: f64 = 0.002;
 const LONGEST_RAMP: f64 = 0.5;
 
-/// A rate that no port takes: what is sent then is the most that the generator can.
+/// A rate above every port's, so that the sent rate is the highest of the generator.
 const BEYOND_PPS: f64 = 1e9;
 
-/// How long the generator shows its best, s, and how often.
+/// Length in seconds of a test for the generator's highest rate, and the number of tests.
 const SPRINT_SECONDS: f64 = 0.01;
 const SPRINTS: usize = 3;
 
-/// A search goes no lower than here, nor so low that a short trial has fewer than ten packets: a rate that
-/// holds with one packet says nothing.
+/// The minimum rate of a search, which is raised until a short trial has at least ten packets. A rate that passes with
+/// one packet says nothing.
 const LOWEST_PPS: f64 = 10.0;
 const FEWEST_PACKETS: f64 = 40.0;
 
-/// Trials of a search in which nothing came back, before it is asked whether anything does.
+/// Number of trials of a search without a returned packet, after which the lowest rate is tried.
 const SILENT_TRIALS: u32 = 2;
 
-/// Slices of a latency trial.
+/// Number of slices of a latency trial.
 const SLICES: usize = 20;
 
-/// Bursts begin with so many packets.
+/// Length of the first burst, packets.
 const FIRST_BURST: u64 = 64;
 
-/// Points of a loss curve at most.
+/// Maximum number of points of a loss curve.
 const MOST_POINTS: usize = 20;
 
-/// Between trials: stragglers, counters, the next schedule.
+/// Time between trials, for late packets, counters and the next schedule.
 pub(super) const BETWEEN_SECONDS: f64 = 0.04;
 
-/// How far everything is, told between trials.
+/// The progress of all measurements, which is reported between trials.
 pub(super) struct Progress<'a> {
     observer: &'a mut (dyn Observer + Send),
     done: f64,
@@ -83,7 +83,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Estimate of the time that everything takes.
+    /// Returns the estimated duration of all measurements.
     pub(super) fn total(&self) -> Duration {
         Duration::try_from_secs_f64(self.total).unwrap_or_default()
     }
@@ -106,7 +106,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// How often a part is repeated.
+/// Returns the number of repetitions of a part.
 pub(super) fn times(settings: &Settings, part: Part) -> u32 {
     match part {
         Part::BackToBack => settings.bursts,
@@ -114,7 +114,7 @@ pub(super) fn times(settings: &Settings, part: Part) -> u32 {
     }
 }
 
-/// About how many seconds one repetition of a part takes at one size.
+/// Returns the approximate duration in seconds of one repetition of a part for one size.
 pub(super) fn estimate(settings: &Settings, part: Part) -> f64 {
     let trial = settings.trial_seconds;
     match part {
@@ -130,7 +130,7 @@ pub(super) fn estimate(settings: &Settings, part: Part) -> f64 {
             loads * (settings.latency_seconds * (1.0 + RAMP) + BETWEEN_SECONDS)
         }
         Part::Loss => 10.0 * (trial * (1.0 + RAMP) + BETWEEN_SECONDS),
-        // Most devices lose long before the longest burst.
+        // Most devices lose packets long before the longest burst.
         Part::BackToBack => 20.0 * BETWEEN_SECONDS + settings.longest_burst_seconds,
         Part::Soak => settings.soak_seconds,
     }
@@ -153,13 +153,13 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
     })
 }
 
-/// Puts together what both sides counted of a trial for which `asked_pps` were asked.
+/// Combines the counts of both sides for a trial at `asked_pps`.
 pub(super) fn counts(asked_pps: f64, tally: &Tally, account: &SequenceReport) -> Counts {
     Counts {
         offered_pps: tally.offered_pps(asked_pps),
         seconds: tally.seconds,
         sent: tally.sent,
-        // Refused packets took a sequence number without being sent.
+        // Refused packets have a sequence number but were never sent.
         received: account.received_unique.min(tally.sent),
         refused: tally.refused,
         unsent: tally.unsent,
@@ -169,7 +169,7 @@ pub(super) fn counts(asked_pps: f64, tally: &Tally, account: &SequenceReport) ->
     }
 }
 
-/// Everything that is measured on one device.
+/// All measurements on one device.
 pub(super) struct Session<'a, 'b> {
     pub(super) instrument: &'a mut Instrument,
     pub(super) settings: &'a Settings,
@@ -178,15 +178,15 @@ pub(super) struct Session<'a, 'b> {
     pub(super) folder: &'a Folder,
     pub(super) progress: &'a mut Progress<'b>,
     pub(super) stop: &'a AtomicBool,
-    /// For those who watch.
+    /// The live view, if it is watched.
     pub(super) live: Option<Live>,
-    /// The interfaces that a tap watches.
+    /// The interfaces that a wiretap observes.
     pub(super) tapped: &'a [String],
-    /// Where the device notes when its core was taken away, if it does.
+    /// File in which the device logs the interruptions of its core, if it does.
     pub(super) device_log: Option<&'a Path>,
-    /// By size, the most that the generator can offer, once it is known.
+    /// The generator's highest rate by size, once it is known.
     pub(super) fastest_pps: Vec<Option<f64>>,
-    /// By size, what each repetition found.
+    /// The throughput of each repetition, by size.
     pub(super) found_pps: Vec<Vec<f64>>,
 }
 
@@ -205,7 +205,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Makes frames of `size` what is sent.
+    /// Selects frames of `size` for sending.
     pub(super) fn take(&mut self, size: usize) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
@@ -214,7 +214,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Sends without counting, for the share of `seconds` that a ramp takes.
+    /// Sends a ramp for its fraction of `seconds`, without counting.
     fn ramp(&mut self, rate_pps: f64, seconds: f64) {
         let seconds = (seconds * RAMP).clamp(SHORTEST_RAMP, LONGEST_RAMP);
         let trial = Trial {
@@ -230,7 +230,7 @@ impl Session<'_, '_> {
             .run_watched(trial, record, self.live.as_mut(), self.stop)
     }
 
-    /// One trial: ramp, the trial itself, and what it counted after all was silent.
+    /// Runs one trial: the ramp, the trial itself, and the count after the last packets.
     fn trial(&mut self, rate_pps: f64, seconds: f64) -> Result<Counts, RunError> {
         self.ramp(rate_pps, seconds);
         self.bare_trial(rate_pps, seconds)
@@ -250,7 +250,7 @@ impl Session<'_, '_> {
         Ok(counts(rate_pps, &tally, &account))
     }
 
-    /// The most that can be offered: what the generator does at its best, or the user's limit.
+    /// Returns the highest rate to offer: the generator's best, or the user's limit.
     fn fastest(&mut self, size: usize) -> Result<f64, RunError> {
         if let Some(known) = self.fastest_pps[size] {
             return Ok(known);
@@ -285,7 +285,7 @@ impl Session<'_, '_> {
                 .tell(&format!("{what}: {}{so_far}", rate(wanted.rate_pps)));
             let counts = match self.trial(wanted.rate_pps, wanted.seconds) {
                 Err(RunError::Stopped) => {
-                    // What was found so far is kept, and says that it is not complete.
+                    // The result so far is stored, marked as incomplete.
                     let result = search.result();
                     self.write(size, repetition, Measured::Throughput { result })?;
                     return Err(RunError::Stopped);
@@ -294,7 +294,8 @@ impl Session<'_, '_> {
             };
             anything |= counts.received > 0;
             silent += u32::from(counts.received == 0);
-            // Where nothing comes back each trial waits for seconds: whether anything does is asked at the lowest rate.
+            // Without returned packets each trial waits for seconds. A trial at the lowest rate shows whether any
+            // packet comes back.
             if !anything && silent == SILENT_TRIALS {
                 let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
                 if least.received == 0 {
@@ -328,13 +329,13 @@ impl Session<'_, '_> {
         Ok(Measured::Throughput { result })
     }
 
-    /// The average of what the repetitions found.
+    /// Returns the mean throughput of the repetitions.
     pub(super) fn found(&self, size: usize) -> Option<f64> {
         let found = &self.found_pps[size];
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// The loads at which latency is measured: shares of the throughput, or the rate given.
+    /// Returns the loads for the latency trials: fractions of the throughput, or the configured rate.
     fn loads(&self, size: usize) -> Vec<(Option<f64>, f64)> {
         match (self.settings.rate_pps, self.found(size)) {
             (Some(rate_pps), _) => vec![(None, rate_pps)],
@@ -398,7 +399,7 @@ impl Session<'_, '_> {
         Ok(Measured::Latency { loads })
     }
 
-    /// What the slowest packets of the last trial waited for; none where the device's notes cannot be read.
+    /// Returns the slowest packets of the last trial with their causes; none if the device's log cannot be read.
     fn slowest(&mut self, kept: &Slowest, seconds: f64, usual_ns: f64) -> Option<SlowestPackets> {
         let clock = *self.instrument.clock();
         let noted = self.instrument.interruptions();
@@ -418,8 +419,8 @@ impl Session<'_, '_> {
         SlowestPackets::of(&found, seconds * 1e9, usual_ns, &packets)
     }
 
-    /// From the highest rate down by tenths of it, then by halves, until two trials in a row lost nothing
-    /// (RFC 2544 section 26.3).
+    /// Measures the loss from the highest rate downwards in steps of a tenth of it, then by halving, until two
+    /// successive trials are loss-free (RFC 2544 section 26.3).
     pub(super) fn loss(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
         let fastest = self.fastest(size)?;
         let mut points: Vec<Counts> = Vec::new();
@@ -431,7 +432,7 @@ impl Session<'_, '_> {
             }
             self.progress.tell(&format!("{what}: {}", rate(rate_pps)));
             let counts = self.trial(rate_pps, self.settings.trial_seconds)?;
-            // A generator that fell behind offered less than this: no point of the curve.
+            // A generator that fell behind offered less than this rate, so the trial is no point of the curve.
             let point_is_loss_free = counts.unsent == 0 && counts.loss() == 0.0;
             loss_free_in_a_row = if point_is_loss_free {
                 loss_free_in_a_row + 1
@@ -466,7 +467,7 @@ impl Session<'_, '_> {
     }
 }
 
-/// What a search knows so far, in words.
+/// Returns the bounds of a search so far as text.
 fn said_bounds(bounds: (Option<f64>, Option<f64>)) -> String {
     match bounds {
         (None, None) => String::new(),
@@ -476,7 +477,7 @@ fn said_bounds(bounds: (Option<f64>, Option<f64>)) -> String {
     }
 }
 
-/// 1, 0.9 ... 0.1, 0.05, 0.025 ...
+/// Yields 1, 0.9 ... 0.1, 0.05, 0.025 ...
 fn loss_shares() -> impl Iterator<Item = f64> {
     let tenths = (1..=10).rev().map(|tenth| f64::from(tenth) / 10.0);
     let halves = (1..).map(|n| 0.1 * 0.5_f64.powi(n));
@@ -488,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_curve_goes_down_by_tenths_and_then_by_halves() {
+    fn a_loss_curve_descends_by_tenths_and_then_by_halves() {
         let shares: Vec<f64> = loss_shares().collect();
         assert_eq!(shares.len(), MOST_POINTS);
         assert_eq!((shares[0], shares[9]), (1.0, 0.1));
@@ -496,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_not_lost_and_what_was_refused_is() {
+    fn unsent_packets_are_not_lost_but_refused_packets_are() {
         let tally = Tally {
             owed: 100,
             sent: 80,

@@ -1,4 +1,4 @@
-//! The soak: one rate for hours in constant memory, every interval written as soon as it is over.
+//! The soak: a constant rate for hours in constant memory, with every interval written as soon as it ends.
 
 use super::results::{Part, Soak, SoakInterval};
 use super::session::{Session, counts};
@@ -11,13 +11,13 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_results::ResultsError;
 use taut_traffic::{SoakedInterval, Soaking, Trial};
 
-/// Intervals under way between both threads: enough for a disk that takes its time.
+/// Number of intervals in transit between both threads, enough for a slow disk.
 const SPARE: usize = 6;
 
-/// How often the writer looks for finished intervals.
+/// Interval at which the writer checks for finished intervals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is written of an interval of `seconds`; `None` of the one before the first.
+/// Returns the line for an interval of `seconds`; `None` for the one before the first.
 fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Option<SoakInterval> {
     Some(SoakInterval {
         start_seconds: interval.number? as f64 * interval_seconds,
@@ -29,13 +29,13 @@ fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Optio
     })
 }
 
-/// Packets of an interval, which are whole ones, and how long it lasts with those, s.
+/// Returns the number of packets of an interval, which is an integer, and the resulting length in seconds.
 fn interval(rate_pps: f64, asked_seconds: f64) -> (u64, f64) {
     let packets = (rate_pps * asked_seconds).round().max(1.0);
     (packets as u64, packets / rate_pps)
 }
 
-/// Soaks at `rate_pps`. A stop request ends it with everything so far complete.
+/// Runs a soak at `rate_pps`. If it is stopped, all complete intervals stay.
 pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), RunError> {
     let (per_interval, interval_seconds) =
         interval(rate_pps, session.settings.soak_interval_seconds);
@@ -69,7 +69,7 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
                         if let Some(line) = line(&interval, interval_seconds, interval_seconds) {
                             whole.merge(&interval.latency);
                             if let Err(e) = file.push(&line) {
-                                // Nothing that is measured now could be kept.
+                                // Later measurements could not be stored.
                                 halt.store(true, Ordering::Relaxed);
                                 return Err(e);
                             }
@@ -83,7 +83,7 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
             }
         });
         let tally = instrument.run_watched(trial, &mut record, live, halt);
-        // The channel closes with it, so that the writer ends.
+        // This closes the channel, so that the writer ends.
         let soaked = record.finish();
         let written = writer
             .join()
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn an_interval_lasts_as_long_as_its_packets() {
         assert_eq!(interval(1000.0, 0.5), (500, 0.5));
-        // One packet, not one and four tenths: an hour of them is an hour.
+        // The interval has one packet, not 1.4, so that the intervals of an hour add up to an hour.
         assert_eq!(interval(14.0, 0.1), (1, 1.0 / 14.0));
         assert_eq!(interval(0.5, 1.0), (1, 2.0));
     }

@@ -1,4 +1,4 @@
-//! The tables of the benchmarks, the same ones for the page and for a terminal, and the lines below them there.
+//! The tables of the benchmarks for the page and the terminal, and the lines below them on the terminal.
 
 use super::evaluate::{Evaluation, InsideRow, LatencyRow, LossRow, QUANTILES, SizeRow, percentile};
 use super::results::Soak;
@@ -8,7 +8,7 @@ use taut_measure::quantity::{count, rate, share, three_digits, time};
 use taut_measure::{BURST_PRECISION, Interval};
 use taut_model::Cause;
 
-/// What lies between both latencies.
+/// The explanation of the device's own latency.
 pub(super) const DEVICE_ONLY: &str = "Device only: between the wires on both sides of the device, as a tap saw it. \
     The rest of the latency is the generator's: handing frames to the kernel, being woken, its receive ring.";
 
@@ -25,7 +25,7 @@ pub(super) fn all(evaluation: &Evaluation<'_>) -> Vec<Table> {
     ]
 }
 
-/// Returns the tables for a terminal so many columns wide, and the lines below them.
+/// Returns the tables for a terminal with `width` columns, and the lines below them.
 pub(super) fn text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
     let mut out = vec![tables::text(&of_figures(evaluation), width)];
     let loads = || {
@@ -63,12 +63,12 @@ fn words(words: &str) -> Vec<String> {
     words.split('|').map(str::to_string).collect()
 }
 
-/// Returns Gbit/s of a bit rate.
+/// Formats a bit rate in Gbit/s.
 pub(super) fn gigabits(bits: f64) -> String {
     format!("{} Gbit/s", three_digits(bits / 1e9))
 }
 
-/// Returns the interval of the repetitions' median, in the unit of `show`; nothing of a single one.
+/// Formats the interval of the repetitions' median in the unit of `show`; empty for a single repetition.
 fn interval(interval: Option<&Interval>, show: fn(f64) -> String) -> String {
     interval
         .filter(|i| i.count > 1)
@@ -164,7 +164,7 @@ fn load_cells(size: &str, load: &LatencyRow) -> Vec<Cell> {
 fn inside_cells(inside: &InsideRow) -> Vec<Cell> {
     let lost = match inside.missed {
         0 => share(inside.loss),
-        // What the tap missed would count as lost.
+        // Packets that the wiretap missed would count as lost.
         _ => "n/a".to_owned(),
     };
     let packets = count(inside.packets);
@@ -181,7 +181,8 @@ fn time_or_none(ns: Option<f64>) -> Cell {
     plain(ns.map_or("–".to_string(), time))
 }
 
-/// From when on a packet is among the slowest, how many there are, the share of each cause.
+/// Returns the table of causes: the minimum latency of the slowest packets, their number, and the fraction of each
+/// cause.
 fn causes(rows: &[SizeRow]) -> Table {
     let cells = |row: &SizeRow| {
         let loads = row.latency.iter().filter_map(|load| {
@@ -210,7 +211,7 @@ fn causes(rows: &[SizeRow]) -> Table {
     }
 }
 
-/// Loss at shares of the most that was offered, which are the steps of all curves.
+/// Returns the table of loss ratios at fractions of the highest offered rate, which are the steps of all curves.
 fn loss(rows: &[SizeRow]) -> Table {
     let curves = rows.iter().map(|row| row.loss.as_slice());
     let longest = curves.max_by_key(|loss| loss.len()).unwrap_or_default();
@@ -239,7 +240,7 @@ fn loss(rows: &[SizeRow]) -> Table {
             .to_string(),
         head,
         rows: rows.iter().filter(|row| !row.loss.is_empty()).map(cells).collect(),
-        // Those next to where losses end say most.
+        // The columns next to the end of the losses are the most important.
         least_important: (1..longest.len()).collect(),
         ..Table::default()
     }
@@ -339,7 +340,7 @@ mod tests {
     use taut_results::Completion;
 
     #[test]
-    fn a_terminal_gets_the_tables_of_the_page_and_goes_without_what_is_least_important() {
+    fn the_terminal_prints_all_tables_and_omits_columns_when_narrow() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let evaluation = Evaluation::of(&results);

@@ -7,7 +7,7 @@ use taut_capture::flows::FlowsStatus;
 use taut_capture::keeper;
 use taut_engine::AtPort;
 
-/// The metrics of a capture and its ports at this moment.
+/// Returns the current metrics of a capture and its ports.
 pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
     let mut text = Exposition::new();
     add_singles(&mut text, Kind::Counter, TOTALS, status);
@@ -27,7 +27,7 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
     text.finish()
 }
 
-/// A metric, and how its value is taken from a status.
+/// A metric, and the function that reads its value from a status.
 struct Metric<T> {
     name: &'static str,
     unit: &'static str,
@@ -35,7 +35,7 @@ struct Metric<T> {
     value: fn(&T) -> f64,
 }
 
-/// What a capture has counted since its start.
+/// Counters of a capture since its start.
 const TOTALS: &[Metric<Status>] = &[
     Metric {
         name: "taut_capture_kept_packets",
@@ -69,7 +69,7 @@ const TOTALS: &[Metric<Status>] = &[
     },
 ];
 
-/// What has been counted on the way to disk.
+/// Counters of the writing to disk.
 const DISK_TOTALS: &[Metric<keeper::Status>] = &[
     Metric {
         name: "taut_capture_disk_packets",
@@ -91,7 +91,7 @@ const DISK_TOTALS: &[Metric<keeper::Status>] = &[
     },
 ];
 
-/// What has been counted of flows.
+/// Counters of flows.
 const FLOW_TOTALS: &[Metric<FlowsStatus>] = &[Metric {
     name: "taut_capture_forgotten_flows",
     unit: "flows",
@@ -99,7 +99,7 @@ const FLOW_TOTALS: &[Metric<FlowsStatus>] = &[Metric {
     value: |it| it.forgotten as f64,
 }];
 
-/// What has been counted of each trigger.
+/// Counters of each trigger.
 const TRIGGER_TOTALS: &[Metric<TriggerStatus>] = &[
     Metric {
         name: "taut_capture_triggers_fired",
@@ -133,7 +133,7 @@ const TRIGGER_TOTALS: &[Metric<TriggerStatus>] = &[
     },
 ];
 
-/// What a capture is like at the moment.
+/// Current values of a capture.
 const GAUGES: &[Metric<Status>] = &[
     Metric {
         name: "taut_capture_look_back_seconds",
@@ -155,7 +155,7 @@ const GAUGES: &[Metric<Status>] = &[
     },
 ];
 
-/// What is known of flows at the moment.
+/// Current values of flows.
 const FLOW_GAUGES: &[Metric<FlowsStatus>] = &[Metric {
     name: "taut_capture_known_flows",
     unit: "flows",
@@ -190,7 +190,7 @@ fn add_port_losses(text: &mut Exposition, ports: &[AtPort]) {
     }
 }
 
-/// Adds what has been counted of each trigger.
+/// Adds the counters of each trigger.
 fn add_triggers(text: &mut Exposition, triggers: &[TriggerStatus]) {
     for metric in TRIGGER_TOTALS {
         text.family(metric.name, Kind::Counter, metric.unit, metric.help);
@@ -201,10 +201,10 @@ fn add_triggers(text: &mut Exposition, triggers: &[TriggerStatus]) {
     }
 }
 
-/// What there is to tell of an analyser.
+/// A function that reads a counter of an analyser.
 type OfAnalyser = fn(&AnalyserStatus) -> u64;
 
-/// Those of analysers, which have a number each as well as a name: two may have the same one.
+/// Adds the counters of analysers, which have a number as well as a name, because names may repeat.
 fn add_analysers(text: &mut Exposition, analysers: &[AnalyserStatus]) {
     if analysers.is_empty() {
         return;
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_is_given_out_and_the_rest_left_out() {
+    fn capture_metrics_contain_only_the_available_values() {
         let mut status = serde_json::json!({
             "process": 1, "ring_bytes": 1024, "most_bytes": 1024,
             "kept": {"packets": 5, "bytes": 500}, "overwritten": {"packets": 1, "bytes": 100},

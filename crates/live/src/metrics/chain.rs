@@ -9,21 +9,21 @@ use taut_engine::{Count, CountersView};
 pub struct SegmentView<'a> {
     /// Name of the segment.
     pub name: &'a str,
-    /// Whether its process is there and passes packets.
+    /// True if its process runs and passes packets.
     pub is_up: bool,
-    /// Number of times that it has been started again.
+    /// Number of times that it was restarted.
     pub restarts: u32,
-    /// Packets that were lost on its wires while its process was dead.
+    /// Packets that were lost on its links while its process was down.
     pub lost_while_down: u64,
-    /// Number of its ports that nothing passes now.
+    /// Number of its ports with a link that is down.
     pub links_down: usize,
-    /// Counts of its workers, all starts together.
+    /// Counters of its workers, over all starts.
     pub counters: &'a CountersView,
-    /// Counts of its functions, for those that tell.
+    /// Counters of its functions, for those that publish any.
     pub functions: &'a [Count],
 }
 
-/// The metrics of the chain called `chain` at this moment.
+/// Returns the current metrics of the chain called `chain`.
 pub fn chain_metrics(chain: &str, segments: &[SegmentView<'_>]) -> String {
     let mut text = Exposition::new();
     type Value = fn(&SegmentView<'_>) -> u64;

@@ -1,17 +1,18 @@
-//! An endpoint that answers `GET /metrics` with what it is told to.
+//! An endpoint that replies to `GET /metrics` with a given text.
 
 use super::exposition::plain;
 use crate::http::{EndpointError, Reply, Server, is_no_name};
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-/// Media type of OpenMetrics, and the type that its version 1.0 is called.
+/// Media type of OpenMetrics, and the full type of its version 1.0.
 const OPENMETRICS: &str = "application/openmetrics-text";
 const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Type of the text format of Prometheus.
 const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a client takes OpenMetrics (the field `Accept`, RFC 9110 section 12.5.1); nobody but those who name it does.
+/// Returns true if a client accepts OpenMetrics (the field `Accept`, RFC 9110 section 12.5.1), which requires that it
+/// names the type.
 fn takes_openmetrics(accept: &str) -> bool {
     accept.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);
@@ -23,22 +24,23 @@ fn takes_openmetrics(accept: &str) -> bool {
     })
 }
 
-/// A listening endpoint; gone when dropped.
+/// A listening endpoint, which dropping closes.
 #[derive(Debug)]
 pub struct Endpoint(Server);
 
 impl Endpoint {
-    /// Listens at `address` and answers with what `render` gives at that moment: OpenMetrics, or the same in the text format of
-    /// Prometheus for who does not name OpenMetrics in its field `Accept`.
+    /// Listens at `address` and replies with the result of `render` at that time. The format is OpenMetrics, or the text format
+    /// of Prometheus if the field `Accept` does not name OpenMetrics.
     ///
     /// # Errors
-    /// When the address is none or taken.
+    /// The address is invalid or in use.
     pub fn serve(
         address: &str,
         render: impl Fn() -> String + Send + Sync + 'static,
     ) -> Result<Self, EndpointError> {
         let server = Server::start("metrics", address, move |request| {
-            // A page of another site can come by a name of its own that it has lead here. Who scrapes from elsewhere may use names.
+            // A page of another site can send requests here by a name of its own that resolves to this machine. Remote scrapers may
+            // use names.
             let is_name = |host| !is_no_name(host);
             if request.is_from_here && request.field("Host").is_some_and(is_name) {
                 let text =
@@ -69,7 +71,7 @@ impl Endpoint {
         Ok(Self(server))
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -91,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_given_out_and_other_requests_told_where_they_are() {
+    fn metrics_are_served_and_other_requests_are_refused() {
         let endpoint = Endpoint::serve("127.0.0.1:0", || "x 1\n# EOF\n".to_string()).unwrap();
-        // Prometheus names both, and likes OpenMetrics better.
+        // Prometheus names both, and prefers OpenMetrics.
         for accept in [
             "application/openmetrics-text",
             "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
@@ -125,13 +127,13 @@ mod tests {
         let refused = ask(&endpoint, rebound);
         assert!(refused.starts_with("HTTP/1.1 421 "), "{refused}");
         assert!(!refused.contains("x 1"), "{refused}");
-        // A client that says nothing and goes does no harm.
+        // A client that sends nothing and disconnects does no harm.
         drop(TcpStream::connect(endpoint.address()).unwrap());
         assert!(ask(&endpoint, "GET /metrics?a=b HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
     }
 
     #[test]
-    fn a_port_in_use_and_a_bad_address_are_said_so() {
+    fn a_port_in_use_and_a_bad_address_are_reported() {
         let first = Endpoint::serve("127.0.0.1:0", String::new).unwrap();
         let taken = first.address().to_string();
         let error = Endpoint::serve(&taken, String::new)

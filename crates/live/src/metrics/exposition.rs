@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// What a family's samples mean.
+/// The meaning of a family's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only ever grows; samples are called `NAME_total`.
+    /// A value that only increases; samples are called `NAME_total`.
     Counter,
-    /// A value of now.
+    /// A current value.
     Gauge,
     /// Cumulative counts up to limits; see [`Exposition::histogram`].
     Histogram,
@@ -23,7 +23,7 @@ impl Kind {
     }
 }
 
-/// A text being put together, family by family.
+/// A text that is built family by family.
 ///
 /// ```
 /// use taut_live::metrics::{Exposition, Kind};
@@ -40,12 +40,12 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Without any family.
+    /// Makes a text without families.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins a family. A name must end with its unit, where there is one.
+    /// Begins a family. A name must end with its unit, if there is one.
     pub fn family(&mut self, name: &str, kind: Kind, unit: &str, help: &str) {
         debug_assert!(
             unit.is_empty() || name.ends_with(&format!("_{unit}")),
@@ -62,19 +62,19 @@ impl Exposition {
         let _ = writeln!(self.text, "# HELP {name} {}", escaped(help));
     }
 
-    /// A sample of the family begun last (no histogram).
+    /// Adds a sample of the last family (not for histograms).
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         self.line(self.suffix, labels, value);
     }
 
-    /// A family of one sample without labels.
+    /// Adds a family of one sample without labels.
     pub fn single(&mut self, name: &str, kind: Kind, unit: &str, help: &str, value: f64) {
         self.family(name, kind, unit, help);
         self.sample(&[], value);
     }
 
-    /// A histogram of the family begun last: how many values are at most each limit (growing), how many
-    /// there are, and their sum.
+    /// Adds a histogram of the last family: the number of values up to each limit (increasing), the number of all
+    /// values, and their sum.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
@@ -104,22 +104,22 @@ impl Exposition {
         let _ = writeln!(self.text, "{}{suffix}{labels} {}", self.name, number(value));
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub fn finish(mut self) -> String {
         self.text.push_str("# EOF\n");
         self.text
     }
 }
 
-/// A name of several words as one word, such as label values are: `tx full` as `tx_full`.
+/// Joins the words of a name, as label values require: `tx full` becomes `tx_full`.
 pub(super) fn one_word(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
     words.join("_").to_ascii_lowercase()
 }
 
-/// The same in the text format 0.0.4 of Prometheus, for those who do not ask for OpenMetrics: families are called as their
-/// samples are, and have no units.
+/// Converts the text to the text format 0.0.4 of Prometheus, for clients that do not request OpenMetrics: families have
+/// the names of their samples, and no units.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut suffix = "";
@@ -136,7 +136,7 @@ pub(super) fn plain(text: &str) -> String {
                 };
                 writeln!(plain, "# TYPE {name}{suffix} {kind}")
             }
-            // Quotes stand for themselves there.
+            // Quotes are not escaped there.
             ["#", "HELP", name, help] => {
                 writeln!(
                     plain,

@@ -5,7 +5,7 @@ use super::functions::function_metrics;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountersView};
 
-/// The metrics of workers at this moment, whose clock has so many ticks a second, with what their functions count for others.
+/// Returns the current metrics of workers, with `ticks_per_second` of their clock, and of their functions' counters.
 pub fn forwarder_metrics(
     counters: &CountersView,
     functions: &[Count],

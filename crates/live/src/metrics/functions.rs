@@ -1,14 +1,14 @@
-//! What functions count for others, as OpenMetrics.
+//! The counters that functions publish, as OpenMetrics.
 
 use super::exposition::one_word;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountKind};
 
-/// Labels of whose counts they are, and the counts.
+/// Labels of the owner of counters, and the counters.
 type Labelled<'a> = (&'a [(&'a str, &'a str)], &'a [Count]);
 
-/// Appends a family for each kind of count that there is, below names that begin with `prefix`: counts of several,
-/// each with labels of its own.
+/// Appends a family for each kind of counter, with names that begin with `prefix`: counters of several owners, each
+/// with its own labels.
 pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labelled<'_>]) {
     let families: [(&[CountKind], &str, &str, &str, &str); 3] = [
         (
@@ -53,7 +53,7 @@ pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labe
     }
 }
 
-/// Counts of these kinds, each with function, name and text; names that become the same as one word are counted together, as
+/// Returns the counters of these kinds, each with function, name and text. Names that are equal when joined are summed, as
 /// no two samples may have the same labels.
 fn in_one_word<'a>(
     counts: &'a [Count],

@@ -11,13 +11,13 @@ fn limits_ns() -> impl Iterator<Item = u64> {
         .chain([1_000_000_000])
 }
 
-/// Percentiles of the last interval, as people name them.
+/// Percentiles of the last interval, with their labels.
 const PERCENTILES: [(&str, f64); 4] = [("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999)];
 
-/// Picks one of the counters.
+/// A function that selects one of the counters.
 type Count = fn(&Counts) -> u64;
 
-/// The metrics of all streams at this moment; those of `last` are of the time between the last two looks.
+/// Returns the current metrics of all streams; those of `last` are of the time between the last two updates.
 pub fn generator_metrics(streams: &[StreamView]) -> String {
     let mut text = Exposition::new();
     let counters: [(&str, &str, Count); 4] = [

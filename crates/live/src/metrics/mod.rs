@@ -1,4 +1,4 @@
-//! Counters and distributions for monitoring systems: their text form, and the endpoint that gives it out.
+//! Counters and distributions for monitoring systems: their text format, and the endpoint that serves it.
 
 mod capture;
 mod chain;

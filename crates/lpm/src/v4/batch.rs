@@ -1,4 +1,4 @@
-//! Look-ups of a batch: by vector instructions where the machine has them.
+//! Batch look-ups, by vector instructions where the machine has them.
 
 use super::fib::Fib;
 #[cfg(target_arch = "x86_64")]
@@ -6,8 +6,8 @@ use super::wide::LookUp;
 use crate::next_hop::NextHop;
 
 impl Fib {
-    /// Looks a batch up: `hops[i]` becomes the next hop of `addresses[i]`, as far as both reach. Loads of one address
-    /// do not wait for those of another, so the cache misses of a batch are under way together.
+    /// Looks up a batch: `hops[i]` becomes the next hop of `addresses[i]`, up to the shorter length. Loads for
+    /// different addresses are independent, so the cache misses of a batch overlap.
     #[inline]
     pub fn lookup_batch(&self, addresses: &[u32], hops: &mut [NextHop]) {
         #[cfg(target_arch = "x86_64")]

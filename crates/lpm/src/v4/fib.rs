@@ -1,4 +1,4 @@
-//! The two levels of IPv4, and look-ups in them: one address, or several without vector instructions.
+//! The two levels of IPv4, and their look-ups: of one address, or of several without vector instructions.
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
@@ -6,12 +6,12 @@ use super::{BLOCK_ENTRIES, FIRST_ENTRIES};
 use crate::NextHop;
 use taut_sys::AlignedTable;
 
-/// Bit of an entry that is the number of a block.
+/// Flag of an entry that holds the number of a block.
 pub(super) const IS_BLOCK: u16 = 1 << 15;
-/// Addresses of a batch that are looked up together.
+/// Number of addresses of a batch that are looked up together.
 const TOGETHER: usize = 64;
 
-/// Place of an entry, for changes.
+/// Reference to an entry, for changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryPlace<'a>(&'a AtomicU16);
 
@@ -24,7 +24,8 @@ impl EntryPlace<'_> {
         self.0.store(hop.bits(), Ordering::Relaxed);
     }
 
-    /// Puts a block that is filled in the place of what was here. Release: who finds the block finds it filled.
+    /// Stores the number of a filled block. The release order ensures that a reader of the number finds the block
+    /// filled.
     pub fn store_block(self, block: u16) {
         self.0.store(IS_BLOCK | block, Ordering::Release);
     }
@@ -35,11 +36,11 @@ impl EntryPlace<'_> {
     }
 }
 
-/// What look-ups go through, shared between the table and all who look up.
+/// The tables that look-ups read, shared between the updater and all readers.
 #[derive(Debug)]
 pub struct Fib {
     first: AlignedTable<AtomicU16>,
-    /// Entries of one block after the other.
+    /// Entries of all blocks, one block after the other.
     pub(super) second: AlignedTable<AtomicU16>,
     #[cfg(target_arch = "x86_64")]
     pub(super) wide: Option<taut_sys::lanes::Wide>,
@@ -64,12 +65,12 @@ impl Fib {
         }
     }
 
-    /// Returns the place of the entry of the /24 that `address` is in.
+    /// Returns a reference to the entry of the /24 that contains `address`.
     pub(super) fn first_of(&self, address: u32) -> EntryPlace<'_> {
         EntryPlace(&self.first()[(address >> 8) as usize])
     }
 
-    /// Returns the places of a block's entries.
+    /// Returns references to a block's entries.
     pub(super) fn block(&self, block: u16) -> impl Iterator<Item = EntryPlace<'_>> {
         let from = usize::from(block) * BLOCK_ENTRIES;
         self.second[from..from + BLOCK_ENTRIES]
@@ -77,12 +78,12 @@ impl Fib {
             .map(EntryPlace)
     }
 
-    /// Returns how many blocks there are.
+    /// Returns the number of blocks.
     pub(super) fn blocks(&self) -> usize {
         self.second.len() / BLOCK_ENTRIES
     }
 
-    /// Looks one address up; [`NextHop::NONE`] where there is no route.
+    /// Looks up one address; returns [`NextHop::NONE`] without a route.
     #[inline]
     pub fn lookup(&self, address: u32) -> NextHop {
         let entry = self.first()[(address >> 8) as usize].load(Ordering::Relaxed);
@@ -113,29 +114,29 @@ impl Fib {
         }
     }
 
-    /// Returns the bits of the entry of all addresses whose first 24 bits are `index`, for copies of the table elsewhere: a next hop,
-    /// or beyond [`NextHop::MOST`] the number of a block, in the lowest 15 bits.
+    /// Returns the entry of all addresses whose first 24 bits are `index`, for copies of the table elsewhere. It is a
+    /// next hop, or above [`NextHop::MOST`] the number of a block in the lowest 15 bits.
     pub fn first_bits(&self, index: usize) -> u16 {
         let entry = self.first.get(index);
         entry.map_or(0, |entry| entry.load(Ordering::Relaxed))
     }
 
-    /// Returns the bits of the entries of a block, one for each last byte, for copies of the table elsewhere.
+    /// Returns the entries of a block, one for each last byte, for copies of the table elsewhere.
     pub fn block_bits(&self, block: usize) -> impl Iterator<Item = u16> {
         let entries = self.second.chunks(BLOCK_ENTRIES).nth(block);
         let entries = entries.unwrap_or_default().iter();
         entries.map(|entry| entry.load(Ordering::Relaxed))
     }
 
-    /// Returns the memory of both levels, bytes, also that of blocks that are not in use.
+    /// Returns the memory of both levels in bytes, including unused blocks.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.first) + size_of_val(&*self.second)
     }
 
-    /// Goes on from the first level, whose entries are in `hops`, at most [`TOGETHER`] of them.
+    /// Completes look-ups whose first-level entries are in `hops`, at most [`TOGETHER`] of them.
     pub(super) fn look_further(&self, addresses: &[u32], hops: &mut [NextHop]) {
         fence(Ordering::Acquire);
-        // Those with a block, listed without a branch that could be guessed wrong.
+        // The addresses with a block are listed without a branch, which could be mispredicted.
         let mut further = [0_u8; TOGETHER];
         let mut count = 0;
         for (i, hop) in hops.iter().enumerate() {

@@ -1,15 +1,15 @@
-//! IPv4: one access by the first 24 bits of an address, a second one by the last 8 where longer prefixes are.
+//! IPv4: one access by the first 24 bits of an address, and a second one by the last 8 where there are longer prefixes.
 //!
 //! DIR-24-8 of Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds" (INFOCOM 1998), with
 //! entries of 16 bits: 2^24 of them take 32 MiB. An entry is a next hop, or the number of a block of 256 entries, one
 //! for each last byte.
 //!
-//! Every entry is one atomic number, and what a change does to an address is one store to one entry. So a reader finds
-//! what was before or what is after. A new block is filled with what its entry said before it takes the entry's place
-//! (release; the reader's fence acquires), and a block that is no longer needed keeps its last contents until all
-//! look-ups from before are over.
+//! Every entry is one atomic number, and a change affects an address by one store to one entry. A reader therefore
+//! finds the old or the new result. A new block is filled with its entry's old value before its number replaces the
+//! entry (release; the reader's fence acquires). An unused block keeps its contents until all earlier look-ups have
+//! ended.
 //!
-//! `fib.rs` looks up, `batch.rs` a batch, `wide.rs` sixteen at once, `table.rs` changes.
+//! `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs` sixteen at once; `table.rs` makes changes.
 
 mod batch;
 mod fib;
@@ -26,5 +26,5 @@ pub use table::{Refused, Table};
 pub const FIRST_ENTRIES: usize = 1 << 24;
 /// Entries of a block of the second level.
 pub const BLOCK_ENTRIES: usize = 1 << 8;
-/// Blocks that can be told apart.
+/// Maximum number of blocks that an entry can address.
 pub const MOST_BLOCKS: usize = 1 << 15;

@@ -1,4 +1,4 @@
-//! Changes of an IPv4 table: entries are written one by one, blocks come from a bounded pool.
+//! Changes of an IPv4 table: entries are written one by one, and blocks come from a bounded pool.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use crate::{NextHop, PrefixV4, Rib};
 
 /// Longest prefix that needs no block.
 const FIRST_BITS: u8 = 24;
-/// Reason why a table cannot be or take a route.
+/// Reason why a table cannot be made or cannot hold a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
     /// All blocks are in use, or wait for look-ups to end.
     #[error("all {0} blocks for prefixes beyond /24 are in use: make the table with more of them")]
     Full(usize),
-    /// An entry has no room for the number of so many blocks.
+    /// An entry cannot address this many blocks.
     #[error("a table has at most {MOST_BLOCKS} blocks for prefixes beyond /24, not {0}")]
     TooManyBlocks(usize),
 }
 
-/// The end that adds and deletes routes.
+/// The end of a table that adds and deletes routes.
 #[derive(Debug)]
 pub struct Table {
     pub(super) rib: Rib<u32>,
     pub(super) fib: Arc<Fib>,
-    /// Prefixes beyond /24 of each block.
+    /// Number of prefixes beyond /24 in each block.
     longer: Vec<u16>,
     free: Vec<u16>,
     retired: Grace<u16>,
 }
 
 impl Table {
-    /// Makes an empty table with `blocks` blocks, which are as many /24 as can have longer prefixes in them, on huge pages
-    /// where the kernel has some.
+    /// Makes an empty table with `blocks` blocks, on huge pages where the kernel has some. One block serves the longer
+    /// prefixes of one /24.
     ///
     /// # Errors
-    /// [`Refused::TooManyBlocks`] beyond [`MOST_BLOCKS`].
+    /// [`Refused::TooManyBlocks`] above [`MOST_BLOCKS`].
     pub fn new(blocks: usize) -> Result<Self, Refused> {
         if blocks > MOST_BLOCKS {
             return Err(Refused::TooManyBlocks(blocks));
@@ -61,22 +61,23 @@ impl Table {
         &self.rib
     }
 
-    /// Returns how many blocks are free, those aside that wait for [`Self::quiesced`].
+    /// Returns the number of free blocks, without those that wait for [`Self::quiesced`].
     pub fn free_blocks(&self) -> usize {
         self.free.len()
     }
 
-    /// Returns how many blocks wait for [`Self::quiesced`].
+    /// Returns the number of blocks that wait for [`Self::quiesced`].
     pub fn retired_blocks(&self) -> usize {
         self.retired.len()
     }
 
-    /// Adds all routes of `rib`: of an empty table in the time that its entries take.
+    /// Adds all routes of `rib`. In an empty table each entry is written directly, without a search for longer
+    /// prefixes.
     ///
     /// # Errors
-    /// [`Refused::Full`]; the routes before are then in the table.
+    /// [`Refused::Full`]; the routes before the failing one are in the table.
     pub fn extend(&mut self, rib: &Rib<u32>) -> Result<(), Refused> {
-        // Each route comes before those within it, so nothing is in its way.
+        // Each route comes before those within it, so it cannot overwrite longer ones.
         let was_empty = self.rib.is_empty();
         for (prefix, hop) in rib.iter() {
             if was_empty {
@@ -89,10 +90,10 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a route or changes the one of its prefix; returns where that led before.
+    /// Adds a route or changes the one of its prefix; returns the previous next hop.
     ///
     /// # Errors
-    /// [`Refused::Full`] if a block is needed and none is free; nothing has changed then.
+    /// [`Refused::Full`] if a block is needed and none is free; the table is unchanged.
     pub fn insert(&mut self, prefix: PrefixV4, hop: NextHop) -> Result<Option<NextHop>, Refused> {
         let before = self.note(prefix, hop)?;
         if before != Some(hop) {
@@ -101,7 +102,7 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route of a prefix; returns where it led.
+    /// Deletes the route of a prefix; returns its next hop.
     pub fn remove(&mut self, prefix: PrefixV4) -> Option<NextHop> {
         let before = self.rib.remove(prefix)?;
         let covering = self.rib.covering(prefix);
@@ -115,21 +116,21 @@ impl Table {
         Some(before)
     }
 
-    /// Returns what to give [`Self::quiesced`] once all readers have moved on.
+    /// Returns the number to pass to [`Self::quiesced`] after all readers have moved on.
     pub fn generation(&self) -> u64 {
         self.retired.generation()
     }
 
-    /// Frees the blocks that changes until [`Self::generation`] returned `generation` have put out of use.
+    /// Frees the blocks that were retired before [`Self::generation`] returned `generation`.
     ///
-    /// The caller has since sent every reader a message and got an answer that it gave between two look-ups. (A
-    /// counter that readers raise after each batch is such an answer only with a fence of sequential consistency on
-    /// both sides.)
+    /// Since then the caller must have sent every reader a message and received a reply that the reader sent between
+    /// two look-ups. (A counter that readers increment after each batch is such a reply only with a sequentially
+    /// consistent fence on both sides.)
     pub fn quiesced(&mut self, generation: u64) {
         self.free.extend(self.retired.quiesced(generation));
     }
 
-    /// Notes a route, with its block if it needs one, before its entries are written.
+    /// Records a route, and allocates its block if it needs one, before its entries are written.
     fn note(&mut self, prefix: PrefixV4, hop: NextHop) -> Result<Option<NextHop>, Refused> {
         if prefix.length() <= FIRST_BITS {
             return Ok(self.rib.insert(prefix, hop));
@@ -151,15 +152,15 @@ impl Table {
         Ok(before)
     }
 
-    /// Sends the addresses of `prefix` to `hop`, those aside that have a route of a longer prefix.
+    /// Writes `hop` for the addresses of `prefix`, except those with a route of a longer prefix.
     fn paint(&self, prefix: PrefixV4, hop: NextHop) {
         let mut from = u64::from(prefix.network());
-        // Most routes of a full table: nothing is within them, and nobody has to look.
+        // A /24 without a block contains no longer route, so no search is needed: the common case in a full table.
         if prefix.length() == FIRST_BITS && self.fib.first_of(prefix.network()).block().is_none() {
             return self.write(from, end(prefix), hop);
         }
         for (inner, _) in self.rib.within(prefix).filter(|(it, _)| *it != prefix) {
-            // What lies within another longer prefix has been passed with it.
+            // A route within another longer prefix was skipped together with that prefix.
             if u64::from(inner.network()) >= from {
                 self.write(from, inner.network().into(), hop);
                 from = end(inner);
@@ -168,7 +169,7 @@ impl Table {
         self.write(from, end(prefix), hop);
     }
 
-    /// Writes the entries of addresses `from..end`. Where these are a part of a /24, that has a block.
+    /// Writes the entries of addresses `from..end`. A /24 that is only partly in the range has a block.
     fn write(&self, mut from: u64, end: u64, hop: NextHop) {
         while from < end {
             let next = end.min((from | 0xff) + 1);
@@ -185,8 +186,7 @@ impl Table {
         }
     }
 
-    /// Retires the block of a prefix that has been deleted if it was the last one there: all its entries are the same
-    /// now.
+    /// Retires the block of a deleted prefix if it was the last one there: all entries of the block are equal now.
     fn leave_block(&mut self, prefix: PrefixV4) {
         let entry = self.fib.first_of(prefix.network());
         let Some(block) = entry.block() else { return };
@@ -201,7 +201,7 @@ impl Table {
     }
 }
 
-/// Returns the address behind the last one, which is 2^32 behind all.
+/// Returns the address after the last one; it is 2^32 for the end of the address space.
 fn end(prefix: PrefixV4) -> u64 {
     u64::from(prefix.last()) + 1
 }

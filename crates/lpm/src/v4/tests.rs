@@ -16,7 +16,7 @@ fn hop(number: u32) -> NextHop {
     NextHop::new(number).unwrap()
 }
 
-/// Where both ends of all routes, and what lies beside, lead.
+/// Checks the look-ups of both ends of all routes, and of the addresses next to them.
 fn agrees(table: &Table) {
     let ends = table.rib.iter().flat_map(|(prefix, _)| {
         let (first, last) = (prefix.network(), prefix.last());
@@ -25,7 +25,7 @@ fn agrees(table: &Table) {
     let addresses: Vec<u32> = ends.collect();
     let mut hops = vec![hop(9); addresses.len()];
     table.fib.lookup_batch(&addresses, &mut hops);
-    // As where there are no vector instructions.
+    // The same look-ups without vector instructions.
     let mut plain = vec![hop(9); addresses.len()];
     table.fib.look_up_plainly(&addresses, &mut plain);
     assert!(plain == hops);
@@ -37,7 +37,7 @@ fn agrees(table: &Table) {
 }
 
 #[test]
-fn memory_is_32_mib_and_half_a_kib_for_each_block() {
+fn memory_is_32_mib_and_512_bytes_per_block() {
     let table = Table::new(4).unwrap();
     assert_eq!(table.fib.memory_bytes(), (32 << 20) + 4 * 512);
 }
@@ -49,7 +49,7 @@ fn a_table_of_too_many_blocks_is_refused() {
 }
 
 #[test]
-fn a_full_table_takes_no_block_more_and_is_as_before() {
+fn a_full_table_refuses_a_block_and_stays_unchanged() {
     let mut table = Table::new(1).unwrap();
     table.insert(prefix("10.0.0.0/25"), hop(1)).unwrap();
     table.insert(prefix("10.0.0.7/32"), hop(2)).unwrap();
@@ -61,7 +61,7 @@ fn a_full_table_takes_no_block_more_and_is_as_before() {
 }
 
 #[test]
-fn a_block_is_used_again_only_after_the_look_ups_from_before() {
+fn a_block_is_reused_only_after_the_grace_period() {
     let mut table = Table::new(1).unwrap();
     table.insert(prefix("10.0.0.0/25"), hop(1)).unwrap();
     let before = table.generation();
@@ -76,7 +76,7 @@ fn a_block_is_used_again_only_after_the_look_ups_from_before() {
 }
 
 #[test]
-fn a_million_random_routes_and_changes_agree_with_the_master_copy() {
+fn a_million_random_routes_and_changes_agree_with_the_rib() {
     let mut table = Table::new(MOST_BLOCKS).unwrap();
     let mut changes = Changes::new(4);
     let rib: Rib<u32> = std::iter::repeat_with(|| changes.route_v4())
@@ -90,7 +90,7 @@ fn a_million_random_routes_and_changes_agree_with_the_master_copy() {
             1 => _ = table.insert(prefix, changes.hop()).unwrap(),
             2 => {
                 let (prefix, hop) = changes.route_v4();
-                // A block may be missing.
+                // The table may have no free block.
                 _ = table.insert(prefix, hop);
             }
             _ => table.quiesced(table.generation()),
@@ -110,7 +110,7 @@ fn a_million_random_routes_and_changes_agree_with_the_master_copy() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Prefixes lie in two neighbouring /23, and around the last address; blocks are few.
+    /// Prefixes are in two neighbouring /23, and around the last address; blocks are few.
     #[test]
     fn every_address_leads_where_the_master_copy_says(
         steps in proptest::collection::vec((any::<u32>(), 0_u8..=32, 0_u32..5), 1..120), at_end: bool,
@@ -139,9 +139,9 @@ proptest! {
     }
 }
 
-/// The updater goes between two answers for each address, with blocks that come, go and are used again.
+/// The updater alternates between two results for each address, with blocks that are allocated, freed and reused.
 #[test]
-fn a_reader_beside_the_updater_sees_what_is_before_or_after_and_nothing_else() {
+fn concurrent_lookups_return_only_the_old_or_new_next_hop() {
     let mut table = Table::new(2).unwrap();
     table.insert(prefix("10.0.0.0/23"), hop(1)).unwrap();
     let (stop, fib) = (AtomicBool::new(false), Arc::clone(&table.fib));
@@ -155,7 +155,7 @@ fn a_reader_beside_the_updater_sees_what_is_before_or_after_and_nothing_else() {
             while !stop.load(Ordering::Relaxed) {
                 fib.lookup_batch(&addresses, &mut hops);
                 for (address, hop) in addresses.iter().zip(&hops) {
-                    // The first half of each /24 goes between 1, 2 and 3, the other half stays.
+                    // The first half of each /24 alternates between 1, 2 and 3, the other half stays.
                     let may = if address & 0x80 == 0 { 1..=3 } else { 1..=1 };
                     assert!(may.contains(&hop.index()), "{address:x} {hop:?}");
                     seen[hop.index()] += 1;

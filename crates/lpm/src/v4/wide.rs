@@ -5,7 +5,7 @@ use taut_sys::lanes::{LANES, OnLanes, Wide};
 use super::fib::{Fib, IS_BLOCK};
 use crate::NextHop;
 
-/// A batch: as many addresses as next hops.
+/// A batch with the same number of addresses and next hops.
 pub(super) struct LookUp<'a> {
     pub fib: &'a Fib,
     pub addresses: &'a [u32],
@@ -19,7 +19,7 @@ impl OnLanes for LookUp<'_> {
     fn run(self, wide: Wide) {
         let (groups, rest) = self.addresses.as_chunks::<LANES>();
         let (hops, others) = self.hops.as_chunks_mut::<LANES>();
-        // All loads of four groups are under way before any is waited for.
+        // All loads of four groups are issued before the first result is needed.
         let fours = groups.as_chunks::<4>();
         let places = hops.as_chunks_mut::<4>();
         for (four, hops) in fours.0.iter().zip(places.0) {
@@ -48,7 +48,7 @@ fn together<const G: usize>(
         *hops = entries.halves().map(NextHop::of_bits);
         any = any.or(entries);
     }
-    // Few have longer prefixes beside them.
+    // Few addresses are in a /24 with longer prefixes.
     if any.having(wide.all(IS_BLOCK.into())) != 0 {
         fib.look_further(groups.as_flattened(), hops.as_flattened_mut());
     }

@@ -1,18 +1,18 @@
-//! Look-ups of a batch: by vector instructions where the machine has them.
+//! Batch look-ups, by vector instructions where the machine has them.
 
 use super::fib::Fib;
 #[cfg(target_arch = "x86_64")]
 use super::wide::LookUp;
 use crate::next_hop::NextHop;
 
-/// Addresses of a batch that are looked up together.
+/// Number of addresses of a batch that are looked up together.
 const TOGETHER: usize = 64;
-/// Addresses of a smaller batch.
+/// Number of addresses of a smaller batch.
 const FEW: usize = 32;
 
 impl Fib {
-    /// Looks a batch up: `hops[i]` becomes the next hop of `addresses[i]`, as far as both reach. All go through a level
-    /// before any goes through the next one: loads of a level do not wait for each other.
+    /// Looks up a batch: `hops[i]` becomes the next hop of `addresses[i]`, up to the shorter length. All addresses pass
+    /// a level before the next one, so the loads of a level overlap.
     #[inline]
     pub fn lookup_batch(&self, addresses: &[[u8; 16]], hops: &mut [NextHop]) {
         let count = addresses.len().min(hops.len());

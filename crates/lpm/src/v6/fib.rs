@@ -1,5 +1,5 @@
-//! The levels of IPv6, and look-ups in them: one address, or several without vector instructions, level by level so that
-//! cache misses overlap.
+//! The levels of IPv6, and their look-ups: of one address, or of several without vector instructions, level by level so
+//! that cache misses overlap.
 
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -11,14 +11,14 @@ use super::{
 use crate::NextHop;
 use taut_sys::AlignedTable;
 
-/// Bit of an entry that is the number of a node.
+/// Flag of an entry that holds the number of a node.
 pub(super) const IS_NODE: u32 = 1 << 31;
-/// Bit of an entry that is the number of a line.
+/// Flag of an entry that holds the number of a line.
 pub(super) const IS_LINE: u32 = 1 << 30;
-/// Bytes behind which only those of a batch go on that have not got there: what is announced to others ends at /48.
+/// Depth in bytes after which a batch continues only with its unresolved addresses: announced prefixes end at /48.
 pub(super) const BATCH_BYTES: usize = 8;
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Hop(NextHop),
@@ -47,15 +47,15 @@ impl Entry {
     }
 }
 
-/// What look-ups go through, shared between the table and all who look up.
+/// The tables that look-ups read, shared between the updater and all readers.
 #[derive(Debug)]
 pub struct Fib {
     pub(super) first: AlignedTable<AtomicU32>,
-    /// Of each node an entry for each value of a byte.
+    /// The nodes, each with 256 entries: one for each value of a byte.
     pub(super) nodes: AlignedTable<AtomicU32>,
-    /// Of each line two halves, each a cache line: where eight ranges begin, then their entries. The first range begins
-    /// at 0: in place of that stands where the second half's first one begins. Ranges that are not in use begin at the
-    /// last value and have the entry of the last one in use.
+    /// The lines. Each has two halves, each a cache line: the starts of eight ranges, then their entries. The first
+    /// range starts at 0, so its slot holds the start of the second half's first range. Unused ranges start at the last
+    /// value and have the entry of the last range in use.
     pub(super) lines: AlignedTable<AtomicU32>,
     #[cfg(target_arch = "x86_64")]
     pub(super) wide: Option<taut_sys::lanes::Wide>,
@@ -92,7 +92,7 @@ impl Fib {
         &self.line(line)[half + HALF_RANGES + place % HALF_RANGES]
     }
 
-    /// Returns where a range begins, which is 0 of the first one.
+    /// Returns the start of a range; it is `None` for the first one, which starts at 0.
     pub(super) fn start(&self, line: u32, place: usize) -> Option<&AtomicU32> {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         let place = match place {
@@ -103,13 +103,13 @@ impl Fib {
         Some(&self.line(line)[place])
     }
 
-    /// Returns the place of the range that holds `key`.
+    /// Returns the index of the range that holds `key`.
     pub(super) fn place(&self, line: u32, key: u32) -> usize {
         let entry = entry_of(self.line(line), key);
         entry / (HALF_ENTRIES) * HALF_RANGES + entry % HALF_RANGES
     }
 
-    /// Looks one address up, given as it stands in a packet; [`NextHop::NONE`] where there is no route.
+    /// Looks up one address in network byte order; returns [`NextHop::NONE`] without a route.
     #[inline]
     pub fn lookup(&self, address: [u8; 16]) -> NextHop {
         let [a, b, ..] = address;
@@ -135,7 +135,7 @@ impl Fib {
         }
     }
 
-    /// Returns the memory of all levels, bytes, also that of nodes and lines that are not in use.
+    /// Returns the memory of all levels in bytes, including unused nodes and lines.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.first) + size_of_val(&*self.nodes) + size_of_val(&*self.lines)
     }
@@ -161,8 +161,8 @@ impl Fib {
         }
     }
 
-    /// Goes on from the first level, whose entries are given, to next hops. Addresses that are there already go
-    /// through the same steps without effect: that costs less than to tell them apart.
+    /// Continues from given first-level entries to next hops. Resolved addresses pass the same steps without effect,
+    /// which costs less than a distinction.
     fn look_further<const N: usize>(&self, addresses: &[[u8; 16]; N], entries: &mut [u32; N]) {
         let mut depths = [FIRST_BITS; N];
         let mut any = entries.iter().fold(0, |any, entry| any | entry);
@@ -201,9 +201,8 @@ impl Fib {
         }
     }
 
-    /// Goes on where next hops lie further down than those of networks that are announced to others: entries lie behind
-    /// so many bits of their addresses. Only those that are not there yet go through a level, and all of them before
-    /// any goes through the next one.
+    /// Continues where next hops are deeper than announced networks: the entries are after this many bits of their
+    /// addresses. Only unresolved addresses pass a level, and all of them before the next one.
     #[inline(never)]
     pub(super) fn go_on<const N: usize>(
         &self,
@@ -211,7 +210,7 @@ impl Fib {
         entries: &mut [u32; N],
         mut depths: [u8; N],
     ) {
-        // Numbers of those that go on, written without a branch that could be guessed wrong.
+        // The numbers of unresolved addresses, written without a branch, which could be mispredicted.
         let mut left = [0_u8; N];
         let mut count = 0;
         for (at, entry) in entries.iter().enumerate() {
@@ -244,7 +243,7 @@ impl Fib {
     }
 }
 
-/// Returns the place of the entry of the range that holds `key`, among the numbers of a line.
+/// Returns the index of the entry of the range that holds `key`, among the numbers of a line.
 #[inline(always)]
 fn entry_of(line: &[AtomicU32], key: u32) -> usize {
     let is_behind = |place: usize| usize::from(line[place].load(Ordering::Relaxed) <= key);

@@ -1,25 +1,26 @@
 //! IPv6: levels of eight bits where routes are dense, and sorted ranges of 32 bits in two cache lines where they are
 //! sparse.
 //!
-//! After a first level by the first 16 bits comes whichever of two things the routes there ask for. A *node* has 256
-//! entries, one for each value of the next byte (a multibit trie: Srinivasan and Varghese, "Fast Address Lookups
-//! Using Controlled Prefix Expansion", 1999). A *line* has up to sixteen ranges of the next four bytes and an entry
-//! for each, found by binary search without branches, up to eight in the first cache line (ranges instead of prefixes as in DXR: Zec, Rizzo and Mikuc,
-//! "DXR: Towards a Billion Routing Lookups per Second in Software", 2012). An entry is a next hop, a node, or a line.
-//! So what is dense costs one access a byte, what is sparse one or two accesses in all, and memory stays small enough for
-//! caches.
+//! The first level uses the first 16 bits. After it comes a node or a line, depending on the routes there. A *node* has
+//! 256 entries, one for each value of the next byte (a multibit trie: Srinivasan and Varghese, "Fast Address Lookups
+//! Using Controlled Prefix Expansion", 1999). A *line* has up to sixteen ranges of the next four bytes, with an entry
+//! for each, and up to eight of them in the first cache line. Binary search without branches finds the range. (Ranges
+//! instead of prefixes are from DXR: Zec, Rizzo and Mikuc, "DXR: Towards a Billion Routing Lookups per Second in
+//! Software", 2012.) An entry is a next hop, a node, or a line. Dense routes cost one access per byte, sparse ones one
+//! or two accesses in all, and memory stays small enough for caches.
 //!
-//! Every entry is one atomic number. A change makes new nodes and lines aside and puts them in place by one store
-//! (release; the reader's fences acquire), or stores next hops in place where nothing else differs: readers find, for
-//! each address, what was before or what is after. What has been replaced keeps its contents until all look-ups from
-//! before are over.
+//! Every entry is one atomic number. A change builds new nodes and lines separately and puts them in place by one store
+//! (release; the reader's fences acquire). If only next hops differ, it stores them in place. Readers find, for each
+//! address, the old or the new result. Replaced nodes and lines keep their contents until all earlier look-ups have
+//! ended.
 //!
-//! Poptrie (Asai and Ohara, SIGCOMM 2015) was tried beside it and is not kept: a prototype of it took 8 MiB of a full
-//! table where this takes 22, and in nine turns on a busy machine 1.3 (random) and 1.9 times (Zipf) as long, without
-//! instructions that count bits. With them the two were within the noise of each other at random addresses.
+//! Poptrie (Asai and Ohara, SIGCOMM 2015) was tried as an alternative and rejected: a prototype took 8 MiB for a full
+//! table where this takes 22. In nine interleaved runs on a busy machine, without instructions that count bits, it took
+//! 1.3 (random) and 1.9 times (Zipf) as long. With them the two were within the noise of each other at random
+//! addresses.
 //!
-//! `plan.rs` says what a set of routes becomes, `fib.rs` looks up, `batch.rs` a batch, `wide.rs` sixteen at once,
-//! `table.rs` changes.
+//! `plan.rs` derives the structure from a set of routes, `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs`
+//! sixteen at once; `table.rs` makes changes.
 
 mod batch;
 mod fib;
@@ -34,23 +35,23 @@ mod wide;
 pub use fib::Fib;
 pub use table::{Capacity, Full, Table};
 
-/// Bits of the first level.
+/// Number of address bits of the first level.
 const FIRST_BITS: u8 = 16;
-/// Bits of a node.
+/// Number of address bits of a node.
 const NODE_BITS: u8 = 8;
-/// Bits of a line's ranges.
+/// Number of address bits of a line's ranges.
 const LINE_BITS: u8 = 32;
-/// Entries of a node.
+/// Number of entries of a node.
 const NODE_ENTRIES: usize = 1 << NODE_BITS;
-/// Ranges of a line.
+/// Number of ranges of a line.
 const RANGES: usize = 16;
-/// Ranges of a half of a line: eight starts and eight entries of 4 bytes fill a cache line.
+/// Number of ranges of half a line: eight starts and eight entries of 4 bytes fill a cache line.
 const HALF_RANGES: usize = RANGES / 2;
-/// Numbers of a half: where ranges begin, and their entries.
+/// Number of words of half a line: the starts of ranges, and their entries.
 const HALF_ENTRIES: usize = 2 * HALF_RANGES;
-/// Numbers of a line.
+/// Number of words of a line.
 const LINE_ENTRIES: usize = 2 * RANGES;
-/// Most nodes: 4 GiB of them.
+/// Maximum number of nodes, which take 4 GiB.
 const MOST_NODES: usize = 1 << 22;
-/// Most lines: 8 GiB of them.
+/// Maximum number of lines, which take 8 GiB.
 const MOST_LINES: usize = 1 << 26;

@@ -1,4 +1,4 @@
-//! Where an entry is, and which addresses go through it.
+//! Location of an entry, and the addresses that use it.
 
 use super::{LINE_BITS, NODE_BITS};
 use crate::{Prefix, PrefixV6};
@@ -11,7 +11,7 @@ pub(super) enum EntryLocation {
     Line(u32, usize),
 }
 
-/// A part of the addresses: those that share their first bits with `address`, and the entry that they all go through.
+/// A part of the addresses: those that share their first bits with `address`, and the entry that they all use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub address: u128,
@@ -24,7 +24,7 @@ impl Part {
         Prefix::of(self.address, self.depth)
     }
 
-    /// Returns the part of a value of the next byte.
+    /// Returns the part for one value of the next byte.
     pub fn of_node(self, node: u32, byte: usize) -> Self {
         let shift = 128 - u32::from(self.depth + NODE_BITS);
         Self {
@@ -34,7 +34,7 @@ impl Part {
         }
     }
 
-    /// Returns the part of a value of the next 32 bits, which is all of range number `place`.
+    /// Returns the part for one value of the next 32 bits, if range number `place` consists of it alone.
     pub fn of_line(self, line: u32, place: usize, start: u32) -> Self {
         let shift = 128 - u32::from(self.depth + LINE_BITS);
         Self {

@@ -1,16 +1,17 @@
-//! What a set of routes becomes: a next hop, a line of ranges, or a node whose entries are such again. Pure functions.
+//! Plan of the structure for a set of routes: a next hop, a line of ranges, or a node, whose entries are plans again.
+//! Pure functions.
 
 use super::{LINE_BITS, NODE_BITS, NODE_ENTRIES, RANGES};
 use crate::{Address, NextHop, Route};
 
-/// What stands at an entry.
+/// The planned content of an entry.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     /// All addresses have the same next hop, perhaps none.
     Hop(NextHop),
     /// Ranges of the next 32 bits, by their first values.
     Line(Vec<(u32, Plan)>),
-    /// One for each value of the next byte.
+    /// A plan for each value of the next byte.
     Node(Vec<Plan>),
 }
 
@@ -19,13 +20,13 @@ pub(super) enum Plan {
 pub(super) enum Range<'a> {
     /// All its addresses have the same next hop.
     Hop(NextHop),
-    /// It is one value of the 32 bits, and these routes go on behind them; other addresses have the next hop.
+    /// The range is one value of the 32 bits, and these routes are longer; other addresses have the next hop.
     Deeper(&'a [Route<u128>], NextHop),
 }
 
 impl Plan {
-    /// Plans for addresses that share their first `depth` bits: `routes` are longer than that and in order,
-    /// `inherited` is where the others lead.
+    /// Plans for addresses that share their first `depth` bits: `routes` are longer than that and in order, `inherited`
+    /// is the next hop of all other addresses.
     pub fn new(routes: &[Route<u128>], depth: u8, inherited: NextHop) -> Self {
         match ranges(routes, depth, inherited) {
             Some(ranges) => Self::of_ranges(&ranges, depth),
@@ -54,7 +55,7 @@ impl Plan {
         Self::Line(plans.collect())
     }
 
-    /// Returns how many nodes and lines it takes.
+    /// Returns the number of nodes and lines that the plan needs.
     pub fn needs(&self) -> (usize, usize) {
         let sum = |all: &mut dyn Iterator<Item = &Self>| {
             all.map(Self::needs)
@@ -74,13 +75,13 @@ impl Plan {
     }
 }
 
-/// Returns the 32 bits behind the first `depth`, followed by zeros where the address ends.
+/// Returns the 32 bits after the first `depth`, padded with zeros at the end of the address.
 pub(super) fn key(address: u128, depth: u8) -> u32 {
     (address.checked_shl(depth.into()).unwrap_or(0) >> 96) as u32
 }
 
-/// Returns the ranges of the 32 bits behind the first `depth`, neighbours never alike, or none if they are too many
-/// for a line.
+/// Returns the ranges of the 32 bits after the first `depth`, merged where neighbours are equal, or `None` if they are
+/// too many for a line.
 pub(super) fn ranges(
     routes: &[Route<u128>],
     depth: u8,
@@ -88,7 +89,7 @@ pub(super) fn ranges(
 ) -> Option<Vec<(u32, Range<'_>)>> {
     let mut found = Found(Vec::with_capacity(RANGES + 2));
     found.begin(0, Range::Hop(inherited));
-    // Prefixes that the place lies in, the longest last, each with its last value.
+    // The prefixes that contain the position, the longest last, each with its last value.
     let mut around = vec![(u32::MAX, inherited)];
     let mut rest = routes;
     while let [(prefix, hop), behind @ ..] = rest {
@@ -117,7 +118,7 @@ pub(super) fn ranges(
 struct Found<'a>(Vec<(u32, Range<'a>)>);
 
 impl<'a> Found<'a> {
-    /// Begins a range, in place of one that began here.
+    /// Begins a range, replacing one that began at the same value.
     fn begin(&mut self, start: u32, range: Range<'a>) {
         if self.0.last().is_some_and(|(before, _)| *before == start) {
             self.0.pop();
@@ -131,7 +132,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Leaves the prefixes that end before `place`.
+    /// Removes the prefixes that end before `place`.
     fn close(&mut self, around: &mut Vec<(u32, NextHop)>, place: u32) {
         while let [.., (_, outer), (last, _)] = around[..]
             && last < place
@@ -142,8 +143,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns, for each value of the byte behind the first `depth` bits, the routes that go on behind it and where the
-/// others lead.
+/// Returns, for each value of the byte after the first `depth` bits, the routes longer than it and the next hop of all
+/// other addresses.
 pub(super) fn split(
     routes: &[Route<u128>],
     depth: u8,
@@ -158,7 +159,7 @@ pub(super) fn split(
     }
     let mut rest = routes;
     (0..NODE_ENTRIES).map(move |value| {
-        // Prefixes that end within the byte come before the longer ones of their first value.
+        // Prefixes that end within the byte precede the longer ones of their first value.
         let short = rest
             .iter()
             .take_while(|(it, _)| it.length() <= depth + NODE_BITS && byte(it.network()) <= value);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_lead_to_the_same_next_hop_are_one_range() {
+    fn adjacent_ranges_with_the_same_next_hop_are_merged() {
         let routes = routes(&[
             ("2001:8000::/17", 2),
             ("2001:8000::/18", 2),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_line_becomes_a_node() {
+    fn ranges_that_exceed_a_line_become_a_node() {
         let texts: Vec<String> = (0..16)
             .map(|i| format!("2001:{:x}::/32", i * 0x200))
             .collect();

@@ -1,4 +1,4 @@
-//! Changes of an IPv6 table: what differs is planned first, then made aside and put in place entry by entry.
+//! Changes of an IPv6 table: the difference is planned first, then built separately and put in place entry by entry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,21 +12,21 @@ use super::{FIRST_BITS, LINE_BITS, MOST_LINES, MOST_NODES, NODE_BITS, RANGES};
 use crate::grace::Grace;
 use crate::{NextHop, PrefixV6, Rib, Route};
 
-/// Routes so few that a node of them may be given up for a line.
+/// Number of routes up to which a line may replace a node.
 const FEW_ROUTES: usize = RANGES / 2;
 
-/// How much a table has room for.
+/// The size of a table's pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Nodes of 1 KiB each.
+    /// Number of nodes, of 1 KiB each.
     pub nodes: usize,
-    /// Lines of 128 bytes each.
+    /// Number of lines, of 128 bytes each.
     pub lines: usize,
 }
 
 impl Capacity {
-    /// Returns what the routes of `rib` take at least. Changes take more: for a moment old and new stand beside each
-    /// other, and the old until [`Table::quiesced`].
+    /// Returns the minimum that the routes of `rib` need. Changes need more, as old and new parts exist at the same
+    /// time until [`Table::quiesced`].
     pub fn of(rib: &Rib<u128>) -> Self {
         let mut sum = Self::default();
         for plan in first_level(&rib.iter().collect::<Vec<_>>()) {
@@ -38,27 +38,27 @@ impl Capacity {
     }
 }
 
-/// Refusal of a change for which there is no room.
+/// Error for a change that does not fit into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the table has {} nodes and {} lines free, and needs {} and {}: make it with more",
     free.nodes, free.lines, needed.nodes, needed.lines)]
 pub struct Full {
-    /// What is free.
+    /// Free nodes and lines.
     pub free: Capacity,
-    /// What the change takes.
+    /// Nodes and lines that the change needs.
     pub needed: Capacity,
 }
 
-/// The end that adds and deletes routes.
+/// The end of a table that adds and deletes routes.
 #[derive(Debug)]
 pub struct Table {
     pub(super) rib: Rib<u128>,
     pub(super) fib: Arc<Fib>,
     free_nodes: Vec<u32>,
     free_lines: Vec<u32>,
-    /// Ranges of each line.
+    /// Number of ranges in use in each line.
     in_use: Vec<u8>,
-    /// Nodes and lines.
+    /// Retired nodes and lines.
     pub(super) retired: Grace<Entry>,
 }
 
@@ -87,7 +87,7 @@ impl Table {
         &self.rib
     }
 
-    /// Returns how much is free, without what waits for [`Self::quiesced`].
+    /// Returns the free nodes and lines, without those that wait for [`Self::quiesced`].
     pub fn free(&self) -> Capacity {
         Capacity {
             nodes: self.free_nodes.len(),
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    /// Returns how many nodes and lines wait for [`Self::quiesced`].
+    /// Returns the number of nodes and lines that wait for [`Self::quiesced`].
     pub fn retired(&self) -> usize {
         self.retired.len()
     }
@@ -103,7 +103,8 @@ impl Table {
     /// Adds all routes of `rib`.
     ///
     /// # Errors
-    /// [`Full`] if they have no room; nothing has changed then if the table was empty, and else those before are in it.
+    /// [`Full`] if they do not fit. An empty table stays empty; else the routes before the failing one are in the
+    /// table.
     pub fn extend(&mut self, rib: &Rib<u128>) -> Result<(), Full> {
         if !self.rib.is_empty() {
             return rib
@@ -119,10 +120,10 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a route or changes the one of its prefix; returns where that led before.
+    /// Adds a route or changes the one of its prefix; returns the previous next hop.
     ///
     /// # Errors
-    /// [`Full`] if there is no room; nothing has changed then.
+    /// [`Full`] if it does not fit; the table is unchanged.
     pub fn insert(&mut self, prefix: PrefixV6, hop: NextHop) -> Result<Option<NextHop>, Full> {
         let before = self.rib.insert(prefix, hop);
         if before == Some(hop) {
@@ -138,10 +139,10 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route of a prefix; returns where it led.
+    /// Deletes the route of a prefix; returns its next hop.
     ///
     /// # Errors
-    /// [`Full`] if there is no room for what replaces it; nothing has changed then.
+    /// [`Full`] if its replacement does not fit; the table is unchanged.
     pub fn remove(&mut self, prefix: PrefixV6) -> Result<Option<NextHop>, Full> {
         let Some(before) = self.rib.remove(prefix) else {
             return Ok(None);
@@ -152,13 +153,13 @@ impl Table {
         Ok(Some(before))
     }
 
-    /// Returns what to give [`Self::quiesced`] once all readers have moved on.
+    /// Returns the number to pass to [`Self::quiesced`] after all readers have moved on.
     pub fn generation(&self) -> u64 {
         self.retired.generation()
     }
 
-    /// Frees what changes until [`Self::generation`] returned `generation` have put out of use. What the caller has
-    /// seen to before is the same as of [`crate::v4::Table::quiesced`].
+    /// Frees the nodes and lines that were retired before [`Self::generation`] returned `generation`. The caller's
+    /// obligations are those of [`crate::v4::Table::quiesced`].
     pub fn quiesced(&mut self, generation: u64) {
         for it in self.retired.quiesced(generation) {
             match it {
@@ -169,7 +170,7 @@ impl Table {
         }
     }
 
-    /// Brings the entries of the addresses of `prefix` to what the routes say.
+    /// Updates the entries of the addresses of `prefix` according to the routes.
     fn refresh(&mut self, prefix: PrefixV6) -> Result<(), Full> {
         let mut parts = Vec::new();
         for first in key(prefix.network(), 0) >> 16..=key(prefix.last(), 0) >> 16 {
@@ -201,7 +202,7 @@ impl Table {
         Ok(())
     }
 
-    /// Lists the smallest parts that hold the addresses of `prefix` and below which all that may change is.
+    /// Lists the smallest parts that contain the addresses of `prefix` and everything that may change.
     fn narrow(&self, part: Part, prefix: PrefixV6, parts: &mut Vec<Part>) {
         if prefix.length() <= part.depth {
             parts.push(part);
@@ -220,7 +221,7 @@ impl Table {
                 let narrower = part.of_line(line, place.min(self.ranges_of(line) - 1), start);
                 let entry = Entry::of_bits(self.at(narrower.place).load(Ordering::Relaxed));
                 let mut routes = self.rib.within(narrower.prefix());
-                // The range may be one of many values, or its last route beyond them may have gone.
+                // The range may be one of many values, or its last longer route may be deleted.
                 let is_kept = !matches!(entry, Entry::Hop(_))
                     && routes.any(|(it, _)| it.length() > narrower.depth);
                 if is_kept {
@@ -233,7 +234,7 @@ impl Table {
         }
     }
 
-    /// Adds to `changes` what is to be put where, for addresses of `changed` in a part.
+    /// Adds the required stores to `changes`, for the addresses of `changed` in a part.
     fn compare(
         &self,
         part: Part,
@@ -284,7 +285,7 @@ impl Table {
         }
     }
 
-    /// Returns whether a line has the ranges that were found, whatever their entries.
+    /// Returns whether a line has the found ranges, regardless of their entries.
     fn has_starts(&self, line: u32, found: &[(u32, Range<'_>)]) -> bool {
         let starts = found.iter().map(|(start, _)| *start);
         found.len() == self.ranges_of(line)
@@ -294,7 +295,7 @@ impl Table {
             })
     }
 
-    /// Returns how many ranges of a line are in use.
+    /// Returns the number of ranges in use in a line.
     pub(super) fn ranges_of(&self, line: u32) -> usize {
         self.in_use[line as usize].into()
     }
@@ -315,14 +316,14 @@ impl Table {
         }
     }
 
-    /// Makes what is planned, for which there is room, puts it in its place, and retires what was there.
+    /// Builds a plan for which there is enough space, stores it in its place, and retires the old entry.
     fn put(&mut self, place: EntryLocation, plan: &Plan) {
         let before = self.at(place).load(Ordering::Relaxed);
         let now = self.make(plan);
-        // Release: who finds a node or line finds it filled.
+        // The release order ensures that a reader of the entry finds the node or line filled.
         self.at(place).store(now.bits(), Ordering::Release);
         if let EntryLocation::Line(line, place) = place {
-            // The last one in use stands for those that are not.
+            // Unused ranges copy the entry of the last one in use.
             if place + 1 == self.ranges_of(line) {
                 let others = (place + 1..RANGES).map(|other| self.fib.range(line, other));
                 others.for_each(|it| it.store(now.bits(), Ordering::Release));
@@ -369,7 +370,7 @@ impl Table {
         }
     }
 
-    /// Retires a node or line and what is below.
+    /// Retires a node or line with everything below it.
     fn retire(&mut self, entry: Entry) {
         let fib = Arc::clone(&self.fib);
         let below: Vec<&AtomicU32> = match entry {
@@ -386,7 +387,7 @@ impl Table {
     }
 }
 
-/// Returns what stands at each entry of the first level.
+/// Returns the plan of each entry of the first level.
 fn first_level(routes: &[Route<u128>]) -> impl Iterator<Item = Plan> {
     let upper = split(routes, 0, NextHop::NONE);
     let both = upper.flat_map(|(routes, inherited)| split(routes, NODE_BITS, inherited));

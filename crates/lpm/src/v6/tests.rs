@@ -22,7 +22,7 @@ fn hop(number: u32) -> NextHop {
     NextHop::new(number).unwrap()
 }
 
-/// Where both ends of all routes, and what lies beside, lead.
+/// Checks the look-ups of both ends of all routes, and of the addresses next to them.
 fn agrees(table: &Table) {
     let ends = table.rib.iter().flat_map(|(prefix, _)| {
         let (first, last) = (prefix.network(), prefix.last());
@@ -35,7 +35,7 @@ fn agrees_at(table: &Table, addresses: &[u128]) {
     let bytes: Vec<[u8; 16]> = addresses.iter().map(|it| it.to_be_bytes()).collect();
     let mut hops = vec![hop(9); bytes.len()];
     table.fib.lookup_batch(&bytes, &mut hops);
-    // As where there are no vector instructions.
+    // The same look-ups without vector instructions.
     for (bytes, hops) in bytes.as_chunks().0.iter().zip(hops.as_chunks().0) {
         let mut plain = [hop(9); 8];
         table.fib.look_up_plainly(bytes, &mut plain);
@@ -54,7 +54,7 @@ fn agrees_at(table: &Table, addresses: &[u128]) {
     }
 }
 
-/// All that is neither free nor retired is reached from the first level, once.
+/// Checks that every node and line that is neither free nor retired is reachable from the first level, once.
 fn nothing_is_lost(table: &Table) {
     let mut used = Capacity::default();
     let mut reached = vec![];
@@ -89,7 +89,7 @@ fn nothing_is_lost(table: &Table) {
 }
 
 #[test]
-fn an_empty_table_has_no_routes_and_one_of_all_addresses_has_them_everywhere() {
+fn an_empty_table_matches_nothing_and_a_default_route_everything() {
     let mut table = Table::new(Capacity::default());
     agrees_at(&table, &[0, 1, u128::MAX, 0x2001 << 112]);
     table.insert(PrefixV6::ALL, hop(3)).unwrap();
@@ -134,7 +134,7 @@ fn a_default_route_changes_in_place() {
 }
 
 #[test]
-fn hundred_thousands_of_random_routes_and_changes_agree_with_the_master_copy() {
+fn random_routes_and_changes_agree_with_the_rib() {
     let mut changes = Changes::new(6);
     let rib: Rib<u128> = std::iter::repeat_with(|| changes.route_v6())
         .take(300_000)
@@ -166,7 +166,7 @@ fn hundred_thousands_of_random_routes_and_changes_agree_with_the_master_copy() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Few bits of the address vary, at places that make routes dense here and sparse there.
+    /// Few bits of the address vary, at positions that make routes dense in some places and sparse in others.
     #[test]
     fn every_change_leaves_what_the_master_copy_says(
         steps in proptest::collection::vec((any::<u128>(), 0_u8..=128, 0_u32..5), 1..150),
@@ -179,7 +179,7 @@ proptest! {
         let mut table = Table::new(ROOM);
         for (address, length, number) in steps {
             let address = address & varies | if ones { !varies } else { 0x2001 << 112 & !varies };
-            // Lengths around the bits that vary.
+            // The lengths are around the varying bits.
             let length = if length & 1 == 0 { length } else { varies.leading_zeros() as u8 + length % 33 };
             let prefix = PrefixV6::of(address, length.min(128));
             match NextHop::new(number) {
@@ -193,9 +193,10 @@ proptest! {
     }
 }
 
-/// The updater goes between two answers for each address, with nodes and lines that come, go and are used again.
+/// The updater alternates between two results for each address, with nodes and lines that are allocated, freed and
+/// reused.
 #[test]
-fn a_reader_beside_the_updater_sees_what_is_before_or_after_and_nothing_else() {
+fn concurrent_lookups_return_only_the_old_or_new_next_hop() {
     let mut table = Table::new(ROOM);
     table.insert(prefix("2001:db8::/32"), hop(1)).unwrap();
     let base = prefix("2001:db8::/32").network();
@@ -205,7 +206,7 @@ fn a_reader_beside_the_updater_sees_what_is_before_or_after_and_nothing_else() {
     std::thread::scope(|scope| {
         let stop = &stop;
         let reader = scope.spawn(move || {
-            // Address i is in /48 number i; the odd ones change between 1, 2 and 3.
+            // Address i is in /48 number i; the odd ones alternate between 1, 2 and 3.
             let address = |i: u128| (base | i << 80).to_be_bytes();
             let addresses: Vec<[u8; 16]> = (0..64).map(address).collect();
             let (mut hops, mut seen) = (vec![NextHop::NONE; 64], [0_u64; 4]);

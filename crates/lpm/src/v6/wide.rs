@@ -11,10 +11,10 @@ use super::{
 };
 use crate::NextHop;
 
-/// Vectors of the largest batch.
+/// Number of vectors in the largest batch.
 const MOST_GROUPS: usize = 4;
 
-/// A batch, of at most [`MOST_GROUPS`] times [`LANES`].
+/// A batch, of at most [`MOST_GROUPS`] times [`LANES`] addresses.
 pub(super) struct LookUp<'a> {
     pub fib: &'a Fib,
     pub addresses: &'a [[u8; 16]],
@@ -40,7 +40,7 @@ impl OnLanes for LookUp<'_> {
     }
 }
 
-/// Looks `G` vectors up, each step for all of them before the next one.
+/// Looks up `G` vectors, each step for all of them before the next one.
 #[inline(always)]
 fn together<const G: usize>(
     wide: Wide,
@@ -67,7 +67,7 @@ fn together<const G: usize>(
     }
 }
 
-/// Goes on from the first level, whose entries are given, to next hops.
+/// Continues from given first-level entries to next hops.
 #[inline(always)]
 fn further<const G: usize>(
     wide: Wide,
@@ -79,7 +79,7 @@ fn further<const G: usize>(
     let all = |number: u32| wide.all(number);
     let having = |bits: u32, entries: &[Lanes; G]| entries.map(|it| it.having(all(bits)));
     let any = |which: &[Which; G]| which.iter().any(|it| *it != 0);
-    // Bits behind which each address is.
+    // Number of address bits consumed for each address.
     let mut depths = [all(u32::from(FIRST_BITS)); G];
     for byte in u32::from(FIRST_BITS) / 8..BATCH_BYTES as u32 {
         let nodes = having(IS_NODE, entries);
@@ -112,7 +112,7 @@ fn further<const G: usize>(
     }
 }
 
-/// Goes through the lines of the lanes of `which`.
+/// Passes the lanes of `which` through their lines.
 #[inline(always)]
 fn in_lines<const G: usize>(
     wide: Wide,
@@ -130,7 +130,7 @@ fn in_lines<const G: usize>(
     for at in 0..G {
         let (first, second) = keys[at];
         let (depth, word_bits) = (depths[at], all(32));
-        // Shifts by more than 31, or by less than 0, leave nothing.
+        // Shifts by more than 31, or by less than 0, yield zero.
         let mut key = first.up(depth).or(second.down(word_bits.minus(depth)));
         if which[at] & !depth.at_most(word_bits) != 0 {
             let (third, _) = words(wide, &groups[at], 2);
@@ -157,7 +157,7 @@ fn in_lines<const G: usize>(
     }
 }
 
-/// Two times 32 bits of each address: those from four times `number` bytes on.
+/// Returns two consecutive 32-bit words of each address, the first at byte 4 * `number`.
 #[inline(always)]
 fn words(wide: Wide, group: &[[u8; 16]; LANES], number: u32) -> (Lanes, Lanes) {
     let four: [Lanes; 4] = std::array::from_fn(|at| {
@@ -165,7 +165,7 @@ fn words(wide: Wide, group: &[[u8; 16]; LANES], number: u32) -> (Lanes, Lanes) {
         wide.four(&[a, b, c, d])
     });
     let places = |place: fn(u32) -> u32| std::array::from_fn(|lane| place(lane as u32));
-    // First words of eight addresses, then their second ones; then those of the other eight beside them.
+    // First words of eight addresses, then their second ones; then those of the other eight next to them.
     let stride = wide.lanes(&places(|lane| lane % 8 * 4 + lane / 8));
     let stride = stride.plus_in(ALL_LANES, wide.all(number));
     let low = wide.pick(four[0], stride, four[1]);

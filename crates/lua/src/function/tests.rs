@@ -26,7 +26,7 @@ fn start(source: &str) -> FunctionScript {
     start_with(source, "", false).unwrap()
 }
 
-/// A batch of UDP datagrams to ports 1, 2, ...
+/// Makes a batch of UDP datagrams to ports 1, 2, ...
 pub(crate) fn datagrams(pool: &PoolHandle, n: u16) -> Batch {
     let mut batch = Batch::new();
     for dst_port in 1..=n {
@@ -72,7 +72,7 @@ fn a_script_changes_counts_drops_punts_and_sends() {
         (&frame[6..12], &frame[..6])
     );
     assert_eq!(swapped[12..], frame[12..]);
-    // What is marked is another's.
+    // Marked packets belong to other functions.
     assert_eq!(script.counts().seen, 4);
     let counted = script.counts();
     assert_eq!((counted.kept(), counted.dropped, counted.punted), (2, 1, 1));
@@ -80,7 +80,7 @@ fn a_script_changes_counts_drops_punts_and_sends() {
 }
 
 #[test]
-fn what_others_marked_is_not_shown() {
+fn packets_marked_by_other_functions_are_hidden_from_the_script() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = datagrams(&pool, 3);
     batch.mark_dropped(0);
@@ -98,7 +98,7 @@ fn what_others_marked_is_not_shown() {
 }
 
 #[test]
-fn what_is_wrong_with_a_script_is_said_when_it_starts() {
+fn script_errors_at_start_are_reported_in_one_line() {
     for (source, said) in [
         ("x = = 1", "dir/x.lua:1: unexpected symbol"),
         (
@@ -128,7 +128,7 @@ fn what_is_wrong_with_a_script_is_said_when_it_starts() {
 }
 
 #[test]
-fn a_script_that_fails_drops_its_batch_and_is_said_once() {
+fn a_failing_script_drops_its_batch_and_is_reported_once() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut script = start(
         "n = 0\nfunction process(batch)\nn = n + 1\nif n < 3 then batch[1]:drop() error('odd') end\nend",
@@ -171,7 +171,7 @@ fn a_script_that_never_ends_is_not_called_again() {
 }
 
 #[test]
-fn ports_that_there_are_not_and_fields_are_refused_with_their_line() {
+fn unknown_ports_and_fields_are_refused_with_the_script_line() {
     let pool = PoolHandle::new(64, false).unwrap();
     for (line, sends, want) in [
         (

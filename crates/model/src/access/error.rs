@@ -13,7 +13,7 @@ pub struct LevelErrors {
     pub errors: Errors,
 }
 
-/// Returns the errors of a model by level of the hierarchy, as far as there are points of it.
+/// Returns the errors of a model by level of the hierarchy, for the levels with points.
 ///
 /// # Errors
 /// [`WrongValue`] for sizes that are not above 0.

@@ -2,8 +2,8 @@
 //! really gets. (Gallenmüller 2021, section 5.2.2, sets one share of 85 % by hand.)
 //!
 //! For given shares the model is linear in the latencies, so a search goes over shares and steepness only, and least
-//! squares finds the latencies of each (see `trial.rs`). Which shares are free, whether the steps are steeper than
-//! those of independent accesses, and whether missed translations are a term, BIC decides.
+//! squares finds the latencies of each (see `trial.rs`). BIC decides which shares are free, whether the steps are
+//! steeper than for independent accesses, and whether missed translations are a term.
 
 use super::Hierarchy;
 use super::point::Point;
@@ -14,12 +14,12 @@ use crate::fit::FitError;
 /// Fits latencies and shares to measured points by their relative errors. Sizes of caches, their inclusion and
 /// the reach of translation buffers are those of `nominal`; its shares, latencies and steepness do not count.
 ///
-/// Where the points do not tell the levels apart, as where other machines use up a shared cache, the fit leaves out the
-/// one without which it is best.
+/// Where the points do not distinguish the levels, as when other machines use up a shared cache, the fit omits
+/// the level whose omission gives the best fit.
 ///
 /// # Errors
-/// [`FitError::TooFewToChoose`] with too few points for the levels, [`FitError::Singular`] if the sizes tell no two
-/// levels apart, [`FitError::Value`] for points that cannot be.
+/// [`FitError::TooFewToChoose`] with too few points for the levels, [`FitError::Singular`] if the sizes distinguish no
+/// two levels, [`FitError::Value`] for invalid points.
 pub fn fit(nominal: &Hierarchy, points: &[Point], confidence: f64) -> Result<AccessFit, FitError> {
     for point in points {
         positive("a structure (bytes)", point.bytes)?;
@@ -33,10 +33,10 @@ pub fn fit(nominal: &Hierarchy, points: &[Point], confidence: f64) -> Result<Acc
     best(&nominal, points, &weights(points), confidence)
 }
 
-/// Scatter below which a point counts no more: the model itself is not better.
+/// Smallest scatter that weights use: the model itself is no more accurate than this.
 const LEAST_SCATTER: f64 = 0.01;
 
-/// Returns how much the square of each point's relative error counts.
+/// Returns the weight of each point's squared relative error.
 fn weights(points: &[Point]) -> Vec<f64> {
     let scatter = points.iter().map(|point| point.scatter);
     let weight = |scatter: f64| scatter.max(LEAST_SCATTER).powi(-2);

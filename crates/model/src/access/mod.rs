@@ -1,15 +1,15 @@
 //! The access model: cycles of a random access over the size of the structure, from the sizes and latencies of caches
 //! and memory. (Gallenmüller 2021, section 4.1.3, Table 4.2, Fig. 4.4; section 5.2.2 for effective sizes.)
 //!
-//! Accesses are uniform, and caches keep what they can, the fastest first. Of a structure of `S` bytes, level `i`
-//! answers the share `h_i = (min(S, C_i) - min(S, C_(i-1))) / S`, where `C_i` is what the levels up to it hold; an
-//! access costs `sum h_i l_i`.
+//! Accesses are uniform, and the fastest caches hold as much of the structure as they can. For a structure of `S`
+//! bytes, level `i` answers the share `h_i = (min(S, C_i) - min(S, C_(i-1))) / S`, where `C_i` is the capacity of the
+//! levels up to it. An access costs `sum h_i l_i`.
 //!
-//! Beyond the paper: exclusive caches, whose sizes add up; the share of each cache that a structure really gets; the
-//! reach of translation buffers; several structures that share the caches; and the steepness `k` of the steps, with
-//! which a cache answers `(C_i / S)^k`. It is 1 for independent accesses. A list that is walked in a cycle (which is
-//! how the costs are measured) comes back to each element last of all, so a cache that evicts the oldest loses all of a
-//! list that is a little too long: there the steps are steeper.
+//! The model extends the paper by exclusive caches, whose sizes add up, and by the share of each cache that a structure
+//! really gets. It also covers the reach of translation buffers and several structures that share the caches. With the
+//! steepness `k` of the steps, a cache answers `(C_i / S)^k`; `k` is 1 for independent accesses. The costs are measured
+//! by walking a list in a cycle, which returns to each element after all others. A cache that evicts the oldest element
+//! therefore loses all of a list that is a little too long: there the steps are steeper.
 
 mod edge;
 mod error;
@@ -26,8 +26,8 @@ pub use trial::AccessFit;
 use crate::estimate::{WrongValue, not_negative, positive};
 use crate::model_file::{Factor, Shape};
 
-/// Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; it has 26 to 31 cycles for L3,
-/// whose middle is 28.5: 29 is that rounded up.)
+/// Caches of Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; it has 26 to 31
+/// cycles for L3, whose middle is 28.5: 29 is that rounded up.)
 pub const TABLE_4_2: [(&str, f64, f64); 3] = [
     ("L1", 32.0 * 1024.0, 4.0),
     ("L2", 256.0 * 1024.0, 12.0),
@@ -37,19 +37,19 @@ pub const TABLE_4_2: [(&str, f64, f64); 3] = [
 pub const TABLE_4_2_MEMORY_CYCLES: f64 = 250.0;
 /// Cycles that the loop around an access takes in the published chain model.
 pub const PUBLISHED_LOADER_CYCLES: f64 = 10.0;
-/// Share of each cache that the published chain model counts with.
+/// Share of each cache that the published chain model assumes.
 pub const PUBLISHED_SHARE: f64 = 0.85;
 
-/// Name of the variable that models call a structure's size by, bytes.
+/// Name of the variable that holds a structure's size in models, bytes.
 pub const STRUCTURE: &str = "structure_bytes";
 
-/// Whether a cache holds what the caches before it hold, too.
+/// Relation of a cache to the smaller caches before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Inclusion {
-    /// It does: the levels up to it hold its size.
+    /// The cache also holds their contents: the levels up to it hold its size.
     #[default]
     Inclusive,
-    /// It does not: the levels up to it hold the sum of their sizes.
+    /// The cache does not hold their contents: the levels up to it hold the sum of their sizes.
     Exclusive,
 }
 
@@ -60,16 +60,16 @@ pub struct Level {
     pub name: String,
     /// Its size, bytes.
     pub size_bytes: f64,
-    /// Cycles of an access that it answers.
+    /// Cycles of an access that hits it.
     pub latency_cycles: f64,
-    /// Share of it that the structure gets.
+    /// Share of the cache that the structure gets.
     pub share: f64,
-    /// How steep the step at its size is: 1 for independent accesses.
+    /// Steepness of the step at its size: 1 for independent accesses.
     pub steepness: f64,
 }
 
 impl Level {
-    /// Returns a cache that a structure gets all of.
+    /// Returns a cache that one structure has for itself.
     pub fn whole(name: &str, size_bytes: f64, latency_cycles: f64) -> Self {
         Self {
             name: name.to_owned(),
@@ -81,19 +81,19 @@ impl Level {
     }
 }
 
-/// A buffer of address translations.
+/// A translation lookaside buffer (TLB).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Translation {
-    /// Pages that it knows.
+    /// Number of pages that it holds.
     pub entries: u32,
     /// Size of a page, bytes.
     pub page_bytes: f64,
-    /// Cycles that a page which it does not know costs.
+    /// Cycles that a miss costs.
     pub miss_cycles: f64,
 }
 
 impl Translation {
-    /// Bytes that its pages cover.
+    /// Returns the bytes that its pages cover.
     pub fn reach_bytes(&self) -> f64 {
         f64::from(self.entries) * self.page_bytes
     }
@@ -109,7 +109,7 @@ pub struct Hierarchy {
     translations: Vec<Translation>,
 }
 
-/// A structure that packets make accesses to.
+/// A structure that packets access.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Structure {
     /// Its size.
@@ -146,7 +146,7 @@ impl Hierarchy {
         })
     }
 
-    /// Returns the hierarchy of Table 4.2, of whose caches the structure gets this share.
+    /// Returns the hierarchy of Table 4.2; the structure gets `share` of each cache.
     ///
     /// # Errors
     /// [`WrongValue`] for a share that is not above 0.
@@ -162,7 +162,7 @@ impl Hierarchy {
         Self::new(levels, TABLE_4_2_MEMORY_CYCLES, Inclusion::Inclusive)
     }
 
-    /// Adds the cycles that the loop around each access takes.
+    /// Adds the cycles of the loop around each access.
     ///
     /// # Errors
     /// [`WrongValue`] for negative ones.
@@ -171,7 +171,7 @@ impl Hierarchy {
         Ok(self)
     }
 
-    /// Adds a buffer of translations.
+    /// Adds a translation buffer.
     ///
     /// # Errors
     /// [`WrongValue`] without pages, and for negative cycles.
@@ -185,17 +185,18 @@ impl Hierarchy {
         Ok(self)
     }
 
-    /// The caches, the smallest first.
+    /// Returns the caches, the smallest first.
     pub fn levels(&self) -> &[Level] {
         &self.levels
     }
 
-    /// Cycles of an access to memory.
+    /// Returns the cycles of an access to memory.
     pub fn memory_cycles(&self) -> f64 {
         self.memory_cycles
     }
 
-    /// Cycles of an access if only this level answered; behind the last cache, memory. The loop around it is included.
+    /// Returns the cycles of an access that this level answers; the index after the last cache is memory. The loop
+    /// around the access is included.
     pub fn level_cycles(&self, level: usize) -> f64 {
         let latency = self
             .levels
@@ -214,8 +215,8 @@ impl Hierarchy {
     }
 
     /// Returns the cycles of a random access to each of several structures that share the caches: those with more
-    /// accesses per byte get more of them. (Che, Tung and Wang's approximation of a cache that evicts what was not
-    /// used for longest, 2002; of one structure alone it is the model above.)
+    /// accesses per byte get more of them. (Che, Tung and Wang's approximation of an LRU cache, 2002; for a single
+    /// structure it equals the model above.)
     ///
     /// # Errors
     /// [`WrongValue`] for sizes that are not above 0 and accesses that are negative.
@@ -228,8 +229,8 @@ impl Hierarchy {
         Ok((0..structures.len()).map(of).collect())
     }
 
-    /// Returns a term for each level, memory and translations as well: cycles of an access over `structure_bytes`, with
-    /// the shares that the hierarchy has. A model file can hold these.
+    /// Returns a term for each level, for memory and for translations: cycles of an access over `structure_bytes`, with
+    /// the hierarchy's shares. A model file can hold these.
     pub fn shapes(&self) -> Vec<Shape> {
         let shape = |name: &str, from: Edge, to: Edge| {
             let variable = STRUCTURE.to_owned();
@@ -253,7 +254,7 @@ impl Hierarchy {
         shapes
     }
 
-    /// Sums the levels up, given the share of accesses that find what they ask for within a capacity.
+    /// Sums the levels up; `found` returns the share of accesses that hit within a capacity.
     fn sum(&self, found: impl Fn(f64) -> f64) -> f64 {
         let (mut cycles, mut so_far) = (self.loader_cycles, 0.0);
         for (level, capacity) in self.levels.iter().zip(self.capacities()) {
@@ -269,7 +270,7 @@ impl Hierarchy {
         cycles + missed.sum::<f64>()
     }
 
-    /// Where each level ends.
+    /// Returns the end of each level.
     fn edges(&self) -> Vec<Edge> {
         let edges = self.levels.iter().zip(self.capacities());
         edges
@@ -280,7 +281,7 @@ impl Hierarchy {
             .collect()
     }
 
-    /// Bytes that the caches up to each level hold of the structure.
+    /// Returns the bytes of the structure that the caches up to each level hold.
     fn capacities(&self) -> Vec<f64> {
         let mut so_far: f64 = 0.0;
         let capacities = self.levels.iter().map(|level| {
@@ -295,14 +296,15 @@ impl Hierarchy {
     }
 }
 
-/// Returns for each structure the share of its accesses that a cache of this capacity answers which all share.
+/// Returns, for each structure, the share of its accesses that a shared cache of this capacity answers.
 fn shared(structures: &[Structure], capacity: f64) -> Vec<f64> {
     const HALVINGS: usize = 200;
     let all: f64 = structures.iter().map(|structure| structure.bytes).sum();
     if all <= capacity {
         return vec![1.0; structures.len()];
     }
-    // A byte stays until it was not accessed for as long as the cache takes to be filled with others: find that time.
+    // A byte stays in the cache until it has not been accessed for as long as other bytes take to fill the cache; this
+    // finds that time.
     let found = |log_time: f64| {
         let time = log_time.exp();
         let share = |s: &Structure| 1.0 - (-s.accesses / s.bytes * time).exp();

@@ -10,9 +10,9 @@ pub struct Point {
     pub bytes: f64,
     /// Cycles of one access, with the loop around it.
     pub cycles: f64,
-    /// Standard deviation of repeated measurements, as a share of the cycles: memory scatters more than caches do, and
-    /// without this it hides their steps. None if not repeated: then relative errors of all points count equally, as
-    /// they do if any point has none.
+    /// Standard deviation of repeated measurements, as a share of the cycles. Memory scatters more than caches do, and
+    /// would hide their steps without this weight. If it is `None` for any point, relative errors of all points count
+    /// equally.
     pub scatter: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the access model against Table 4.2, and of what structures that share caches cost.
+//! Tests of the access model against Table 4.2, and of the costs of structures that share caches.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
@@ -8,11 +8,11 @@ const KIB: f64 = 1024.0;
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 #[test]
-fn each_level_costs_what_table_4_2_says_where_it_holds_all() {
+fn each_level_costs_the_cycles_published_in_table_4_2() {
     let ideal = Hierarchy::published(1.0).unwrap();
     assert_eq!(ideal.cycles(4.0 * KIB).unwrap(), 4.0);
     assert_eq!(ideal.cycles(32.0 * KIB).unwrap(), 4.0);
-    // An eighth of 256 kB lies in L1.
+    // An eighth of 256 kB fits into L1.
     assert_eq!(
         ideal.cycles(256.0 * KIB).unwrap(),
         4.0 / 8.0 + 12.0 * 7.0 / 8.0
@@ -22,8 +22,8 @@ fn each_level_costs_what_table_4_2_says_where_it_holds_all() {
 }
 
 #[test]
-fn the_last_level_adds_what_the_one_before_does_not_hold() {
-    // Gallenmüller 2021, section 4.1.3: an inclusive cache's effective size is its own less those before.
+fn an_exclusive_last_level_adds_its_full_size() {
+    // Gallenmüller 2021, section 4.1.3: an inclusive cache's effective size is its own minus those before it.
     let inclusive = Hierarchy::published(1.0).unwrap();
     let exclusive = Hierarchy {
         inclusion: Inclusion::Exclusive,
@@ -77,7 +77,7 @@ fn a_structure_alone_is_the_plain_model() {
 }
 
 #[test]
-fn a_small_busy_structure_keeps_its_cache_beside_a_large_one() {
+fn small_busy_structures_stay_cached_next_to_large_ones() {
     let ideal = Hierarchy::published(1.0).unwrap();
     let busy = Structure {
         bytes: 4.0 * KIB,

@@ -1,5 +1,5 @@
-//! One way to fit the access model: with these shares and steepness free, with or without missed translations; and what
-//! such a fit finds.
+//! One variant of the access model's fit: these shares and steepness free, with or without missed translations; and its
+//! result.
 
 use super::edge::Edge;
 use super::error::{LevelErrors, errors_by_level};
@@ -10,32 +10,34 @@ use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares
 use crate::model_file::{Fitting, Kind, Method, Variable};
 use nalgebra::{DMatrix, DVector};
 
-/// Shares that are searched: from where a structure gets hardly anything of a cache to where it gets more than there
-/// is.
+/// Range of shares in the search: from a structure that gets hardly anything of a cache to one that gets more than its
+/// size.
 const SHARES: (f64, f64) = (0.02, 1.3);
-/// Steepness that is searched.
+/// Range of the steepness in the search.
 const STEEPNESS: (f64, f64) = (1.0, 16.0);
-/// Places that a range is divided into at first, and how often the surroundings of the best are searched again.
+/// Number of points that a range is divided into at first, and how often the surroundings of the best are searched
+/// again.
 const PLACES: usize = 22;
 const REFINEMENTS: usize = 3;
-/// Rounds over all parameters at most, to get near the best, and share of the squares that another one has to gain.
+/// Maximum number of rounds over all parameters, and the share of the squares that a further round must gain.
 const ROUNDS: usize = 8;
 const NEAR: f64 = 1e-3;
-/// Gauss-Newton steps from there at most, how often one is halved, and what the last ones gain of the squares.
+/// Maximum number of Gauss-Newton steps, how often a step is halved, and the share of the squares that the last ones
+/// gain.
 const STEPS: usize = 40;
 const SHORTEST: f64 = 1.0 / 64.0;
 const SETTLED: f64 = 1e-9;
-/// Step of a parameter for the slope of the model, as a share of it.
+/// Relative step of a parameter for the slope of the model.
 const STEP: f64 = 1e-3;
 
-/// For which caches something is fitted.
+/// The caches that get a fitted parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Free {
-    /// For none: it is 1.
+    /// No cache: the parameter is 1.
     None,
-    /// One number for all.
+    /// All caches share one parameter.
     Common,
-    /// One for each.
+    /// Each cache has its own parameter.
     Each,
 }
 
@@ -50,7 +52,7 @@ impl Free {
         }
     }
 
-    /// The number of a level among those that were fitted.
+    /// Returns a level's parameter from the fitted ones.
     fn of(self, level: usize, fitted: &[f64]) -> f64 {
         match self {
             Self::None => 1.0,
@@ -64,24 +66,24 @@ impl Free {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessFit {
     /// Caches with their fitted shares and latencies. The loop around an access is part of the latencies. A cache that
-    /// the points do not show is not among them.
+    /// the points do not reveal is missing.
     pub hierarchy: Hierarchy,
-    /// Latency of each cache, of memory and, where BIC found them to belong, of missed translations, cycles.
+    /// Latency in cycles of each cache, of memory and, where BIC includes them, of missed translations.
     pub latencies: Vec<Coefficient>,
-    /// Shares of caches that were fitted, by name of the cache; one of all is called `caches`. Empty if the nominal
-    /// shares do.
+    /// Fitted shares by name of the cache; a share common to all is called `caches`. Empty if the nominal shares
+    /// suffice.
     pub shares: Vec<Coefficient>,
-    /// Steepness of the steps at the sizes of caches, by name of the cache as of shares. Empty if it is 1.
+    /// Steepness of the steps at the sizes of caches, named like the shares. Empty if it is 1.
     pub steepness: Vec<Coefficient>,
     /// BIC of the fit, shares and steepness counted.
     pub bic: f64,
-    /// Errors by level, on the points that it was fitted to.
+    /// Errors by level, on the points of the fit.
     pub errors: Vec<LevelErrors>,
 }
 
 impl AccessFit {
-    /// Returns how to fit the latencies once more, with the shares that were found, to a model that a file can hold.
-    /// Its intervals take the shares as known: those of this fit do not.
+    /// Returns how to fit the latencies again, with the fitted shares, as a model that a file can hold. Its intervals
+    /// take the shares as known, unlike those of this fit.
     pub fn fitting(&self, confidence: f64) -> Fitting {
         let variable = |name: &str, unit: &str| Variable {
             name: name.to_owned(),
@@ -100,14 +102,14 @@ impl AccessFit {
 }
 
 pub(super) struct Trial<'a> {
-    /// Caches of which a structure gets all, with steps as of independent accesses.
+    /// The hierarchy in which a structure gets all of each cache, with the steps of independent accesses.
     pub nominal: &'a Hierarchy,
     pub points: &'a [Point],
-    /// How much the square of each point's relative error counts.
+    /// The weight of each point's squared relative error.
     pub weights: &'a [f64],
     pub shares: Free,
     pub steepness: Free,
-    /// Whether missed translations are terms.
+    /// True if missed translations are terms.
     pub translations: bool,
 }
 
@@ -156,7 +158,7 @@ impl Trial<'_> {
         ranges
     }
 
-    /// Searches one parameter, and returns the squares of the best found.
+    /// Searches one parameter, and returns the sum of squares of the best value found.
     fn search(
         &self,
         parameters: &mut [f64],
@@ -183,8 +185,8 @@ impl Trial<'_> {
         least
     }
 
-    /// Goes on from near the best to the best within the ranges: shares and steepness draw on each other, which a
-    /// search of one after the other does not get along with.
+    /// Continues from near the best parameters to the best within the ranges. Shares and steepness depend on each
+    /// other, so a search of one after the other does not suffice.
     fn descend(
         &self,
         parameters: &mut Vec<f64>,
@@ -227,8 +229,8 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Returns the weighted sum of squared relative errors with the best latencies, infinite where the points do not
-    /// tell levels apart. By normal equations: the search asks often, and what it finds is fitted by QR.
+    /// Returns the weighted sum of squared relative errors with the best latencies, or infinity where the points do not
+    /// distinguish the levels. It uses normal equations because the search calls it often; the final fit uses QR.
     fn squares(&self, parameters: &[f64]) -> f64 {
         let columns = self.columns(parameters);
         let relative = |row: usize, column: usize| {
@@ -244,7 +246,7 @@ impl Trial<'_> {
         })
     }
 
-    /// The hierarchy with these parameters.
+    /// Returns the hierarchy with these parameters.
     fn hierarchy(&self, parameters: &[f64]) -> Hierarchy {
         let (shares, steepness) = parameters.split_at(self.free_shares());
         let mut hierarchy = self.nominal.clone();
@@ -299,7 +301,7 @@ impl Trial<'_> {
         names
     }
 
-    /// Names of the caches that the parameters are of: shares, then steepness.
+    /// Returns the names of the caches that the parameters belong to: shares, then steepness.
     fn parameter_names(&self) -> Vec<String> {
         let of = |free: Free| match free {
             Free::None => Vec::new(),
@@ -338,7 +340,7 @@ impl Trial<'_> {
         let mut together = self
             .together(parameters, &latencies, confidence)?
             .coefficients;
-        // A level that is not slower than the one before, within its interval, is not told apart from it.
+        // A level that is not slower than the one before, within its interval, cannot be distinguished from it.
         let ascending = together[..=levels]
             .windows(2)
             .all(|pair| pair[0].value < pair[1].low);
@@ -357,7 +359,7 @@ impl Trial<'_> {
             translation.miss_cycles = *miss_cycles;
         }
         let mut others = together.split_off(latencies.len());
-        // At the end of a range the linear fit would go on: the interval is around what was found.
+        // Beyond the end of a range the linear fit would continue, so the interval is around the value found.
         for (other, found) in others.iter_mut().zip(parameters) {
             let beyond = found - other.value;
             other.value = *found;
@@ -376,8 +378,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Returns the fit of latencies and parameters together, linear around the best, for intervals that know of each
-    /// other.
+    /// Returns the fit of latencies and parameters together, linear around the best values, so that their intervals
+    /// account for each other.
     fn together(
         &self,
         parameters: &[f64],

@@ -1,5 +1,5 @@
-//! Which terms a model has: of several sets, the one with the smallest BIC, among those that the runs carry.
-//! (Schwarz, Estimating the dimension of a model, 1978; Gallenmüller 2021, section 4, names AIC and BIC for this.)
+//! Choice of a model's terms: the set with the smallest BIC, among those that the runs can determine. (Schwarz,
+//! Estimating the dimension of a model, 1978; Gallenmüller 2021, section 4, names AIC and BIC for this.)
 
 use super::{Criteria, Design, FitError, LinearFit, least_squares};
 
@@ -8,7 +8,7 @@ use super::{Criteria, Design, FitError, LinearFit, least_squares};
 pub struct Tried {
     /// Names of its terms.
     pub terms: Vec<String>,
-    /// Its criteria, or why it cannot be fitted.
+    /// Its criteria, or the reason why it cannot be fitted.
     pub outcome: Result<Criteria, FitError>,
 }
 
@@ -17,20 +17,21 @@ pub struct Tried {
 pub struct Choice {
     /// Its fit.
     pub fit: LinearFit,
-    /// Its terms, as positions in the table.
+    /// Its terms, as column numbers of the table.
     pub terms: Vec<usize>,
-    /// All sets, in the order that they were given in.
+    /// All sets, in their given order.
     pub tried: Vec<Tried>,
 }
 
-/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC. Terms are costs and
-/// times: those of a set that come out below 0 are left out of it, as two that trade with each other predict nothing.
+/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC. Terms are costs
+/// and times: a term whose coefficient is below 0 is dropped from its set, as two terms that offset each other predict
+/// nothing.
 ///
-/// A set needs three runs more than it has terms: with fewer, residuals become small by chance, and any criterion
-/// prefers the most terms.
+/// A set needs three more runs than terms: with fewer, residuals become small by chance, and any criterion prefers the
+/// most terms.
 ///
 /// # Errors
-/// If none of the sets can be fitted, why the one with the fewest terms cannot.
+/// If no set can be fitted, the error of the one with the fewest terms.
 pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<Choice, FitError> {
     let mut tried = Vec::new();
     let mut best: Option<(f64, LinearFit, Vec<usize>)> = None;
@@ -66,11 +67,11 @@ pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<C
         .unwrap_or(nothing))
 }
 
-/// Fits a set of terms without those that come out below 0: the one that is furthest below, by its standard error, is left out first,
-/// until none is. Returns the terms that are left.
+/// Fits a set of terms without those whose coefficients are below 0. The term furthest below, in standard errors, is
+/// dropped first, until none is below. Returns the remaining terms.
 ///
 /// # Errors
-/// As of `fit`, and [`FitError::Below0`] where none is left.
+/// The errors of `fit`, and [`FitError::Below0`] if no term remains.
 pub(crate) fn not_below_0(
     design: &Design,
     set: &[usize],
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
     use crate::fit::{Spread, robust};
 
-    /// Runs of `y = 100 + 2 x + noise`, beside a term that has nothing to do with it.
+    /// Returns runs of `y = 100 + 2 x + noise`, with an unrelated second term.
     fn runs(count: usize, seed: u64) -> Design {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut noise = move || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_is_there_is_taken_and_one_that_is_not_is_left() {
+    fn real_terms_are_selected_and_superfluous_terms_are_omitted() {
         let sets = [vec![0], vec![0, 1], vec![0, 1, 2]];
         let right = (0..100).filter(|seed| {
             let choice = choose(&runs(40, *seed), &sets, 0.95).unwrap();
@@ -135,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_below_0_is_left_out_and_the_others_are_fitted_without_it() {
-        // Runs that only y = -2 + 1.1 x would fit best, and a third column that x trades with.
+    fn negative_costs_are_excluded_and_the_other_terms_are_refitted() {
+        // Runs whose best fit would be y = -2 + 1.1 x, and a third column that offsets x.
         let mut random = fastrand::Rng::with_seed(3);
         let (mut rows, mut y) = (Vec::new(), Vec::new());
         for x in 1..=30 {
@@ -152,11 +153,11 @@ mod tests {
         );
         assert!(!choice.terms.contains(&0), "{choice:?}");
         assert_eq!(choice.tried[0].terms, ["x"]);
-        // The same by robust regression, which has weights of its own.
+        // Robust regression, with weights of its own, gives the same result.
         let by_robust = |design: &Design| robust(design, 0.95);
         let (fit, left) = not_below_0(&design, &[0, 1], by_robust).unwrap();
         assert!(left == [1] && fit.coefficients[0].value > 0.9, "{fit:?}");
-        // Nothing is left where all are below.
+        // No term remains if all are below 0.
         let below = Design::new(
             &["x"],
             &[vec![-1.0], vec![-2.0], vec![-3.0], vec![-4.0]],

@@ -1,19 +1,20 @@
-//! The table that a fit is made of: a row for each run, a column for each term, and beside it what was measured.
+//! The table that a fit uses: a row for each run, a column for each term, and the measured responses.
 
 use super::FitError;
 use crate::estimate::{WrongValue, positive};
 use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 
-/// How far measured values scatter around the model.
+/// The scatter of measured values around the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// Equally everywhere: absolute errors are made small.
+    /// Equal scatter everywhere: the fit minimises absolute errors.
     #[default]
     Absolute,
-    /// In proportion to the value: relative errors are made small, and values have to be above 0. Weights follow what
-    /// was measured, which draws predictions down by about the square of the scatter: by 0.04 % where it is 2 %.
+    /// Scatter in proportion to the value: the fit minimises relative errors, and values have to be above 0. Weights
+    /// follow the measured values, which lowers predictions by about the square of the scatter: by 0.04 % at a scatter
+    /// of 2 %.
     Relative,
 }
 
@@ -22,16 +23,16 @@ pub enum Spread {
 pub struct Design {
     names: Vec<String>,
     spread: Spread,
-    /// `runs x terms`, not weighted.
+    /// The `runs x terms` matrix, without weights.
     columns: DMatrix<f64>,
     responses: DVector<f64>,
-    /// How much the square of each run's error counts, 1 on average.
+    /// The weight of each run's squared error, 1 on average.
     weights: DVector<f64>,
 }
 
 impl Design {
     /// Returns the table of `rows`, each of which holds the terms of a run in the order of `names`, and `responses`,
-    /// what was measured in each.
+    /// the measured value of each.
     ///
     /// # Errors
     /// [`FitError::WrongShape`] for rows of other lengths, [`FitError::Value`] for numbers that are not finite and,
@@ -68,7 +69,8 @@ impl Design {
     /// Prediction intervals are then those of a run of average weight.
     ///
     /// # Errors
-    /// [`FitError::WrongShape`] unless there are as many as runs, [`FitError::Value`] for weights that are not above 0.
+    /// [`FitError::WrongShape`] unless there are as many weights as runs, [`FitError::Value`] for weights that are not
+    /// above 0.
     pub fn weighted(mut self, weights: &[f64]) -> Result<Self, FitError> {
         same("weights, one for each run", weights.len(), self.rows())?;
         for weight in weights {
@@ -82,17 +84,17 @@ impl Design {
         Ok(self)
     }
 
-    /// Number of runs.
+    /// Returns the number of runs.
     pub fn rows(&self) -> usize {
         self.columns.nrows()
     }
 
-    /// Names of the terms.
+    /// Returns the names of the terms.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// How responses are taken to scatter.
+    /// Returns the assumed scatter of the responses.
     pub fn spread(&self) -> Spread {
         self.spread
     }
@@ -100,7 +102,7 @@ impl Design {
     /// Returns the table with these terms only, in this order.
     ///
     /// # Errors
-    /// [`FitError::WrongShape`] for a term that there is not.
+    /// [`FitError::WrongShape`] for an unknown term.
     pub fn only(&self, terms: &[usize]) -> Result<Self, FitError> {
         if let Some(&beyond) = terms.iter().find(|&&term| term >= self.names.len()) {
             return Err(FitError::WrongShape {
@@ -126,8 +128,8 @@ impl Design {
         &self.responses
     }
 
-    /// Returns what each run is multiplied by so that all scatter equally: the root of its weight, by the response
-    /// where the spread is relative.
+    /// Returns the factor of each run that makes all scatter equally: the root of its weight, divided by the response
+    /// if the spread is relative.
     pub(super) fn scales(&self) -> DVector<f64> {
         let of_spread = match self.spread {
             Spread::Absolute => DVector::from_element(self.rows(), 1.0),

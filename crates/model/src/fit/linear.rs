@@ -8,14 +8,14 @@ use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Smallest share of the largest diagonal element of R (columns of length 1) that still tells terms apart.
+/// Smallest share of the largest diagonal element of R (columns of length 1) at which terms are distinguishable.
 const RANK: f64 = 1e-10;
-/// Residuals below this share of the responses are rounding: a perfect fit is taken to miss by as much, so that its
-/// likelihood is finite.
+/// Residuals below this share of the responses are rounding errors: a perfect fit is assumed to miss by as much, so
+/// that its likelihood is finite.
 const ROUNDING: f64 = 1e-13;
 
-/// One coefficient of a fit. The interval may reach below 0, where a quantity cannot be: then the data do not tell
-/// whether there is one.
+/// One coefficient of a fit. The interval may reach below 0 even if the quantity cannot: then the data do not show
+/// whether it differs from 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficient {
@@ -31,14 +31,14 @@ pub struct Coefficient {
     pub standard_error: f64,
 }
 
-/// Criteria to compare models of the same runs by: the smaller the better. They count the coefficients and the
-/// variance as parameters, and the likelihood is of normal errors.
+/// Criteria for comparing models of the same runs: smaller is better. They count the coefficients and the variance as
+/// parameters, and assume normal errors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criteria {
     /// Akaike's criterion.
     pub aic: f64,
-    /// Akaike's criterion for few runs. None if there are too few even for it.
+    /// Akaike's criterion corrected for few runs. `None` if there are too few even for it.
     pub aicc: Option<f64>,
     /// Schwarz's (Bayesian) criterion.
     pub bic: f64,
@@ -49,32 +49,32 @@ pub struct Criteria {
 pub struct LinearFit {
     /// Coefficients, in the order of the table's terms.
     pub coefficients: Vec<Coefficient>,
-    /// Probability that the interval of a coefficient covers the truth, if errors are normal and independent.
+    /// Probability that a coefficient's interval covers the true value, if errors are normal and independent.
     pub confidence: f64,
-    /// How responses were taken to scatter.
+    /// The assumed scatter of the responses.
     pub spread: Spread,
     /// Number of runs.
     pub rows: usize,
-    /// Runs less terms.
+    /// Number of runs minus number of terms.
     pub degrees_of_freedom: usize,
     /// Standard deviation of the residuals; as a share of the response where the spread is relative.
     pub residual_std: f64,
     /// Share of the (weighted) variance around the mean that the model explains. Below 0 if the mean is better.
     pub r_squared: f64,
-    /// Criteria; None for robust fits, which have no likelihood.
+    /// Criteria; `None` for robust fits, which have no likelihood.
     pub criteria: Option<Criteria>,
-    /// Errors on the runs that it was fitted to. None if a response is 0.
+    /// Errors on the runs of the fit. `None` if a response is 0.
     pub in_sample: Option<Errors>,
-    /// Errors on each run when fitted to all others. None if a response is 0, or a run alone determines a term.
+    /// Errors on each run by a fit to all others. `None` if a response is 0, or if a single run determines a term.
     pub leave_one_out: Option<Errors>,
-    /// Measured less predicted, per run, in the unit of the response.
+    /// Measured minus predicted value of each run, in the unit of the response.
     pub residuals: Vec<f64>,
     /// Covariance of the coefficients, `terms x terms`.
     pub covariance: Vec<Vec<f64>>,
 }
 
 impl LinearFit {
-    /// Returns what the model predicts for a run with these terms: its interval covers a single new run with the fit's
+    /// Returns the model's prediction for a run with these terms. The interval covers a single new run with the fit's
     /// confidence (a prediction interval).
     ///
     /// # Errors
@@ -99,10 +99,10 @@ impl LinearFit {
         Ok(interval.at(terms)?)
     }
 
-    /// Returns the errors on runs that the fit has not seen. None without runs or where one measured 0.
+    /// Returns the errors on runs that the fit has not seen. Returns `None` without runs or if a response is 0.
     ///
     /// # Errors
-    /// As of [`LinearFit::predict`].
+    /// The errors of [`LinearFit::predict`].
     pub fn held_out(
         &self,
         rows: &[Vec<f64>],
@@ -118,8 +118,8 @@ impl LinearFit {
 /// Fits by least squares.
 ///
 /// # Errors
-/// [`FitError::TooFewRows`] unless there are more runs than terms, [`FitError::Singular`] if terms cannot be told
-/// apart, [`FitError::Value`] for a confidence outside (0, 1) or runs whose coefficients are not finite.
+/// [`FitError::TooFewRows`] unless there are more runs than terms, [`FitError::Singular`] if terms are
+/// indistinguishable, [`FitError::Value`] for a confidence outside (0, 1) or runs whose coefficients are not finite.
 pub fn least_squares(design: &Design, confidence: f64) -> Result<LinearFit, FitError> {
     let scales = design.scales();
     let solved = Solved::new(design, &scales)?;
@@ -156,7 +156,7 @@ impl Criteria {
     }
 }
 
-/// What it takes to predict with an interval.
+/// The data that a prediction with an interval needs.
 pub(crate) struct PredictionInterval<'a> {
     pub values: &'a [f64],
     pub covariance: &'a [Vec<f64>],
@@ -167,8 +167,8 @@ pub(crate) struct PredictionInterval<'a> {
 }
 
 impl PredictionInterval<'_> {
-    /// Returns the prediction for a run with these terms, as many as there are values. Ends below 0 are 0, as every
-    /// response is a quantity that is not negative.
+    /// Returns the prediction for a run with these terms, one for each coefficient. Ends below 0 are set to 0, as no
+    /// response is negative.
     pub fn at(&self, terms: &[f64]) -> Result<Estimate, WrongValue> {
         for term in terms {
             finite("a term", *term)?;
@@ -203,12 +203,12 @@ impl PredictionInterval<'_> {
     }
 }
 
-/// Coefficients that make the squares of scaled residuals smallest, by QR.
+/// The coefficients that minimise the squares of scaled residuals, by QR.
 pub(super) struct Solved {
     pub coefficients: DVector<f64>,
-    /// Scales times (measured less predicted).
+    /// Scales times (measured minus predicted).
     pub scaled_residuals: DVector<f64>,
-    /// Diagonal of the hat matrix: how much each run pulls its own prediction, 0 to 1.
+    /// Diagonal of the hat matrix: the influence of each run on its own prediction, 0 to 1.
     pub leverages: Vec<f64>,
     /// Inverse of X'WX.
     pub inverse: DMatrix<f64>,
@@ -224,7 +224,7 @@ impl Solved {
         for (mut row, scale) in scaled.row_iter_mut().zip(scales.iter()) {
             row *= *scale;
         }
-        // Columns of length 1, so that the rank does not depend on units.
+        // Columns are scaled to length 1, so that the rank does not depend on units.
         let lengths: Vec<f64> = scaled.column_iter().map(|column| column.norm()).collect();
         for (mut column, length) in scaled.column_iter_mut().zip(&lengths) {
             if *length > 0.0 {
@@ -265,7 +265,7 @@ impl Solved {
         })
     }
 
-    /// Returns the fit that has these coefficients. `scales` are those of the table, without a robust fit's weights.
+    /// Returns the fit with these coefficients. `scales` are those of the table, without the weights of a robust fit.
     pub fn fit(
         &self,
         design: &Design,
@@ -277,7 +277,7 @@ impl Solved {
     ) -> Result<LinearFit, FitError> {
         let degrees_of_freedom = design.rows() - design.names().len();
         let quantile = student(degrees_of_freedom as f64, confidence)?;
-        // Runs of which each number is finite may still have a sum or a square that is not.
+        // Finite numbers may still have a sum or a square that is not finite.
         let coefficients = design.names().iter().enumerate().map(|(i, name)| {
             let what = format!("the coefficient of {name}");
             let standard_error = covariance[(i, i)].max(0.0).sqrt();
@@ -327,7 +327,7 @@ fn r_squared(residuals: &DVector<f64>, measured: &DVector<f64>, scales: &DVector
         .component_mul(scales)
         .norm_squared();
     let left = residuals.component_mul(scales).norm_squared();
-    // Responses that are all equal have no variance to explain.
+    // Equal responses have no variance to explain.
     if around_mean > 0.0 {
         1.0 - left / around_mean
     } else {
@@ -335,7 +335,7 @@ fn r_squared(residuals: &DVector<f64>, measured: &DVector<f64>, scales: &DVector
     }
 }
 
-/// Returns how many standard errors an interval reaches to each side.
+/// Returns how many standard errors an interval extends to each side.
 pub(crate) fn student(degrees_of_freedom: f64, confidence: f64) -> Result<f64, WrongValue> {
     let confidence = probability("a confidence", confidence)?;
     let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).map_err(|_| WrongValue {

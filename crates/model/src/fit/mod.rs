@@ -1,8 +1,8 @@
-//! Fits of models that are linear in their coefficients: least squares and Huber's robust regression, with intervals,
-//! criteria to choose terms by, and errors on what a fit has not seen.
+//! Fits of models that are linear in their coefficients, by least squares and Huber's robust regression. They have
+//! intervals, criteria for choosing terms, and errors on runs that a fit has not seen.
 //!
-//! A [`Design`] is a table of terms, a row per run, beside what was measured. [`least_squares`] and [`robust`] make a
-//! [`LinearFit`] of it, [`choose`] the best of several sets of terms by BIC. (Seber and Lee, Linear Regression
+//! A [`Design`] is a table of terms, a row per run, with the measured responses. [`least_squares`] and [`robust`] fit a
+//! [`LinearFit`] to it; [`choose`] returns the best of several sets of terms by BIC. (Seber and Lee, Linear Regression
 //! Analysis, 2003; Huber, Robust Statistics, 1981; Akaike 1974; Schwarz 1978; Hurvich and Tsai 1989.)
 
 mod choice;
@@ -19,23 +19,23 @@ pub use robust::robust;
 
 use crate::estimate::WrongValue;
 
-/// Why there is no fit.
+/// Reason why there is no fit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
     /// There are not more runs than terms.
     #[error("{rows} runs for {terms} terms: a fit with intervals needs at least {}", terms + 1)]
     TooFewRows {
-        /// Runs that there are.
+        /// Number of runs.
         rows: usize,
-        /// Terms that were asked for.
+        /// Number of terms.
         terms: usize,
     },
-    /// There are too few runs to tell whether a term belongs.
+    /// There are too few runs to decide whether a term belongs.
     #[error("{rows} runs do not carry {terms} terms: to choose among terms it needs at least {}", terms + 3)]
     TooFewToChoose {
-        /// Runs that there are.
+        /// Number of runs.
         rows: usize,
-        /// Terms that were asked for.
+        /// Number of terms.
         terms: usize,
     },
     /// Some terms are combinations of others in all runs.
@@ -46,23 +46,23 @@ pub enum FitError {
         /// Names of the terms.
         terms: String,
     },
-    /// No term is a cost or a time.
+    /// No term is a cost or a time: all coefficients are below 0.
     #[error("{terms} come out below 0, where no cost can be: vary what they depend on more")]
     Below0 {
         /// Names of the terms.
         terms: String,
     },
-    /// Rows that are not as long as there are terms, or not as many as responses.
+    /// Rows differ in length from the terms, or in number from the responses.
     #[error("{what}: there are {found}, and it needs {needed}")]
     WrongShape {
-        /// What there is too much or too little of.
+        /// Name of the list with the wrong length.
         what: &'static str,
-        /// How many there are.
+        /// Length found.
         found: usize,
-        /// How many are needed.
+        /// Length needed.
         needed: usize,
     },
-    /// A value that cannot be.
+    /// An invalid value.
     #[error(transparent)]
     Value(#[from] WrongValue),
 }

@@ -1,28 +1,28 @@
-//! Robust regression: runs far off the model pull it less, by Huber's weights. (Huber, Robust Statistics, 1981,
-//! section 7; scale by the median of absolute residuals, constant 1.345 for 95 % efficiency where errors are normal.)
+//! Robust regression: outliers get less weight, by Huber's weights. (Huber, Robust Statistics, 1981, section 7; scale
+//! by the median of absolute residuals, constant 1.345 for 95 % efficiency where errors are normal.)
 
 use super::linear::{LinearFit, Solved};
 use super::{Design, FitError};
 use nalgebra::DVector;
 
-/// Residuals beyond so many standard deviations have less weight.
+/// Residuals beyond this number of standard deviations get less weight.
 const HUBER: f64 = 1.345;
-/// Median of |x| where x is normal with deviation 1.
+/// Median of |x| for a normal x with standard deviation 1.
 const NORMAL_MEDIAN: f64 = 0.674_489_750_196_081_7;
-/// Rounds until the residuals change by less than `SETTLED` of their length.
+/// Maximum number of rounds, which end when the residuals change by less than `SETTLED` of their length.
 const MOST_ROUNDS: usize = 100;
 const SETTLED: f64 = 1e-9;
-/// Scale below which residuals are rounding, as a share of the responses.
+/// Smallest scale, as a share of the responses: residuals below it are rounding errors.
 const ROUNDING: f64 = 1e-13;
 
-/// Fits so that single runs far off pull little: each has the weight 1 up to 1.345 deviations, then falling as
-/// 1 / distance.
+/// Fits by robust regression: each run has the weight 1 up to 1.345 standard deviations, beyond which it falls as 1 /
+/// distance.
 ///
-/// Intervals are Huber's asymptotic ones with a correction for few runs (1981, eq. 7.6.18); criteria are none.
+/// Intervals are Huber's asymptotic ones with a correction for few runs (1981, eq. 7.6.18); there are no criteria.
 /// Leave-one-out errors keep the weights of the whole fit.
 ///
 /// # Errors
-/// As of [`super::least_squares`].
+/// The errors of [`super::least_squares`].
 pub fn robust(design: &Design, confidence: f64) -> Result<LinearFit, FitError> {
     let base = design.scales();
     let least_squares = Solved::new(design, &base)?;
@@ -68,7 +68,7 @@ fn weight(deviations: f64) -> f64 {
     (HUBER / deviations.abs()).min(1.0)
 }
 
-/// Returns the standard deviation that normal residuals of this median would have.
+/// Returns the standard deviation of normal residuals with this median.
 fn scale(residuals: &DVector<f64>, least: f64) -> f64 {
     let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
     sizes.sort_by(f64::total_cmp);

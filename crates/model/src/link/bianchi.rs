@@ -1,5 +1,5 @@
-//! Several wireless stations that always have something to send: how often they collide, and what gets through.
-//! G. Bianchi, "Performance analysis of the IEEE 802.11 distributed coordination function", IEEE JSAC 18(3), 2000.
+//! Wireless stations that always have something to send: their collision rate and their throughput. G. Bianchi,
+//! "Performance analysis of the IEEE 802.11 distributed coordination function", IEEE JSAC 18(3), 2000.
 
 use super::LinkError;
 use super::phy::Phy;
@@ -13,16 +13,16 @@ pub struct Contention {
     stages: u32,
 }
 
-/// What each station does in a slot, in the long run.
+/// The behaviour of each station in a slot, in the long run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attempt {
     /// Probability that a station sends in a slot (tau).
     pub sends: f64,
-    /// Probability that what it sends collides (p).
+    /// Probability that its transmission collides (p).
     pub collides: f64,
 }
 
-/// How long a slot takes by what happens in it, us.
+/// Length of a slot by its outcome, us.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slots {
     idle_us: f64,
@@ -30,10 +30,10 @@ pub struct Slots {
     collision_us: f64,
 }
 
-/// What all stations together achieve.
+/// The joint performance of all stations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Saturated {
-    /// What each station does in a slot.
+    /// The behaviour of each station in a slot.
     pub attempt: Attempt,
     /// Packets that get through, of all stations, per second.
     pub rate_pps: f64,
@@ -72,8 +72,7 @@ impl Contention {
         Self::new(stations, phy.cw_min + 1, stages)
     }
 
-    /// Returns the fixed point of the two equations that tie sending and colliding together (equations 7 and 9),
-    /// which is unique.
+    /// Returns the unique fixed point of the two equations that relate sending and colliding (equations 7 and 9).
     pub fn attempt(&self) -> Attempt {
         let others = self.stations as i32 - 1;
         if others == 0 {
@@ -82,7 +81,7 @@ impl Contention {
                 collides: 0.0,
             };
         }
-        // Who collides more sends less, and who sends less collides less: one crossing.
+        // More collisions mean less sending, and less sending means fewer collisions: there is one crossing.
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..200 {
             let middle = (low + high) / 2.0;
@@ -100,7 +99,7 @@ impl Contention {
         }
     }
 
-    /// Returns what the stations achieve together if slots take as long as `slots` says (equations 10 to 13).
+    /// Returns the joint performance of the stations for these slot lengths (equations 10 to 13).
     pub fn saturated(&self, slots: &Slots) -> Saturated {
         let attempt = self.attempt();
         let n = self.stations as i32;
@@ -116,7 +115,7 @@ impl Contention {
         }
     }
 
-    /// Returns how likely a station sends in a slot if its packets collide with probability `collides`.
+    /// Returns the probability that a station sends in a slot, if its packets collide with probability `collides`.
     fn sends(&self, collides: f64) -> f64 {
         // Equation 7, with the sum written out, as its closed form divides by zero at a probability of one half.
         let window = f64::from(self.window);
@@ -128,11 +127,11 @@ impl Contention {
 }
 
 impl Slots {
-    /// Returns slots that take `idle_us` when nobody sends, `success_us` when one does and `collision_us` when
-    /// several do.
+    /// Returns slots that take `idle_us` if no station sends, `success_us` if one does and `collision_us` if several
+    /// do.
     ///
     /// # Errors
-    /// A time is negative or not finite, or that of a success is zero.
+    /// A time is negative or not finite, or the time of a success is zero.
     pub fn new(idle_us: f64, success_us: f64, collision_us: f64) -> Result<Self, LinkError> {
         Ok(Self {
             idle_us: not_negative("the time of an idle slot", idle_us)?,
@@ -172,7 +171,7 @@ mod tests {
         Slots::new(SLOT_US, success, FRAME_US + DIFS_US + PROPAGATION_US).unwrap()
     }
 
-    /// Share of the time that payloads take, which the paper calls throughput.
+    /// Returns the share of time for payloads, which the paper calls throughput.
     fn throughput(contention: &Contention) -> f64 {
         contention.saturated(&basic()).rate_pps * 8_184e-6
     }
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn without_stages_a_station_sends_in_two_of_a_window_and_one_slots() {
+    fn without_backoff_stages_the_attempt_rate_is_independent_of_stations() {
         // Equation 8: independent of the number of stations.
         for stations in [1, 2, 50] {
             let attempt = Contention::new(stations, 32, 0).unwrap().attempt();
@@ -209,11 +208,11 @@ mod tests {
 
     #[test]
     fn the_best_probability_of_sending_is_the_papers() {
-        // The paper's optimum: tau = 1 / (n K) with K = sqrt(T / 2) is the best; K = 9.334 for basic access and its
-        // packets.
+        // The paper's optimum: tau = 1 / (n K) with K = sqrt(T / 2) is optimal; K = 9.334 for basic access and the
+        // paper's packets.
         let slots = (FRAME_US + DIFS_US + PROPAGATION_US) / SLOT_US;
         assert!(((slots / 2.0).sqrt() - 9.334).abs() < 5e-4);
-        // A window of n K slots twice over reaches it: whatever the number of stations, nothing is better.
+        // A window of twice n K slots reaches the optimum for any number of stations.
         for stations in [10, 50] {
             let best = (2.0 * f64::from(stations) * 9.334 - 1.0).round() as u32;
             let at = |window| throughput(&Contention::new(stations, window, 0).unwrap());
@@ -249,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Lets stations draw backoffs slot by slot.
+    /// Simulates the backoffs of the stations slot by slot.
     fn drawn(stations: usize, window: u32, stages: u32, slots: u32) -> Attempt {
         let mut rng = fastrand::Rng::with_seed(11);
         let mut stage = vec![0; stations];

@@ -1,19 +1,19 @@
-//! A latency budget: an end-to-end target divided into terms, and what remains of it.
-//! CALVIN (Xiang et al., IEEE JSAC 2019), figure 2, divides 1 ms like that.
+//! A latency budget: an end-to-end target divided into terms, and what remains of it. CALVIN (Xiang et al., IEEE JSAC
+//! 2019), figure 2, divides 1 ms this way.
 
 use super::LinkError;
 use crate::estimate::{not_negative, positive};
 
-/// What a term of a budget is spent on.
+/// The purpose of a budget's term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Sensor or actuator, with its own electronics.
+    /// A sensor or actuator, with its own electronics.
     Device,
-    /// Access to a shared medium, and frames on it.
+    /// Access to a shared medium, and transmission on it.
     Air,
-    /// Frames that are put onto a wire bit by bit.
+    /// Putting frames onto a wire bit by bit.
     Serialisation,
-    /// Signals under way.
+    /// Propagation of signals.
     Propagation,
     /// Network functions and servers.
     Processing,
@@ -24,13 +24,13 @@ pub enum Kind {
 /// A part of a budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
-    /// What it is.
+    /// Name of the term.
     pub name: String,
-    /// What it is spent on.
+    /// Purpose of the term.
     pub kind: Kind,
-    /// Its share of the target, us.
+    /// Time that it takes of the target, us.
     pub value_us: f64,
-    /// Where the value comes from: a measurement, a model, a paper.
+    /// Source of the value: a measurement, a model, a paper.
     pub source: String,
 }
 
@@ -41,17 +41,17 @@ pub struct Budget {
     terms: Vec<Term>,
 }
 
-/// Whether the terms keep to the target.
+/// The result of comparing the terms with the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing {
-    /// They do, and leave so many us.
+    /// The budget is met; this many us remain.
     Remains(f64),
-    /// They do not, and take so many us too many.
+    /// The budget is exceeded by this many us.
     Exceeded(f64),
 }
 
 impl Budget {
-    /// Returns a budget of `target_us` that nothing is spent of.
+    /// Returns a budget of `target_us` without terms.
     ///
     /// # Errors
     /// The target is not a finite number above zero.
@@ -132,7 +132,7 @@ impl Budget {
     /// Returns what remains of the target, or by how much it is exceeded.
     pub fn standing(&self) -> Standing {
         let remains = self.target_us - self.spent_us();
-        // Sums of decimal fractions miss their total by rounding.
+        // Sums of decimal fractions differ from their total by rounding errors.
         if remains >= -self.target_us * 1e-12 {
             Standing::Remains(remains.max(0.0))
         } else {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_and_what_is_too_much_is_said() {
+    fn a_budget_reports_the_remaining_time_or_the_excess() {
         let fibre = Medium::Fibre.delay_us(40.0).unwrap();
         let budget = Budget::new(500.0)
             .unwrap()

@@ -1,14 +1,14 @@
-//! Ethernet: how long a frame occupies the wire, and how many fit into a second.
-//! IEEE 802.3, clauses 3.1 (packet format) and 4.4.2 (interpacket gap, minimum and maximum frame).
+//! Ethernet: the time that a frame occupies the wire, and the line rate in frames per second. IEEE 802.3, clauses 3.1
+//! (packet format) and 4.4.2 (interpacket gap, minimum and maximum frame).
 
 use super::LinkError;
 use crate::estimate::positive;
 
 /// Preamble and start of frame delimiter (8), and the gap between two packets (12), bytes.
 pub const OVERHEAD_BYTES: u32 = 20;
-/// Shortest frame, with its check sequence, bytes: what is shorter is padded.
+/// Shortest frame, with its check sequence, bytes: shorter frames are padded.
 pub const SHORTEST_FRAME_BYTES: u32 = 64;
-/// Longest frame that is taken for one, a jumbo frame with two tags, bytes.
+/// Longest accepted frame, a jumbo frame with two tags, bytes.
 pub const LONGEST_FRAME_BYTES: u32 = 9_026;
 
 /// An Ethernet link.
@@ -28,8 +28,8 @@ impl Ethernet {
         })
     }
 
-    /// Returns the time that a frame of `frame_bytes`, with its check sequence, keeps the link from the next one, ns:
-    /// with preamble and gap, and padded to the shortest frame.
+    /// Returns the time that a frame of `frame_bytes`, with its check sequence, occupies the link, ns: with preamble
+    /// and gap, and padded to the shortest frame.
     ///
     /// # Errors
     /// The frame is longer than a jumbo frame.
@@ -37,8 +37,8 @@ impl Ethernet {
         Ok(f64::from((on_the_wire(frame_bytes)? + OVERHEAD_BYTES) * 8) / self.bits_per_ns)
     }
 
-    /// Returns the time from the first bit of a frame to its last, ns, which a device waits for that stores and
-    /// forwards: with preamble, without gap.
+    /// Returns the time from the first bit of a frame to its last, ns, with preamble and without gap: the delay of a
+    /// store-and-forward device.
     ///
     /// # Errors
     /// The frame is longer than a jumbo frame.

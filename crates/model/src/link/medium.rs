@@ -1,8 +1,9 @@
-//! A medium that two directions share, packet by packet: when each that is given to it arrives, or that it does not.
+//! A medium that two directions share. It decides for each packet when it arrives, or that it is lost.
 //!
-//! Three ways to share: the contention of 802.11 ([`Wlan`]), time slots as in 5G ([`Slots`]), and the gates of time-sensitive
-//! Ethernet ([`Gates`]). The medium reads no clock: it is told when packets come, and says when they arrive. What is late in asking
-//! makes nothing later, as a transmission begins when the one before it ended. The same seed gives the same draws.
+//! Three ways to share: the contention of 802.11 ([`Wlan`]), time slots as in 5G ([`Slots`]), and the gates of
+//! time-sensitive Ethernet ([`Gates`]). The medium reads no clock: the caller passes the time at which packets are
+//! offered, and gets the time at which they arrive. A late call delays nothing, as a transmission begins when the one
+//! before it ended. The same seed gives the same draws.
 //!
 //! Sources: IEEE 802.11-2020, clause 10.3 (contention, retries); Gallenmüller's dissertation, section 6.4 (the time of a packet);
 //! 3GPP TS 38.300, clauses 5.3 and 10.3 (slots, configured grants, HARQ); IEEE 802.1Q-2022, clause 8.6.8.4 (gates).
@@ -15,27 +16,28 @@ use serde::Deserialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Most packets that wait in one direction.
+/// Maximum number of packets queued in one direction.
 pub const MOST_QUEUED: u32 = 4096;
-/// Attempts after which a frame is given up (long retry limit of 802.11: 7).
+/// Maximum number of attempts per frame (long retry limit of 802.11: 7).
 const MOST_ATTEMPTS: u32 = 64;
-/// What other stations have sent so long before a packet comes is made up for: several rounds of all of them.
+/// Period before a packet's arrival for which the transmissions of other stations are simulated: several rounds of all
+/// stations.
 const MADE_UP_NS: u64 = 20_000_000;
-/// Most other stations.
+/// Maximum number of other stations.
 const MOST_STATIONS: u32 = 64;
 /// Longest time that anything may take, us.
 const LONGEST_US: f64 = 10e6;
 /// Longest trace, ms: a day.
 const LONGEST_TRACE_MS: f64 = 86_400_000.0;
 
-/// What a medium is: the table of a medium file.
+/// The settings of a medium: the table of a medium file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MediumSettings {
-    /// Draws are the same for the same seed.
+    /// Seed of all random draws.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Packets that wait in each direction; what comes when it is full is lost.
+    /// Queue length in each direction, packets; a packet that arrives at a full queue is lost.
     #[serde(default = "default_queue")]
     pub queue: u32,
     /// Loss of single transmissions.
@@ -49,24 +51,25 @@ pub struct MediumSettings {
     pub gates: Option<Gates>,
 }
 
-/// Losses that come in bursts: the channel is good or bad, and changes with each transmission (E. N. Gilbert, Bell System Technical
-/// Journal 39, 1960; E. O. Elliott, same journal 42, 1963).
+/// Losses in bursts: the channel is good or bad, and changes with each transmission (E. N. Gilbert, Bell System
+/// Technical Journal 39, 1960; E. O. Elliott, same journal 42, 1963).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Loss {
-    /// Share that is lost while the channel is good.
+    /// Share of transmissions that is lost while the channel is good.
     pub good: f64,
-    /// Share that is lost while it is bad.
+    /// Share of transmissions that is lost while the channel is bad.
     pub bad: f64,
     /// Share of transmissions after which a good channel becomes bad.
     pub worsens: f64,
     /// Share of transmissions after which a bad channel becomes good.
     pub recovers: f64,
-    /// Further loss over time: pairs of a time in ms and the share that is lost from then on; over and over, after the last.
+    /// Further loss over time: pairs of a time in ms and the share that is lost from then on. The trace repeats after
+    /// its last pair.
     pub trace: Vec<(f64, f64)>,
 }
 
-/// The contention of 802.11 between both directions, and stations beside them that always have something to send.
+/// The contention of 802.11 between both directions, and other stations that always have something to send.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wlan {
@@ -81,60 +84,61 @@ pub struct Wlan {
     pub mhz: Option<u32>,
     /// Streams of n, ac and ax.
     pub streams: Option<usize>,
-    /// What the implementation takes for each packet on top, us.
+    /// Additional time of the implementation per packet, us.
     #[serde(default)]
     pub implementation_us: f64,
-    /// Times that a frame is sent at most.
+    /// Maximum number of transmissions of a frame.
     #[serde(default = "seven")]
     pub attempts: u32,
-    /// Other stations, which always have something to send.
+    /// Number of other stations, which always have something to send.
     #[serde(default)]
     pub stations: u32,
-    /// Bytes of what they send.
+    /// Length of the other stations' frames, bytes.
     #[serde(default = "full_frame")]
     pub station_bytes: u32,
 }
 
-/// Time slots that belong to one direction each, as in 5G with time division.
+/// Time slots that belong to one direction each, as in 5G time-division duplex (TDD).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slots {
-    /// Whose each slot of a cycle is: `D` the first direction's, `U` the second's, `S` nobody's.
+    /// The owner of each slot of a cycle: `D` for the first direction, `U` for the second, `S` for neither.
     pub pattern: String,
     /// Length of a slot, us.
     #[serde(default = "slot_us")]
     pub slot_us: f64,
-    /// Bytes that fit into a slot.
+    /// Capacity of a slot, bytes.
     #[serde(default = "slot_bytes")]
     pub slot_bytes: u32,
-    /// Time from the end of a slot until what came in it is there, us.
+    /// Time from the end of a slot until its packets are delivered, us.
     #[serde(default)]
     pub processing_us: f64,
-    /// Time from asking for a slot of the second direction to being given one, us; 0 if slots are given beforehand (configured grant).
+    /// Time from the request for a slot of the second direction to its grant, us; 0 if slots are granted in advance
+    /// (configured grant).
     #[serde(default)]
     pub grant_us: f64,
-    /// Time from a failed transmission to the next of the same packet, us (HARQ).
+    /// Time from a failed transmission to the next one of the same packet, us (HARQ).
     #[serde(default = "harq_us")]
     pub harq_us: f64,
-    /// Times that a packet is sent at most.
+    /// Maximum number of transmissions of a packet.
     #[serde(default = "four")]
     pub attempts: u32,
 }
 
-/// Gates that open for each direction at set times of a cycle, on a link of its own for each.
+/// Gates that open for each direction at set times of a cycle; each direction has its own link.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gates {
     /// Length of the cycle, us.
     pub cycle_us: f64,
-    /// When the gate of the first direction is open: pairs of times within the cycle, us.
+    /// Open periods of the first direction's gate: pairs of times within the cycle, us.
     pub first: Vec<(f64, f64)>,
-    /// When that of the second direction is open.
+    /// Open periods of the second direction's gate.
     pub second: Vec<(f64, f64)>,
     /// Rate of the link, Mbit/s.
     #[serde(default = "gigabit")]
     pub mbit_per_s: f64,
-    /// Time from one end to the other, us.
+    /// Propagation delay, us.
     #[serde(default)]
     pub delay_us: f64,
 }
@@ -170,7 +174,7 @@ fn gigabit() -> f64 {
     1_000.0
 }
 
-/// A medium that cannot be; begins with the key that it is about.
+/// An invalid medium; the text begins with the key in question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MediumError(pub String);
@@ -193,44 +197,44 @@ fn share(key: &str, share: f64) -> Result<f64, MediumError> {
     Ok(share)
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives at the other end.
+    /// The packet arrives at the other end.
     Arrives,
-    /// It was sent as often as allowed and is lost.
+    /// The packet was sent as often as allowed and is lost.
     Lost,
 }
 
-/// A packet that is done with.
+/// A packet that has arrived or is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// Time at which it arrives, or is given up, ns.
+    /// Time at which it arrives or is given up, ns.
     pub at_ns: u64,
-    /// Time at which it began to be sent, behind all waiting and backing off; of several times the last, ns.
+    /// Start of its (last) transmission, after all waiting and backoff, ns.
     pub begun_ns: u64,
     /// Direction, 0 or 1.
     pub way: usize,
-    /// Number that it was given to the medium with.
+    /// Number that the caller gave it.
     pub id: u32,
-    /// What became of it.
+    /// Its outcome.
     pub fate: Fate,
 }
 
 /// Counts of a medium.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MediumCounts {
-    /// Packets that came when the queue of their direction was full, by direction.
+    /// Packets that arrived at a full queue, by direction.
     pub full: [u64; 2],
-    /// Packets that were given up after all attempts.
+    /// Packets that were given up after all attempts, by direction.
     pub lost: [u64; 2],
-    /// Packets that arrived.
+    /// Packets that arrived, by direction.
     pub arrived: [u64; 2],
     /// Transmissions that two or more stations began at once.
     pub collisions: u64,
     /// Transmissions that were repeated.
     pub repeated: u64,
-    /// Time for which somebody sent, waited for the others, or backed off, ns.
+    /// Time in which a station sent, waited for others, or backed off, ns.
     pub busy_ns: u64,
 }
 
@@ -244,19 +248,19 @@ struct Waiting {
 /// A station of the contention.
 #[derive(Debug, Clone, Copy)]
 struct Station {
-    /// Slots that it still has to wait.
+    /// Remaining backoff, slots.
     backoff: u32,
-    /// Highest backoff that it draws next.
+    /// Upper limit of its next backoff, slots.
     window: u32,
     attempts: u32,
 }
 
-/// What is on the air.
+/// The transmission on the air.
 #[derive(Debug, Clone, Copy)]
 struct OnAir {
     end_ns: u64,
     begun_ns: u64,
-    /// Of which direction, if a packet is done with by it.
+    /// Direction and outcome of the packet that it completes, if any.
     done: Option<(usize, Fate)>,
 }
 
@@ -277,7 +281,7 @@ struct Contention {
     mean_backoff_ns: u64,
     attempts: u32,
     station_bytes: u32,
-    /// Those of both directions, then the others.
+    /// The stations of both directions, then the others.
     stations: Vec<Station>,
     free_ns: u64,
     current: Option<OnAir>,
@@ -292,7 +296,7 @@ struct SlotPlan {
     grant_ns: u64,
     harq_ns: u64,
     attempts: u32,
-    /// Bytes taken of slots by their number, from the oldest that may still matter.
+    /// Bytes used in slots, by slot number, from the oldest that may still matter.
     taken: [VecDeque<(u64, u32)>; 2],
     last_ns: [u64; 2],
 }
@@ -313,8 +317,8 @@ enum Access {
     Gates(GatePlan),
 }
 
-/// What is decided of a packet: when it is done with, in which order it came, its direction and number, whether it
-/// arrives, and when it begins to be sent.
+/// The decision about a packet: end time, order of arrival, direction, number, whether it arrives, and start of
+/// transmission.
 type Decided = (u64, u64, usize, u32, bool, u64);
 
 /// A medium that two directions share.
@@ -323,7 +327,7 @@ pub struct SharedMedium {
     access: Access,
     queue: u32,
     queues: [VecDeque<Waiting>; 2],
-    /// What is decided beforehand.
+    /// Decisions made in advance.
     decided: BinaryHeap<Reverse<Decided>>,
     decided_of: [u32; 2],
     order: u64,
@@ -334,10 +338,10 @@ pub struct SharedMedium {
 }
 
 impl SharedMedium {
-    /// Makes a medium; nothing is under way.
+    /// Makes an idle medium.
     ///
     /// # Errors
-    /// A value cannot be, or it is not said how the medium is shared.
+    /// A value is invalid, or no way of sharing is configured.
     pub fn new(settings: &MediumSettings) -> Result<Self, MediumError> {
         if !(1..=MOST_QUEUED).contains(&settings.queue) {
             let queue = settings.queue;
@@ -394,8 +398,8 @@ impl SharedMedium {
         Ok(medium)
     }
 
-    /// Gives the medium a frame of so many bytes, with its Ethernet header, that goes that way; `id` is what it is known by.
-    /// False if the queue is full: the packet is lost, and counted. Time must not go back.
+    /// Offers the medium a frame of `bytes`, with its Ethernet header, in direction `way`; `id` identifies it. Returns
+    /// false if the queue is full: the packet is lost, and counted. Times must not decrease.
     ///
     /// # Panics
     /// If `way` is neither 0 nor 1.
@@ -428,7 +432,8 @@ impl SharedMedium {
         true
     }
 
-    /// When the next packet is done with, if nothing comes before; the medium has to be asked then, as another transmission may begin.
+    /// Returns the time of the next decision if no packet is offered before. The caller has to call
+    /// [`SharedMedium::take`] then, as another transmission may begin.
     pub fn next_ns(&self) -> Option<u64> {
         let current = match &self.access {
             Access::Contention(contention) => contention.current.map(|it| it.end_ns),
@@ -437,7 +442,7 @@ impl SharedMedium {
         current.or_else(|| self.decided.peek().map(|Reverse((ns, ..))| *ns))
     }
 
-    /// Returns a packet that is done with by now, the earliest first. Ask until there is none.
+    /// Returns a packet whose end time is at most `now_ns`, the earliest first. Call it until it returns `None`.
     pub fn take(&mut self, now_ns: u64) -> Option<Ended> {
         if let Some(Reverse((at_ns, _, way, id, arrives, begun_ns))) = self.decided.peek().copied()
             && at_ns <= now_ns
@@ -500,7 +505,7 @@ impl SharedMedium {
         self.decided_of[way] += 1;
     }
 
-    /// Whether a transmission that ends then is lost.
+    /// Returns whether a transmission that ends at `at_ns` is lost.
     fn is_lost(&mut self, at_ns: u64) -> bool {
         let loss = &self.loss;
         let changes = if self.is_bad {
@@ -508,7 +513,7 @@ impl SharedMedium {
         } else {
             loss.worsens
         };
-        // Drawn in any case, so that one kind of loss does not change what the seed does to another.
+        // All draws are made in any case, so that one kind of loss does not change the draws of another.
         let (change, drawn, traced) = (self.rng.f64(), self.rng.f64(), self.rng.f64());
         if change < changes {
             self.is_bad = !self.is_bad;
@@ -517,7 +522,8 @@ impl SharedMedium {
         drawn < share || traced < loss.traced(at_ns)
     }
 
-    /// Has other stations send what they have sent before a packet came, of which its own wait depends: the medium was not free then.
+    /// Simulates the transmissions of other stations before a packet arrived, as its wait depends on them: the medium
+    /// was not idle then.
     fn make_up(&mut self, now_ns: u64) {
         while let Access::Contention(contention) = &mut self.access
             && let Some(was) = contention.current
@@ -530,7 +536,7 @@ impl SharedMedium {
         }
     }
 
-    /// Has the next transmission begin, if there is any and the medium is free.
+    /// Begins the next transmission, if there is one and the medium is free.
     fn begin(&mut self) {
         let Access::Contention(contention) = &mut self.access else {
             return;
@@ -540,7 +546,7 @@ impl SharedMedium {
         }
         let first_ns = |queue: &VecDeque<Waiting>| queue.front().map(|it| it.since_ns);
         let first = self.queues.iter().filter_map(first_ns).min();
-        // Other stations send when somebody is there to see it.
+        // Other stations are simulated only while a packet is queued.
         let Some(first) = first else {
             return;
         };
@@ -564,7 +570,7 @@ impl SharedMedium {
             self.counts.repeated += u64::from(is_ours && fails && !gives_up);
             if is_ours && (!fails || gives_up) {
                 let fate = if fails { Fate::Lost } else { Fate::Arrives };
-                // Of two that collide and are given up at once, the second one is when it is its turn again.
+                // If both directions collide and give up at once, the second one does so at its next turn.
                 if done.is_none() {
                     done = Some((number, fate));
                 } else {
@@ -579,7 +585,7 @@ impl SharedMedium {
         });
     }
 
-    /// When a packet begins to be sent and is done with, and whether it arrives.
+    /// Returns when a packet begins to be sent, when it ends, and whether it arrives.
     fn in_slots(&mut self, way: usize, packet: &Waiting) -> (u64, u64, bool) {
         let Access::Slots(plan) = &mut self.access else {
             return (packet.since_ns, packet.since_ns, true);
@@ -609,7 +615,7 @@ impl SharedMedium {
             }
             from_ns = end_ns + harq_ns;
         }
-        // Layers above put packets in order.
+        // Upper layers deliver packets in order.
         if let Access::Slots(plan) = &mut self.access {
             end_ns = end_ns.max(plan.last_ns[way]);
             plan.last_ns[way] = end_ns;
@@ -617,7 +623,7 @@ impl SharedMedium {
         (begun_ns, end_ns, arrives)
     }
 
-    /// As [`SharedMedium::in_slots`].
+    /// Does the same as [`SharedMedium::in_slots`], for gates.
     fn through_gates(&mut self, way: usize, packet: &Waiting) -> (u64, u64, bool) {
         let Access::Gates(plan) = &mut self.access else {
             return (packet.since_ns, packet.since_ns, true);
@@ -635,12 +641,12 @@ impl SharedMedium {
 }
 
 impl Loss {
-    /// The share that the trace says is lost at that time.
+    /// Returns the share that is lost at that time by the trace.
     fn traced(&self, at_ns: u64) -> f64 {
         let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
             return 0.0;
         };
-        // As long as the last step as the one before it.
+        // The last step lasts as long as the one before it.
         let before = self
             .trace
             .len()
@@ -653,15 +659,16 @@ impl Loss {
     }
 }
 
-/// Returns whether a station has something to send at that time: one of a direction if a packet has come, others always.
+/// Returns whether a station has something to send at that time: a direction if a packet has arrived, the other
+/// stations always.
 fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
     let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
     queues.get(number).is_none_or(has_come)
 }
 
 impl Contention {
-    /// Returns when stations begin to contend for a packet that came then, and for how long others had the medium before, both
-    /// in ns. Who waited while the medium was free has counted down.
+    /// Returns when stations begin to contend for a packet that arrived at `first_ns`, and for how long others occupied
+    /// the medium before, both in ns. A station that waited while the medium was idle has counted down its backoff.
     fn count_down(&mut self, first_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> (u64, u64) {
         let is_never_free = self.stations.len() > queues.len();
         let from_ns = self.free_ns.max(match is_never_free {
@@ -682,7 +689,7 @@ impl Contention {
         (from_ns, 0)
     }
 
-    /// Has those stations send whose backoff ends first; no backoff is left to them.
+    /// Lets the stations send whose backoff ends first; their backoff is used up.
     fn attempt(&mut self, from_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> Attempt {
         let count = self.stations.len();
         let shortest = (0..count)
@@ -728,9 +735,9 @@ impl Contention {
         gives_up
     }
 
-    /// Time of a frame with its Ethernet header, after so many slots of backoff.
+    /// Returns the time of a frame with its Ethernet header, after `backoff` slots.
     fn time_ns(&self, bytes: u32, backoff: u32) -> u64 {
-        // The Ethernet header does not go over the air: what the air asks for instead is in the line.
+        // The Ethernet header does not go over the air; the line of the model includes the headers that replace it.
         let payload = bytes.saturating_sub(14);
         let line_ns = (self.line.time_us(payload) * 1e3).round() as u64;
         line_ns.saturating_sub(self.mean_backoff_ns) + u64::from(backoff) * self.slot_ns
@@ -738,7 +745,7 @@ impl Contention {
 }
 
 impl SlotPlan {
-    /// The first slot of a direction from then on with room for so many bytes, which are taken.
+    /// Returns the first slot of a direction from then on with enough space, and reserves the bytes in it.
     fn slot_for(&mut self, way: usize, from_ns: u64, bytes: u32) -> u64 {
         let mut slot = from_ns.div_ceil(self.slot_ns);
         let taken = &mut self.taken[way];
@@ -755,7 +762,8 @@ impl SlotPlan {
                     }
                     Some(_) => {}
                     None => {
-                        // What is longer than a slot takes one for itself: it was refused when frames were.
+                        // A packet longer than a slot takes one for itself; frames of such a length were refused on
+                        // offer.
                         taken.push_back((slot, bytes));
                         return slot;
                     }
@@ -767,7 +775,7 @@ impl SlotPlan {
 }
 
 impl GatePlan {
-    /// When the gate is open next for so long.
+    /// Returns when the gate is next open for at least `takes_ns`.
     fn opens_ns(&self, way: usize, from_ns: u64, takes_ns: u64) -> u64 {
         let cycle = from_ns / self.cycle_ns;
         for cycle in cycle..cycle + 3 {
@@ -779,7 +787,8 @@ impl GatePlan {
                 }
             }
         }
-        // Longer than any window: refused where windows are read, for frames of Ethernet.
+        // This frame is longer than any window; windows too short for Ethernet frames were refused when the settings
+        // were read.
         from_ns
     }
 }
@@ -958,7 +967,7 @@ mod tests {
         SharedMedium::new(&toml::from_str(text).unwrap()).unwrap()
     }
 
-    /// Keeps both queues of directions in `ways` full for so long; packets that arrived of each.
+    /// Keeps the queues of the directions in `ways` full for this long; returns the packets that arrived in each.
     fn saturated(medium: &mut SharedMedium, ways: &[usize], bytes: u32, ns: u64) -> [u64; 2] {
         let mut now = 0;
         let mut arrived = [0; 2];
@@ -987,7 +996,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directions_share_fairly_and_collide_as_often_as_the_standard_has_it() {
+    fn two_directions_are_fair_and_collide_at_the_published_rate() {
         let mut medium = medium("[wlan]");
         let [one, other] = saturated(&mut medium, &[0, 1], 500, 20_000 * MS);
         let (one, other) = (one as f64, other as f64);
@@ -1035,7 +1044,8 @@ mod tests {
         };
         let (alone_ns, busy_alone) = wait_ns("[wlan]");
         let (among_ns, busy_among) = wait_ns("[wlan]\nstations = 4");
-        // On average half of a frame of 1,500 bytes that is being sent (507 us by the dissertation's equation), then its turn among five.
+        // On average half of a frame of 1,500 bytes in transmission (507 us by the dissertation's equation), then its
+        // turn among five.
         assert!(
             (among_ns - alone_ns) / 1e3 > 1_000.0,
             "{alone_ns} {among_ns}"
@@ -1051,7 +1061,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_late_ends_when_it_would_have_anyhow() {
+    fn late_and_prompt_polling_return_the_same_frame_ends() {
         let settings = "seed = 3\n[wlan]";
         let [mut prompt, mut late] = [medium(settings), medium(settings)];
         for medium in [&mut prompt, &mut late] {
@@ -1066,7 +1076,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_and_a_frame_that_never_gets_through_are_counted() {
+    fn full_queues_and_undeliverable_frames_are_counted() {
         let mut medium = medium("queue = 4\n[loss]\ngood = 1.0\n[wlan]\nattempts = 3");
         let taken = (0..6).filter(|id| medium.offer(0, 1, *id, 100)).count();
         assert_eq!((taken, medium.counts().full), (4, [0, 2]));
@@ -1096,7 +1106,7 @@ mod tests {
     fn slots_belong_to_a_direction_and_failed_ones_are_repeated() {
         let slots = "[slots]\npattern = \"DDSU\"\nslot_us = 500\nslot_bytes = 2000\n";
         let mut medium = medium(slots);
-        // The slot that has begun is over for it: the next is the second of the cycle.
+        // It misses the slot that has already begun: the next is the second of the cycle.
         assert!(medium.offer(100_000, 0, 1, 1_000));
         assert!(medium.offer(100_000, 0, 2, 1_000));
         assert!(medium.offer(100_000, 0, 3, 1_000));
@@ -1118,7 +1128,7 @@ mod tests {
         let mut medium = medium(
             "[gates]\ncycle_us = 100\nfirst = [[0, 20]]\nsecond = [[50, 70]]\nmbit_per_s = 1000",
         );
-        // 1,000 bytes and what is around them take 8.192 us.
+        // 1,000 bytes and their overhead take 8.192 us.
         (0..3).for_each(|id| assert!(medium.offer(2_000, 0, id, 1_000)));
         assert!(medium.offer(2_000, 1, 9, 1_000));
         let ends: Vec<_> = std::iter::from_fn(|| medium.take(u64::MAX))
@@ -1128,7 +1138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_with_its_key() {
+    fn invalid_medium_settings_are_refused_with_their_key() {
         for (text, wanted) in [
             ("", "one table"),
             (
@@ -1176,7 +1186,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes when, each packet that is taken ends once, in order of its direction, and time does not go back.
+        /// For any sequence of arrivals, each accepted packet ends once, in order of its direction, and times do not
+        /// decrease.
         #[test]
         fn every_packet_ends_once(
             kind in 0..3_usize, seed in any::<u64>(), loss in 0.0..1.0_f64,

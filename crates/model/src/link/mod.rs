@@ -1,9 +1,9 @@
-//! Links: how long a packet takes from one end to the other, on a wire, through glass or air, in a wireless network.
-//! IEEE 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
+//! Links: the time of a packet from one end to the other, on a wire, through glass or air, in a wireless network. IEEE
+//! 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
 //!
-//! Each file stands for itself: [`ethernet`], [`propagation`], [`phy`] and [`wlan`] for one station, [`bianchi`] for
-//! several, [`medium`], which is shared packet by packet, and [`budget`], which divides an end-to-end target. Times are in us,
-//! as in the papers, except for the ns of [`ethernet`] and [`medium`].
+//! Each file is independent: [`ethernet`], [`propagation`], [`phy`] and [`wlan`] for one station, [`bianchi`] for
+//! several, [`medium`] for a medium shared packet by packet, and [`budget`], which divides an end-to-end target. Times
+//! are in us, as in the papers, except for the ns of [`ethernet`] and [`medium`].
 
 pub mod bianchi;
 pub mod budget;
@@ -15,13 +15,13 @@ pub mod wlan;
 
 use crate::estimate::WrongValue;
 
-/// Why a link cannot be described.
+/// Reason why a link cannot be described.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
-    /// A value that is no number, or that no such quantity can have.
+    /// A value that is not a number, or invalid for its quantity.
     #[error(transparent)]
     Value(#[from] WrongValue),
-    /// A number that must be at least one is none.
+    /// A count that must be at least one is zero.
     #[error("{what} must be at least one")]
     Empty {
         /// Name of the number.
@@ -35,12 +35,12 @@ pub enum LinkError {
         /// Longest possible, bytes.
         most: u32,
     },
-    /// A standard has no such rate, or no such way to send it.
+    /// A standard lacks this rate, or this way to send it.
     #[error("{standard} has no {what}")]
     NotInStandard {
         /// Name of the standard.
         standard: &'static str,
-        /// What it lacks.
+        /// The missing rate or mode.
         what: &'static str,
     },
 }

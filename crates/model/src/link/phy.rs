@@ -1,5 +1,5 @@
-//! What each generation of 802.11 takes for a frame on the air: preamble, symbols, acknowledgement, gaps around them.
-//! IEEE 802.11-2020, clauses 15 and 16 (b), 17 and 18 (g), 19 (n), 21 (ac); 802.11ax-2021, clause 27.
+//! The air time of a frame in each generation of 802.11: preamble, symbols, acknowledgement, gaps around them. IEEE
+//! 802.11-2020, clauses 15 and 16 (b), 17 and 18 (g), 19 (n), 21 (ac); 802.11ax-2021, clause 27.
 
 use super::LinkError;
 
@@ -7,7 +7,7 @@ use super::LinkError;
 const HEADER_BYTES: u32 = 24 + 4 + 8;
 /// The same with the field of QoS data frames (2).
 const QOS_HEADER_BYTES: u32 = HEADER_BYTES + 2;
-/// An acknowledgement, with its check sequence.
+/// Length of an acknowledgement, with its check sequence.
 const ACK_BITS: f64 = 14.0 * 8.0;
 /// Bits of the SERVICE field and of the tail of a convolutional code.
 const SERVICE_BITS: f64 = 16.0;
@@ -28,19 +28,19 @@ pub enum Generation {
     Ax,
 }
 
-/// How a station sends one frame, and what it waits for before and after.
+/// The way that a station sends one frame, with the waits before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phy {
     pub(crate) slot_us: f64,
     pub(crate) sifs_us: f64,
-    /// Highest backoff of a first attempt, slots.
+    /// Upper limit of the first backoff, slots.
     pub(crate) cw_min: u32,
-    /// Highest backoff of all, slots.
+    /// Upper limit of any backoff, slots.
     pub(crate) cw_max: u32,
     preamble_us: f64,
     symbol_us: f64,
     bits_per_symbol: f64,
-    /// Bits beside the bytes of the frame.
+    /// Bits in addition to the bytes of the frame.
     extra_bits: f64,
     header_bytes: u32,
     /// Silence after a frame, for older receivers.
@@ -50,7 +50,7 @@ pub struct Phy {
 
 impl Phy {
     /// Returns 802.11b at 1, 2, 5.5 or 11 Mbit/s with the long preamble of 192 us, or the short one of 96 us. The
-    /// acknowledgement is sent at 2 Mbit/s, or at 1 where the frame is.
+    /// acknowledgement is sent at 2 Mbit/s, or at 1 Mbit/s if the frame is.
     ///
     /// # Errors
     /// There is no such rate, or no short preamble at 1 Mbit/s.
@@ -74,7 +74,7 @@ impl Phy {
             cw_min: 31,
             cw_max: 1_023,
             preamble_us,
-            // Bytes have no symbols that they share.
+            // Bytes do not share symbols.
             symbol_us: 8.0 / mbit_per_s,
             bits_per_symbol: 8.0,
             extra_bits: 0.0,
@@ -84,8 +84,8 @@ impl Phy {
         })
     }
 
-    /// Returns 802.11g among its own kind (slots of 9 us) at 6 to 54 Mbit/s, with the 6 us of silence after each
-    /// frame that the standard asks for in the band of 2.4 GHz (signal extension, clause 18).
+    /// Returns 802.11g without older stations (slots of 9 us) at 6 to 54 Mbit/s. It includes the 6 us of silence after
+    /// each frame that the standard requires at 2.4 GHz (signal extension, clause 18).
     ///
     /// # Errors
     /// There is no such rate.
@@ -99,7 +99,7 @@ impl Phy {
         })
     }
 
-    /// Returns 802.11g as [`Phy::g`], but without the silence after frames, as the published line counts it (see
+    /// Returns 802.11g as [`Phy::g`], without the silence after frames, as in the published line (see
     /// [`super::wlan::Line::PUBLISHED`]).
     ///
     /// # Errors
@@ -136,8 +136,8 @@ impl Phy {
     }
 
     /// Returns 802.11n, ac or ax in the band of 5 GHz with modulation and coding `mcs` (of one stream), a channel of
-    /// `mhz` and `streams`, guard intervals of 0.8 us, one frame at a time (no aggregation), acknowledged at 24
-    /// Mbit/s.
+    /// `mhz` and `streams`. Guard intervals are 0.8 us. Frames are sent one at a time (no aggregation), and
+    /// acknowledged at 24 Mbit/s.
     ///
     /// # Errors
     /// The generation has no such modulation, channel or number of streams.
@@ -184,7 +184,8 @@ impl Phy {
             Generation::Ac => 8.0 + 4.0 + 4.0 * trainings + 4.0,
             Generation::Ax => 4.0 + 8.0 + 4.0 + 7.2 * trainings,
         };
-        // Channels above 20 MHz of ax use a code without a tail; that it is left out at 20 MHz as well is 6 bits.
+        // Channels above 20 MHz of ax use a code without a tail. Omitting the tail at 20 MHz as well is an error of 6
+        // bits.
         let tail_bits = if generation == Generation::Ax {
             0.0
         } else {
@@ -216,7 +217,7 @@ impl Phy {
         self.bits_per_symbol / self.symbol_us
     }
 
-    /// Returns how long a frame with `payload_bytes` is on the air, us.
+    /// Returns the air time of a frame with `payload_bytes`, us.
     pub fn frame_us(&self, payload_bytes: u32) -> f64 {
         let bits = self.extra_bits + f64::from(8 * (payload_bytes + self.header_bytes));
         let symbols = (bits / self.bits_per_symbol).ceil();
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_take_the_time_that_can_be_worked_out_by_hand() {
+    fn frame_times_equal_those_calculated_by_hand() {
         // 1,500 bytes at 54 Mbit/s: 22 + 8 x 1,536 bits in symbols of 216 are 57.
         assert_eq!(
             Phy::g_without_extension(54.0).unwrap().frame_us(1_500),
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_standard_knows_is_refused() {
+    fn rates_outside_the_standards_are_refused() {
         assert!(Phy::b(3.0, false).is_err());
         assert!(Phy::b(1.0, true).is_err());
         assert!(Phy::g(11.0).is_err());

@@ -1,9 +1,9 @@
-//! Propagation: how long light takes through a fibre, and radio through air.
-//! Speed of light: SI; indices of refraction: ITU-T G.652 fibre at 1,550 nm (data sheets: 1.468), air at sea level.
+//! Propagation delay: of light through a fibre, and of radio through air. Speed of light: SI; indices of refraction:
+//! ITU-T G.652 fibre at 1,550 nm (data sheets: 1.468), air at sea level.
 //!
-//! CALVIN (Xiang et al., figure 2) counts 0.25 ms for 2 x 25 km of fibre and names 3.34 us/km, which is light in
-//! vacuum: 50 km at that speed take 0.167 ms. In glass it is 4.90 us/km and 0.245 ms, so that the paper's 0.25 ms are
-//! those of glass and its 3.34 us/km are not.
+//! CALVIN (Xiang et al., figure 2) counts 0.25 ms for 2 x 25 km of fibre and names 3.34 us/km. That is the speed of
+//! light in vacuum, at which 50 km take 0.167 ms. Glass has 4.90 us/km and 0.245 ms, so the paper's 0.25 ms fit glass
+//! and its 3.34 us/km do not.
 
 use super::LinkError;
 use crate::estimate::not_negative;
@@ -11,12 +11,12 @@ use crate::estimate::not_negative;
 /// Speed of light in vacuum, km per us (SI, exact).
 const KM_PER_US: f64 = 0.299_792_458;
 
-/// What a signal goes through.
+/// The medium that a signal travels through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// Nothing: the lower bound for all.
+    /// Vacuum: the lower bound for all media.
     Vacuum,
-    /// Air at sea level, for radio and free light.
+    /// Air at sea level, for radio and free-space light.
     Air,
     /// Single-mode fibre.
     Fibre,
@@ -25,7 +25,7 @@ pub enum Medium {
 }
 
 impl Medium {
-    /// Returns the index of refraction: how many times slower than in vacuum a signal is.
+    /// Returns the index of refraction: the factor by which a signal is slower than in vacuum.
     pub fn refraction(self) -> f64 {
         match self {
             Medium::Vacuum => 1.0,

@@ -1,14 +1,14 @@
-//! A wireless station alone on its channel: how long a packet takes it, by the published line and by the standard.
+//! A wireless station alone on its channel: the time of a packet, by the published line and by the standard.
 //! Gallenmüller's dissertation, section 6.4 (equations 6.5 to 6.7, after Bordim et al.); IEEE 802.11, clause 10.3.
 
 use super::LinkError;
 use super::phy::Phy;
 use crate::estimate::{not_negative, positive};
 
-/// Longest payload whose time is looked at, bytes.
+/// Longest payload in the fit, bytes.
 const LONGEST_PAYLOAD_BYTES: u32 = 1_500;
 
-/// A time per packet that grows evenly with its length.
+/// A time per packet that is linear in its length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {
     /// Time for each byte, us.
@@ -20,11 +20,16 @@ pub struct Line {
 impl Line {
     /// The line of 802.11g at 54 Mbit/s, ad hoc: t = 0.15 x + 162.43 us for x bytes, by equation 6.5.
     ///
-    /// First principles give it, 0.148 x + 161.2 us, with DIFS = 28, a mean backoff of 15 / 2 slots of 9, preamble
-    /// and SIGNAL = 20, symbols of 4 us for 16 + 6 + 8 (x + 36) bits, 216 each, SIFS = 10, and an acknowledgement at
-    /// 24 Mbit/s of 28 us: [`Phy::g_without_extension`]. The 6 us of silence after frames that the standard asks for
-    /// at 2.4 GHz are missing in it; with them ([`Phy::g`]) it is 173.2 us. Counted in fractions of symbols, with the
-    /// silence after the data frame alone and 34 bytes of headers, it would be 162.53.
+    /// First principles give 0.148 x + 161.2 us: [`Phy::g_without_extension`]. The terms in us are:
+    ///
+    /// - DIFS = 28, SIFS = 10, preamble and SIGNAL = 20
+    /// - a mean backoff of 15 / 2 slots of 9
+    /// - symbols of 4 for 16 + 6 + 8 (x + 36) bits, 216 each
+    /// - an acknowledgement at 24 Mbit/s of 28
+    ///
+    /// The 6 us of silence after frames that the standard requires at 2.4 GHz are missing in it; with them ([`Phy::g`])
+    /// it is 173.2 us. Counted in fractions of symbols, with the silence after the data frame alone and 34 bytes of
+    /// headers, it would be 162.53.
     pub const PUBLISHED: Line = Line {
         us_per_byte: 0.15,
         us_per_packet: 162.43,
@@ -35,8 +40,8 @@ impl Line {
         self.us_per_byte * f64::from(bytes) + self.us_per_packet
     }
 
-    /// Returns the line with what the implementation takes for each packet on top, us: 120 where Gallenmüller
-    /// measured, 60 where Bordim et al. did, by equation 6.6.
+    /// Returns the line plus the implementation's time per packet, us, by equation 6.6: 120 in Gallenmüller's
+    /// measurements, 60 in those of Bordim et al.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -53,8 +58,8 @@ impl Line {
         1e6 / self.time_us(bytes)
     }
 
-    /// Returns what the implementation takes for each packet, us, by the rate of one saturating run: what that rate
-    /// leaves beside the line. Negative where the rate is above the line's.
+    /// Returns the implementation's time per packet, us, from the rate of one saturating run: the time per packet minus
+    /// the line's. It is negative if the rate is above the line's.
     ///
     /// # Errors
     /// The rate is not a finite number above zero.
@@ -63,7 +68,7 @@ impl Line {
     }
 }
 
-/// Parts of the time that a station takes for a packet, us, in their order.
+/// Parts of a station's time per packet, us, in their order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exchange {
     /// Silence before the backoff (DIFS).
@@ -79,8 +84,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the parts for a packet of `payload_bytes` by `phy`, of a station that always has one to send and is
-    /// alone.
+    /// Returns the parts for a packet of `payload_bytes` with `phy`, for a lone station that always has one to send.
     ///
     /// # Errors
     /// The payload is longer than 1,500 bytes.
@@ -106,8 +110,8 @@ impl Exchange {
     }
 }
 
-/// Returns the line nearest to what `phy` takes for payloads of 0 to 1,500 bytes (least squares), as the steps of
-/// whole symbols are finer than what is measured.
+/// Returns the least-squares line over the times of `phy` for payloads of 0 to 1,500 bytes. A line suffices, as
+/// measurements do not resolve the steps of whole symbols.
 pub fn line_of(phy: &Phy) -> Line {
     let lengths = 0..=LONGEST_PAYLOAD_BYTES;
     let count = f64::from(LONGEST_PAYLOAD_BYTES + 1);
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_published_line_gives_the_published_rates() {
-        // Gallenmüller's dissertation, section 6.4, worked out for six sizes: ideal, and with 120 us.
+        // Gallenmüller's dissertation, section 6.4, evaluated for six sizes: ideal, and with 120 us.
         let real = Line::PUBLISHED.with_implementation(120.0).unwrap();
         for (bytes, ideal, implemented) in [
             (64, 5_813.0, 3_424.0),
@@ -166,7 +170,7 @@ mod tests {
             (found.us_per_packet / 162.43 - 1.0).abs() < 0.01,
             "{found:?}"
         );
-        // With the silence that the standard asks for, the line is missed by more than six percent.
+        // With the silence that the standard requires, the line differs by more than six percent.
         let standard = line_of(&Phy::g(54.0).unwrap());
         assert!((standard.us_per_packet - 173.2).abs() < 0.1, "{standard:?}");
         // In fractions of symbols, 34 bytes of headers, silence after the data frame alone.
@@ -198,7 +202,7 @@ mod tests {
             lines.is_sorted_by(|a, b| a.us_per_byte > b.us_per_byte),
             "{lines:?}"
         );
-        // Access, preamble and acknowledgement take some 170 us since 2003.
+        // Access, preamble and acknowledgement have taken some 170 us since 2003.
         assert!(
             lines[1..]
                 .iter()

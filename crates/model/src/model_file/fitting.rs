@@ -1,4 +1,4 @@
-//! From runs to a model: a table of terms, the choice among sets of them, errors on runs that were held out.
+//! Fitting of a model to runs: a table of terms, the choice among sets of them, and errors on held-out runs.
 
 use super::{
     Kind, Model, ModelError, ModelFile, Range, SCHEMA, Shape, Source, Term, Variable, Variables,
@@ -12,60 +12,61 @@ use std::collections::BTreeMap;
 /// One measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// What was set.
+    /// The variables of the run.
     pub variables: Variables,
-    /// What was measured.
+    /// The measured value.
     pub response: f64,
 }
 
-/// How coefficients are found.
+/// The method of estimating coefficients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Method {
-    /// By least squares.
+    /// Least squares.
     #[default]
     LeastSquares,
-    /// So that single runs gone wrong pull little. Terms are still chosen by least squares; of several sets, those below 0 are left out.
+    /// Robust regression, in which outliers get little weight. Terms are still chosen by least squares; if there are
+    /// several sets, terms with coefficients below 0 are dropped.
     Robust,
 }
 
-/// Where data come from, as the caller knows it.
+/// Provenance of the data, as known to the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The day of the fit.
     pub date: String,
-    /// Results that the runs are from.
+    /// The results that contain the runs.
     pub data: Vec<Source>,
-    /// The machine that they were measured on.
+    /// The machine of the measurement.
     pub machine: BTreeMap<String, String>,
 }
 
-/// What is to be fitted.
+/// The settings of a fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitting {
-    /// What the model is about.
+    /// The kind of the model.
     pub kind: Kind,
-    /// What it predicts.
+    /// The predicted quantity.
     pub response: Variable,
-    /// Variables that its terms depend on.
+    /// The variables that its terms depend on.
     pub variables: Vec<Variable>,
-    /// Sets of terms to choose from by BIC; one alone is taken as it is.
+    /// Sets of terms to choose from by BIC; a single set is used as it is.
     pub sets: Vec<Vec<Shape>>,
-    /// How coefficients are found.
+    /// The method of estimating coefficients.
     pub method: Method,
-    /// How runs scatter.
+    /// The scatter of the runs.
     pub spread: Spread,
-    /// Probability that intervals are to cover the truth.
+    /// Probability that intervals should cover the true value.
     pub confidence: f64,
 }
 
-/// A model, and what a report shows of how it came about.
+/// A model, and details of its fit for a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
     /// The model.
     pub model: Model,
     /// Its fit, with the residuals in the order of the runs.
     pub fit: LinearFit,
-    /// All sets of terms that were tried. Empty if there was one only.
+    /// All sets of terms that were tried. Empty if there was only one.
     pub tried: Vec<Tried>,
 }
 
@@ -74,7 +75,7 @@ impl Fitting {
     ///
     /// # Errors
     /// [`ModelError::Missing`] and [`ModelError::NoValue`] for runs that lack a variable, [`ModelError::Fit`] for too
-    /// few runs, runs that do not tell terms apart, and values that are no numbers.
+    /// few runs, runs that do not distinguish terms, and values that are not numbers.
     pub fn fit(
         &self,
         seen: &[Run],
@@ -111,7 +112,7 @@ impl Fitting {
             Method::Robust if sets.len() == 1 => {
                 (robust(&design.only(&terms)?, self.confidence)?, terms)
             }
-            // Other weights may put a cost below 0 again.
+            // The weights of robust regression may make a cost negative again.
             Method::Robust => {
                 not_below_0(&design, &terms, |design| robust(design, self.confidence))?
             }
@@ -164,7 +165,7 @@ impl Fitting {
         }
     }
 
-    /// All terms of all sets, each once.
+    /// Returns all terms of all sets, each once.
     fn distinct(&self) -> Vec<&Shape> {
         let mut shapes: Vec<&Shape> = Vec::new();
         for shape in self.sets.iter().flatten() {
@@ -176,8 +177,8 @@ impl Fitting {
     }
 }
 
-/// Returns sets of terms as far as runs carry them: without those of a variable that a run lacks, or that is the same in all
-/// runs. Each set once.
+/// Returns the sets of terms that the runs can determine, each set once. Terms of a variable that is missing in a run,
+/// or constant in all runs, are removed.
 pub fn carried(sets: Vec<Vec<Shape>>, runs: &[Run]) -> Vec<Vec<Shape>> {
     let varies = |name: &str| {
         let values = || runs.iter().map(|run| run.variables.get(name));

@@ -1,8 +1,8 @@
-//! A fitted model as a file: its terms with intervals, what it was fitted on, the errors it is known to make; and what
-//! it predicts. The command reads and writes it as TOML.
+//! A fitted model as a file: its terms with intervals, the ranges of its data, its known errors; and its predictions.
+//! The command reads and writes it as TOML.
 //!
-//! [`Fitting`] makes a [`Model`] of [`Run`]s, [`Model::predict`] asks it. A model that is read has been checked: terms,
-//! covariance and ranges belong together.
+//! [`Fitting`] fits a [`Model`] to [`Run`]s, and [`Model::predict`] evaluates it. A model that was read is consistent:
+//! terms, covariance and ranges match.
 
 mod fitting;
 mod shape;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// Version of the file's layout.
 pub const SCHEMA: u32 = 1;
 
-/// What a model is about.
+/// The subject of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -28,9 +28,9 @@ pub enum Kind {
     Access,
     /// Cycles of a packet over the functions of a chain: [`crate::chain`].
     Chain,
-    /// The time that packets take the processor, which the highest rate follows from: [`crate::overload`].
+    /// Processor time of packets, from which the highest rate follows: [`crate::overload`].
     Overload,
-    /// The time that a frame takes on a wireless link over its size.
+    /// Time of a frame on a wireless link over its size.
     Wlan,
 }
 
@@ -44,7 +44,7 @@ pub struct Variable {
     pub unit: String,
 }
 
-/// Values of a variable that a model was fitted on.
+/// The range of a variable in the fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
@@ -62,101 +62,101 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Term {
-    /// Its coefficient with its interval, under the term's name.
+    /// Its coefficient with its interval; the coefficient has the term's name.
     pub coefficient: Coefficient,
-    /// What the coefficient is multiplied by.
+    /// The factors that the coefficient is multiplied by.
     pub shape: Shape,
 }
 
-/// Data that a model was fitted to.
+/// Data of a fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// Name of the results.
     pub name: String,
-    /// SHA-256 of them, in hexadecimal.
+    /// SHA-256 of the results, in hexadecimal.
     pub sha256: String,
-    /// Runs in them.
+    /// Number of runs in them.
     pub count: u64,
 }
 
-/// What a model file holds, not yet checked.
+/// The content of a model file, before validation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
     /// Version of the layout: [`SCHEMA`].
     pub schema: u32,
-    /// What the model is about.
+    /// The subject of the model.
     pub kind: Kind,
-    /// When it was fitted.
+    /// Date of the fit.
     pub date: String,
-    /// Probability that intervals cover the truth.
+    /// Probability that intervals cover the true value.
     pub confidence: f64,
-    /// How runs scatter.
+    /// The scatter of the runs.
     pub spread: Spread,
     /// Standard deviation of residuals; as a share of the response where the spread is relative.
     pub residual_std: f64,
-    /// Runs less terms.
+    /// Number of runs minus number of terms.
     pub degrees_of_freedom: u64,
-    /// Share of the variance that it explains.
+    /// Share of the variance that the model explains.
     pub r_squared: f64,
     /// Covariance of the coefficients.
     pub covariance: Vec<Vec<f64>>,
-    /// What it predicts.
+    /// The predicted quantity.
     pub response: Variable,
-    /// Criteria by which its terms were chosen. None if fitted robustly.
+    /// Criteria that chose its terms. `None` for a robust fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criteria: Option<Criteria>,
-    /// Errors by how they were found.
+    /// Errors, each with the basis of its computation.
     #[serde(default)]
     pub errors: Vec<Errors>,
     /// Terms.
     pub terms: Vec<Term>,
-    /// Values of each variable that it was fitted on.
+    /// Range of each variable in the fit.
     #[serde(default)]
     pub ranges: Vec<Range>,
-    /// Data that it was fitted to.
+    /// Data of the fit.
     #[serde(default)]
     pub data: Vec<Source>,
-    /// The machine that the data is from.
+    /// The machine of the data.
     #[serde(default)]
     pub machine: BTreeMap<String, String>,
 }
 
-/// Why a model cannot be made, read or asked.
+/// Reason why a model cannot be fitted, read or evaluated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// A variable that the model depends on was not given.
     #[error("the model depends on `{0}`: give it a value")]
     Missing(String),
-    /// A variable that the model does not know.
+    /// A variable that is unknown to the model.
     #[error("the model knows no `{asked}`: it knows {known}")]
     Unknown {
-        /// What was given.
+        /// The name given.
         asked: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// A term that has no value there.
+    /// A term that has no value for this input.
     #[error(
         "the model has no value at {variable} = {asked}: it needs a finite number where no term is divided by 0"
     )]
     NoValue {
         /// Name of the variable.
         variable: String,
-        /// What it was asked at.
+        /// The value of the variable.
         asked: f64,
     },
-    /// A file of another layout.
+    /// A file with another layout version.
     #[error("the model file has schema {0}: this version reads {SCHEMA}; fit it again")]
     Schema(u32),
-    /// Parts of a file that do not belong together.
+    /// Parts of a file that contradict each other.
     #[error("the model file is inconsistent: {0}")]
     Inconsistent(String),
-    /// No fit.
+    /// A fit that failed.
     #[error(transparent)]
     Fit(#[from] FitError),
-    /// A value that cannot be.
+    /// An invalid value.
     #[error(transparent)]
     Value(#[from] WrongValue),
 }
@@ -167,17 +167,17 @@ pub enum ModelError {
 pub struct Model(ModelFile);
 
 impl Model {
-    /// What the model's file holds.
+    /// Returns the content of the model's file.
     pub fn file(&self) -> &ModelFile {
         &self.0
     }
 
-    /// Returns what the model predicts of a run: its interval covers a single new run. Where it was asked outside the
-    /// ranges that it was fitted on, the prediction says so.
+    /// Returns the prediction for a run; its interval covers a single new run. The prediction lists variables outside
+    /// the range of the fit.
     ///
     /// # Errors
-    /// [`ModelError::Missing`], [`ModelError::Unknown`] and [`ModelError::NoValue`] for variables that the model
-    /// cannot be asked at.
+    /// [`ModelError::Missing`], [`ModelError::Unknown`] and [`ModelError::NoValue`] for variables that are missing,
+    /// unknown, or without a value.
     pub fn predict(&self, variables: &Variables) -> Result<Prediction, ModelError> {
         let file = &self.0;
         if let Some(unknown) = variables.keys().find(|name| file.range(name).is_none()) {
@@ -224,16 +224,16 @@ impl Model {
         })
     }
 
-    /// Returns how many standard errors the intervals of its predictions reach to each side.
+    /// Returns how many standard errors the intervals of its predictions extend to each side.
     ///
     /// # Errors
-    /// [`ModelError::Value`] for degrees of freedom that no distribution has.
+    /// [`ModelError::Value`] for invalid degrees of freedom.
     pub fn reach(&self) -> Result<f64, ModelError> {
         let file = &self.0;
         Ok(student(file.degrees_of_freedom as f64, file.confidence)?)
     }
 
-    /// Returns the errors that tell most: on held-out runs if there were such, else leave-one-out, else in sample.
+    /// Returns the most informative errors: on held-out runs if there are such, else leave-one-out, else in sample.
     pub fn errors(&self) -> Option<Errors> {
         let of = |basis| {
             self.0
@@ -248,10 +248,10 @@ impl Model {
             .or_else(|| of(ErrorBasis::InSample))
     }
 
-    /// Returns the errors on runs that the model has not seen. None without runs, or if one measured 0.
+    /// Returns the errors on runs that the model has not seen. Returns `None` without runs, or if a response is 0.
     ///
     /// # Errors
-    /// As of [`Model::predict`].
+    /// The errors of [`Model::predict`].
     pub fn check(&self, runs: &[Run]) -> Result<Option<Errors>, ModelError> {
         let mut pairs = Vec::new();
         for run in runs {

@@ -1,14 +1,14 @@
-//! Terms of a model as a file can hold them: a coefficient times factors of the run's variables.
+//! Terms of a model in a form that a file can hold: a coefficient times factors of the run's variables.
 
 use super::ModelError;
 use crate::access::Edge;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The variables of a run by name, each in the unit that its name says.
+/// The variables of a run by name, each in the unit that its name states.
 pub type Variables = BTreeMap<String, f64>;
 
-/// What a term is multiplied by.
+/// One factor of a term.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(
     tag = "kind",
@@ -28,9 +28,9 @@ pub enum Factor {
     Level {
         /// Name of the variable that holds the size of the structure, bytes.
         variable: String,
-        /// Where the level before it ends.
+        /// End of the level before it.
         from: Edge,
-        /// Where it ends itself.
+        /// End of the level itself.
         to: Edge,
     },
 }
@@ -42,7 +42,7 @@ impl Factor {
         Self::Power { variable, power }
     }
 
-    /// Name of the variable that it depends on.
+    /// Returns the name of the variable that it depends on.
     pub fn variable(&self) -> &str {
         match self {
             Self::Power { variable, .. } | Self::Level { variable, .. } => variable,
@@ -76,7 +76,7 @@ pub struct Shape {
     pub name: String,
     /// Unit of its coefficient.
     pub unit: String,
-    /// What the coefficient is multiplied by; nothing for a constant.
+    /// The factors that the coefficient is multiplied by; empty for a constant.
     #[serde(default)]
     pub factors: Vec<Factor>,
 }
@@ -94,7 +94,7 @@ impl Shape {
     /// Returns the product of its factors for a run.
     ///
     /// # Errors
-    /// [`ModelError::Missing`] without one of its variables, [`ModelError::NoValue`] where it is not finite.
+    /// [`ModelError::Missing`] if a variable is missing, [`ModelError::NoValue`] if the product is not finite.
     pub fn value(&self, variables: &Variables) -> Result<f64, ModelError> {
         let factors = self.factors.iter().map(|factor| factor.value(variables));
         factors.product()

@@ -1,4 +1,4 @@
-//! Tests of fitting, writing, reading and asking models.
+//! Tests of fitting, writing, reading and evaluating models.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
@@ -14,7 +14,8 @@ fn variables(load: f64, bytes: f64, batch: f64) -> Variables {
     .into()
 }
 
-/// Runs over loads, sizes and batches that cost `110 + load + 0.2 bytes + 400 / batch` cycles, 1 % off at most.
+/// Returns runs over loads, sizes and batches that cost `110 + load + 0.2 bytes + 400 / batch` cycles, with an error of
+/// at most 1 %.
 fn runs(seed: u64) -> Vec<Run> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut runs = Vec::new();
@@ -115,7 +116,7 @@ fn a_file_says_again_what_was_written() {
 }
 
 #[test]
-fn a_prediction_has_interval_errors_and_says_when_it_is_outside() {
+fn a_prediction_has_an_interval_and_reports_extrapolation() {
     let model = fitted().model;
     let inside = model.predict(&variables(500.0, 64.0, 32.0)).unwrap();
     assert!(
@@ -155,7 +156,7 @@ fn a_model_is_asked_by_the_names_it_knows() {
 }
 
 #[test]
-fn files_whose_parts_do_not_belong_together_are_refused_in_one_line() {
+fn inconsistent_model_files_are_refused_in_one_line() {
     let right: ModelFile = fitted().model.into();
     let wrong: [fn(&mut ModelFile); 7] = [
         |file| file.schema = 99,

@@ -1,5 +1,6 @@
-//! Figures that the dissertation prints: rates of lines, a knee, the checked rate, overload. What it does not print, such as rates
-//! of chains and the other knees, is in tests beside the models. (Gallenmüller 2021, Tables 4.1, 5.3, 5.5, 5.6, section 5.1.5.)
+//! Figures that the dissertation prints: rates of lines, a knee, the checked rate, overload. Figures that it does not
+//! print, such as rates of chains and the other knees, are in the tests of the models. (Gallenmüller 2021, Tables 4.1,
+//! 5.3, 5.5, 5.6, section 5.1.5.)
 
 use super::{Check, CheckError, Group};
 use crate::estimate::{Estimate, WrongValue};
@@ -7,7 +8,7 @@ use crate::overload::{Interruption, Overload, interrupted_us_per_s};
 use crate::resource::bandwidth::ethernet_pps;
 use crate::resource::{Costs, Machine, Packets};
 
-/// Numbers as printed: half of the last digit of the shortest.
+/// Rounding error of printed numbers: half of the last digit of the shortest.
 const ROUNDED: f64 = 0.006;
 
 const RATES: Group = Group {
@@ -80,7 +81,7 @@ fn line(cores: u32, clock_hz: f64, bit_s: f64) -> Result<Machine, WrongValue> {
     })
 }
 
-/// Cycles of a packet at line rate on one core, of which the dissertation prints "around 220".
+/// Returns a check of the cycles of a packet at line rate on one core, for which the dissertation prints "around 220".
 fn knee() -> Result<Check, CheckError> {
     let machine = line(1, 3.3e9, 10e9)?;
     let busy = machine.busy_cycles(Estimate::ZERO, ethernet_pps(10e9, 64.0)?)?;
@@ -106,7 +107,7 @@ fn loads() -> Result<Vec<Check>, CheckError> {
     ])
 }
 
-/// Table 5.6: what interrupts the host, and the host and its virtual machine together.
+/// Table 5.6: interruptions of the host, and of the host with its virtual machine.
 const BARE: [(&str, f64, f64); 2] = [("timer", 166.7, 10.9), ("irq work", 83.3, 13.6)];
 const VIRTUAL: [(&str, f64, f64); 3] = [
     ("timer", 166.7, 17.5),
@@ -129,7 +130,8 @@ fn overload() -> Result<Vec<Check>, CheckError> {
         let sum = Estimate::given(interrupted_us_per_s(table)?)?;
         checks.push(INTERRUPTED.number(name.to_owned(), printed, sum));
     }
-    // Medians of the function and of l2fwd at 10 kpkt/s (µs), the printed bound, and where overload began (kpkt/s).
+    // Medians of the function and of l2fwd at 10 kpkt/s (µs), the printed bound, and the rate at which overload began
+    // (kpkt/s).
     let cases = [
         ("Snort-fwd, bare", &bare, (14.5, 3.1), 87.4, (80.0, 90.0)),
         (

@@ -1,5 +1,5 @@
-//! FLOWer: latency over how many pairs of a switch's ports real-time traffic goes through. (Gallenmüller 2021, section
-//! 3.4; the authors' data gives 714 ns a pair by least squares, the text a first step of 729.)
+//! FLOWer: latency over the number of pairs of a switch's ports that real-time traffic passes. (Gallenmüller 2021,
+//! section 3.4; the authors' data gives 714 ns a pair by least squares, the text a first step of 729.)
 
 use super::table::numbers;
 use super::{Check, CheckError, Group};
@@ -21,7 +21,7 @@ const LOOPS: Group = Group {
     ..LINE
 };
 
-/// Returns the published medians: loops, and latency in ns.
+/// Returns the published medians as pairs of loops and latency in ns.
 pub fn medians() -> Vec<(f64, f64)> {
     let rows = numbers(include_str!("../../data/flower.csv"));
     rows.iter().map(|row| (row[0], row[2])).collect()

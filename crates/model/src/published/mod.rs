@@ -1,7 +1,7 @@
-//! The models held to what others have published: for each figure what the model says, and the error.
-//! Only printed figures and recorded data are here; results of these models alone are tested beside the models.
+//! The models compared with published figures: the model's prediction of each figure, and its error. Only printed
+//! figures and recorded data are here; results without a published counterpart are tested in the models' own files.
 //!
-//! Where a group fits, it does so on some of the published rows and is held to the others. (Gallenmüller 2021,
+//! If a group fits a model, it uses some of the published rows and is checked on the others. (Gallenmüller 2021,
 //! sections 3 to 5, and the authors' raw data; the tables are in `data/`.)
 
 mod dissertation;
@@ -16,23 +16,23 @@ use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue};
 use crate::fit::FitError;
 use serde::Serialize;
 
-/// Whether a model holds.
+/// The verdict on a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The error is within the limit.
     Holds,
-    /// It is not.
+    /// The error exceeds the limit.
     Misses,
 }
 
-/// Group of the four cases of overload as they were seen, beside what the model says of each.
+/// Group of the four overload cases as observed, next to the model's predictions.
 pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
 
-/// A published figure beside what a model says.
+/// A published figure with a model's prediction of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// Figures that belong together.
+    /// Name of the group.
     pub group: &'static str,
     /// The figure.
     pub what: String,
@@ -40,57 +40,57 @@ pub struct Check {
     pub source: &'static str,
     /// Unit of the values.
     pub unit: &'static str,
-    /// The published value, or the lower end of what is published.
+    /// The published value, or the lower end of the published range.
     pub published_low: f64,
-    /// The published value, or the upper end of what is published.
+    /// The published value, or the upper end of the published range.
     pub published_high: f64,
-    /// What the model says.
+    /// The model's prediction.
     pub predicted: Estimate,
-    /// How far the prediction is from what is published, as a share of it; 0 within its ends.
+    /// Distance of the prediction from the published value, as a share of it; 0 within the published range.
     pub relative_error: f64,
-    /// Error up to which the model holds.
+    /// Largest error at which the model holds.
     pub limit: f64,
-    /// Whether the model was fitted to other rows of the same data, and is held to this one.
+    /// True if the model was fitted to other rows of the same data and is checked on this one.
     pub held_out: bool,
-    /// Whether it holds.
+    /// The verdict on the model.
     pub verdict: Verdict,
 }
 
 impl Check {
-    /// Whether the prediction has an interval. It is a point where the model computes with given numbers, and where a
-    /// line binds.
+    /// Returns whether the prediction has an interval. It is a point if the model computes from given numbers, or if a
+    /// line is the bottleneck.
     pub fn has_interval(&self) -> bool {
         self.predicted.low < self.predicted.high
     }
 
-    /// Whether the interval of the prediction meets what is published.
+    /// Returns whether the interval of the prediction overlaps the published range.
     pub fn covered(&self) -> bool {
         self.predicted.low <= self.published_high && self.published_low <= self.predicted.high
     }
 }
 
-/// How a group of checks came out.
+/// The result of a group of checks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Name of the group.
     pub group: &'static str,
     /// Relative errors over its checks.
     pub errors: Errors,
-    /// Checks whose prediction has an interval: it is a point where given numbers are computed with, or a line binds.
+    /// Checks whose prediction has an interval; see [`Check::has_interval`].
     pub intervals: u64,
-    /// Those among them whose interval meets what is published.
+    /// Those of them whose interval overlaps the published range.
     pub covered: u64,
     /// Checks that miss.
     pub misses: u64,
 }
 
-/// Why a check cannot be made: the published tables do not carry it.
+/// Reason why a check cannot be made: the published tables are insufficient.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CheckError {
-    /// A fit to published rows fails.
+    /// A fit to published rows failed.
     #[error("a fit to published data: {0}")]
     Fit(#[from] FitError),
-    /// A published value cannot be.
+    /// A published value is invalid.
     #[error("a published value: {0}")]
     Value(#[from] WrongValue),
 }
@@ -107,7 +107,7 @@ pub fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Returns how each group came out, in their order.
+/// Returns a summary of each group, in their order.
 pub fn summaries(checks: &[Check]) -> Vec<Summary> {
     let groups = checks.chunk_by(|a, b| a.group == b.group);
     let summary = |group: &[Check]| {
@@ -130,7 +130,7 @@ pub fn summaries(checks: &[Check]) -> Vec<Summary> {
     groups.filter_map(summary).collect()
 }
 
-/// What checks of a group have in common.
+/// The properties that checks of a group share.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     name: &'static str,
@@ -146,7 +146,7 @@ impl Group {
         self.within(what, (published, published), predicted)
     }
 
-    /// Returns a check of a number that is published as lying between two.
+    /// Returns a check of a number that is published as a range.
     fn within(&self, what: String, (low, high): (f64, f64), predicted: Estimate) -> Check {
         let nearest = predicted.value.clamp(low, high);
         let relative_error = ((predicted.value - nearest) / nearest).abs();
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_published_figures_hold_but_the_one_that_the_published_bound_misses() {
+    fn all_published_figures_hold_except_for_one_known_miss() {
         let checks = checks().unwrap();
         let misses: Vec<&Check> = checks
             .iter()
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_fits_meet_most_of_what_they_were_held_to() {
+    fn prediction_intervals_cover_85_percent_of_the_unfitted_runs() {
         let summaries = summaries(&checks().unwrap());
         let held_out = summaries
             .iter()

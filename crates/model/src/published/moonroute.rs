@@ -1,7 +1,7 @@
 //! MoonRoute's throughput over frequency, cores, table size and packet size: fitted at two of each, all others follow.
 //! (Gallenmüller 2021, section 5.3, Figs. 5.7 to 5.9, eq. 5.8; the authors' data.)
 //!
-//! What waits for memory does not get faster with the clock: a packet takes `c / f + t_memory`.
+//! Memory accesses do not get faster with the clock: a packet takes `c / f + t_memory`.
 
 use super::table::rows;
 use super::{Check, CheckError, Group};
@@ -13,9 +13,9 @@ use crate::resource::bandwidth::ethernet_pps;
 const CONFIDENCE: f64 = 0.95;
 const LINE_BIT_S: f64 = 10e9;
 const SMALLEST_BYTES: f64 = 64.0;
-/// Ports of the machine that cores and packet sizes were measured on.
+/// Number of ports of the machine on which cores and packet sizes were measured.
 const PORTS: f64 = 2.0;
-/// Last-level cache of the machine that frequencies and tables were measured on, and size of an entry.
+/// Last-level cache of the machine on which frequencies and tables were measured, and the size of an entry.
 const LLC_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 const ENTRY_BYTES: f64 = 2.0;
 
@@ -87,7 +87,8 @@ pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// One cost in cycles for all tables, and a time for each that its memory takes, none for a single entry.
+/// Checks rates over frequencies: the fit has one cost in cycles for all tables, and a memory time for each table, zero
+/// for a single entry.
 fn frequencies(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let mut series: Vec<&str> = rows.iter().map(|row| row.series).collect();
     series.dedup();
@@ -122,7 +123,7 @@ fn frequencies(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// So many times the rate of a core, up to the line.
+/// Checks rates over cores: the rate of one core times their number, capped at line rate.
 fn cores(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let mut checks = Vec::new();
     for series in rows.chunk_by(|a, b| (a.series, a.mhz) == (b.series, b.mhz)) {
@@ -142,8 +143,8 @@ fn cores(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Cycles, a time for what the cache does not answer, and how much of the cache the table gets. Two slow cores beside
-/// each other are predicted from one fast.
+/// Checks rates over tables: the fit has cycles, a time for accesses that miss the cache, and the table's share of the
+/// cache. Two slow cores sharing the cache are predicted from one fast core.
 fn tables(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let is_fitted = |row: &Row| row.cores == 1.0 && TABLE_FITTED.contains(&row.mhz);
     let terms = |row: &Row, share: f64| {
@@ -180,7 +181,8 @@ fn tables(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// A time per packet, and one per byte if BIC finds it, up to the line.
+/// Checks rates over packet sizes: the fit has a time per packet, and one per byte if BIC includes it, capped at line
+/// rate.
 fn sizes(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let (fitted, others): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| row.x <= SIZE_FITTED_BYTES);
@@ -217,7 +219,8 @@ fn times<'a>(
     Ok(least_squares(&design, CONFIDENCE)?)
 }
 
-/// Returns a rate (Mpkt/s) that the lines of so many ports bound. Where they do whatever the interval, it is a point.
+/// Returns a rate (Mpkt/s) capped at the line rate of `ports` ports. It is a point if the cap applies to the whole
+/// interval.
 fn capped(rate: Estimate, ports: f64, bytes: f64) -> Result<Estimate, WrongValue> {
     let line = ports * ethernet_pps(LINE_BIT_S, bytes)? / 1e6;
     Ok(rate.map(|rate| rate.min(line)))

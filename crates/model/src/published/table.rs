@@ -1,12 +1,13 @@
-//! Published numbers as the crate carries them: comma-separated, a line that names the source, a line of names.
+//! Published numbers in the crate's data files: comma-separated, with a line that names the source and a line of column
+//! names.
 
-/// Returns the rows of a table, each field as it stands there.
+/// Returns the rows of a table, with each field as text.
 pub(super) fn rows(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     let lines = text.lines().skip(2).filter(|line| !line.is_empty());
     lines.map(|line| line.split(',').collect())
 }
 
-/// Returns the rows whose fields are numbers, those that are no numbers as NaN.
+/// Returns the rows as numbers; fields that are not numbers are NaN.
 pub(super) fn numbers(text: &'static str) -> Vec<Vec<f64>> {
     let number = |field: &str| field.parse().unwrap_or(f64::NAN);
     rows(text)

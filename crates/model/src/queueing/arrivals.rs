@@ -1,4 +1,4 @@
-//! When packets arrive: at a constant rate, as a Poisson process, in bursts at line rate, or in batches at once.
+//! Arrival patterns: packets at a constant rate, as a Poisson process, in bursts at line rate, or in batches at once.
 //! The bursts are those of Gallenmüller's dissertation, section 5.4, figure 5.14.
 
 use fastrand::Rng;
@@ -23,7 +23,7 @@ enum Pattern {
 }
 
 impl Arrivals {
-    /// Returns packets that come one after the other at equal distances.
+    /// Returns packets at equal intervals.
     ///
     /// # Errors
     /// The rate is not a finite number above zero.
@@ -31,7 +31,7 @@ impl Arrivals {
         Self::of(rate_pps, Pattern::Constant)
     }
 
-    /// Returns packets that come independently of each other.
+    /// Returns packets that arrive independently of each other (a Poisson process).
     ///
     /// # Errors
     /// The rate is not a finite number above zero.
@@ -39,8 +39,8 @@ impl Arrivals {
         Self::of(rate_pps, Pattern::Poisson)
     }
 
-    /// Returns bursts of `packets`, `gap_ns` from one to the next within a burst, at equal distances, so many
-    /// that the average rate is `rate_pps`.
+    /// Returns bursts of `packets`, `gap_ns` from one to the next within a burst, at equal intervals such that the
+    /// average rate is `rate_pps`.
     ///
     /// # Errors
     /// The rate is not above zero, there are no packets, or the gap is negative or too long for the rate.
@@ -57,7 +57,7 @@ impl Arrivals {
         )
     }
 
-    /// Returns batches of `packets` that come at once, the batches independently of each other (a compound Poisson
+    /// Returns batches of `packets` that arrive at once, the batches independently of each other (a compound Poisson
     /// process).
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Arrivals {
         )
     }
 
-    /// Returns the same pattern at another average rate.
+    /// Returns this pattern at another average rate.
     ///
     /// # Errors
     /// The rate is not above zero, or too high for the gaps within bursts.
@@ -87,8 +87,8 @@ impl Arrivals {
         self.rate_pps
     }
 
-    /// Returns the times of arrival that belong to `seed`, ascending. The first comes at a random moment of the
-    /// pattern's own period, so that seeds differ also where distances do not.
+    /// Returns the times of arrival for `seed`, ascending. The first is at a random moment of the pattern's period, so
+    /// that seeds also differ for constant intervals.
     pub fn stream(&self, seed: u64) -> ArrivalStream {
         let mut rng = Rng::with_seed(seed);
         let packet_ns = NS_PER_S / self.rate_pps;
@@ -119,18 +119,18 @@ impl Arrivals {
     }
 }
 
-/// Times of arrival, one after the other.
+/// An iterator-like source of arrival times.
 #[derive(Debug, Clone)]
 pub struct ArrivalStream {
     rng: Rng,
-    /// Start of the present burst, ns.
+    /// Start of the current burst, ns.
     start_ns: f64,
-    /// Mean distance of the starts of two bursts, ns.
+    /// Mean interval between the starts of two bursts, ns.
     between_ns: f64,
     random: bool,
     packets: u32,
     gap_ns: f64,
-    /// Packets of the present burst that have come.
+    /// Number of packets of the current burst that have arrived.
     number: u32,
 }
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_always_tells_the_same_story_and_another_one_another() {
+    fn arrivals_are_reproducible_from_the_seed() {
         let arrivals = Arrivals::poisson(1e6).unwrap();
         assert_eq!(times(arrivals, 5, 100), times(arrivals, 5, 100));
         assert_ne!(times(arrivals, 5, 100), times(arrivals, 6, 100));

@@ -11,7 +11,7 @@ use crate::estimate::probability;
 /// Latency of one pair of sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
-    /// Packets received together at most.
+    /// Maximum number of packets received together.
     pub receive: usize,
     /// Packets sent together.
     pub send: usize,
@@ -53,9 +53,8 @@ const fn published(receive: usize, send: usize, quartiles_ns: [f64; 3]) -> Cell 
     }
 }
 
-/// Returns the latency of `processor` for each of the pairs of receive and send batch, each at `share` of the
-/// saturation that it has with them. Batches are released as a whole, and what is held goes when it is a send batch,
-/// without a timer.
+/// Returns the latency of `processor` for each pair of receive and send batch, at `share` of the saturation with that
+/// pair. Batches are released as a whole, and buffered packets are sent when they fill a send batch, without a timer.
 ///
 /// # Errors
 /// A batch has no packet, the share does not lie between 0 and 1, or there are no packets to simulate.
@@ -102,9 +101,10 @@ mod tests {
         seed: 3,
     };
 
-    /// MoonRoute, its costs from its own throughput (the same repository, best over the other size): 2.50 Mpkt/s by
-    /// receive batches of 1 and 10.97 of 128; 8.51 and 10.50 by send batches of 2 and 8, at receive batches of 128.
-    /// 64-byte frames leave over 10 Gbit/s. Transfer is what remains of the least latency, 8.9 us at 1 x 8.
+    /// Returns MoonRoute with costs from its own throughput (the same repository, best over the other size): 2.50
+    /// Mpkt/s with receive batches of 1 and 10.97 with 128. With receive batches of 128, send batches of 2 and 8 reach
+    /// 8.51 and 10.50 Mpkt/s. 64-byte frames leave over 10 Gbit/s. Transfer is the remainder of the lowest latency, 8.9
+    /// us at 1 x 8.
     fn moonroute() -> Processor {
         let send_ns = (1e3 / 8.51 - 1e3 / 10.50) / (1.0 / 2.0 - 1.0 / 8.0);
         let (one_ns, many_ns) = (1e3 / 2.50, 1e3 / 10.97);
@@ -122,7 +122,7 @@ mod tests {
 
     fn simulated() -> Vec<Cell> {
         let pairs = MOONROUTE.map(|cell| (cell.receive, cell.send));
-        // The share is the one thing fitted: 0.9 and 0.95 have the same shape, but the large batches are flatter.
+        // The share is the only fitted value: 0.9 and 0.95 have the same shape, but the large batches are flatter.
         latency_by_batches(&moonroute(), &pairs, 0.98, EFFORT).unwrap()
     }
 
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grid_of_moonroute_has_the_same_order_and_nearly_the_same_medians() {
+    fn the_simulation_reproduces_the_order_and_medians_of_moonroute() {
         let found = simulated();
         let (ours, theirs) = (ranks(&found), ranks(&MOONROUTE));
         let n = ours.len() as f64;
@@ -160,7 +160,8 @@ mod tests {
             .collect();
         errors.sort_by(f64::total_cmp);
         assert!(errors[11] < 0.12, "{errors:?}");
-        // Receive batches of 512 and 1,024 are longer than the model's: their packets cost more, in caches.
+        // Receive batches of 512 and 1,024 have higher latency than in the model: their packets cost more, because of
+        // cache misses.
         assert!(errors[17] < 0.26 && errors[21] < 0.45, "{errors:?}");
     }
 
@@ -174,7 +175,7 @@ mod tests {
                     .unwrap()
                     .quartiles_ns[1]
             };
-            // Small send batches: flat as long as receive batches are small, then ever longer.
+            // Small send batches: latency is flat while receive batches are small, then grows.
             let small: Vec<f64> = [1, 2, 4, 8, 16]
                 .iter()
                 .map(|&receive| median(receive, 8))
@@ -188,10 +189,11 @@ mod tests {
                     .map(|receive| median(receive, 8))
                     .is_sorted()
             );
-            // Large ones: longest where the receive batch is one, shortest in between, longer again.
+            // Large send batches: latency is highest for a receive batch of one, lowest in between, and higher again
+            // for large ones.
             assert!(median(1, 128) > median(8, 128) && median(8, 128) > median(16, 128));
             assert!(median(1_024, 128) > median(512, 128) && median(512, 128) > median(64, 128));
-            // And a larger send batch never helps.
+            // A larger send batch never lowers the latency.
             assert!(
                 cells
                     .iter()
@@ -202,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_fill_a_send_batch_one_by_one_spread_evenly() {
-        // Receive batches of one: the quartiles are half of 127 packet times apart, less what the wire takes.
+    fn latencies_spread_evenly_when_single_packets_fill_a_send_batch() {
+        // Receive batches of one: the quartiles are half of 127 packet times apart, minus the wire time.
         let found = latency_by_batches(&moonroute(), &[(1, 128)], 0.98, EFFORT).unwrap()[0];
         let apart = found.quartiles_ns[2] - found.quartiles_ns[0];
         assert!(
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn large_receive_batches_hold_back_what_is_done_in_bursts() {
         // Gallenmüller's dissertation, section 5.4, figure 5.14: bursts at 10 kpkt/s, some 15 us a packet. Batches of
-        // 32 leave at once, of 4 early; the last packet of a burst leaves when it does either way.
+        // 32 leave at once, batches of 4 leave early; the last packet of a burst leaves at the same time either way.
         let at = |burst, receive, release| {
             let arrivals = Arrivals::bursts(10_000.0, burst, 67.2).unwrap();
             let processor = Processor::new(arrivals, ServiceTime::constant(15_000.0).unwrap());
@@ -233,7 +235,7 @@ mod tests {
                 (small_max / large_max - 1.0).abs() < 0.05,
                 "{burst}: {small_max} {large_max}"
             );
-            // Released one by one, the median is half of the burst's time, whatever the receive batch.
+            // If packets are released one by one, the median is half of the burst's time for any receive batch.
             let (_, one, _) = at(burst, 32, Release::Packet);
             assert!(
                 (one / (f64::from(burst) * 7_500.0) - 1.0).abs() < 0.08,

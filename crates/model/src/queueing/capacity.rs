@@ -1,12 +1,12 @@
-//! How much a processor carries: its saturation, and the highest rate at which the latency keeps a bound.
-//! Saturation of one core: equation 5.10 of Gallenmüller's dissertation, R_max = (1 s - interrupt time) / t_CPU.
+//! Capacity of a processor: its saturation, and the highest rate at which the latency meets a bound. Saturation of one
+//! core: equation 5.10 of Gallenmüller's dissertation, R_max = (1 s - interrupt time) / t_CPU.
 
 use super::processor::Processor;
 use super::simulate::simulate;
 use super::{QueueingError, at_least_one};
 use crate::estimate::{positive, probability};
 
-/// A bound that packets have to keep.
+/// A bound on the latency of packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatencyBound {
     quantile: f64,
@@ -15,10 +15,10 @@ pub struct LatencyBound {
 }
 
 impl LatencyBound {
-    /// Returns the bound that share `quantile` of the packets take `latency_ns` at most, and that none is lost.
+    /// Returns the bound that share `quantile` of the packets take at most `latency_ns`, and that no packet is lost.
     ///
     /// # Errors
-    /// The quantile does not lie between 0 and 1, or the time is not above zero.
+    /// The quantile is not between 0 and 1, or the time is not above zero.
     pub fn new(quantile: f64, latency_ns: f64) -> Result<Self, QueueingError> {
         Ok(Self {
             quantile: probability("a quantile", quantile)?,
@@ -30,7 +30,7 @@ impl LatencyBound {
     /// Returns the bound with a share of packets that may be lost.
     ///
     /// # Errors
-    /// The share does not lie between 0 and 1.
+    /// The share is not between 0 and 1.
     pub fn with_loss(self, share: f64) -> Result<Self, QueueingError> {
         Ok(Self {
             loss: probability("a share of lost packets", share)?,
@@ -39,19 +39,19 @@ impl LatencyBound {
     }
 }
 
-/// How a search simulates.
+/// Size of the simulations of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// Arrivals of a run.
+    /// Arrivals per run.
     pub packets: u64,
-    /// Runs with different seeds at each rate, of which the middle one decides.
+    /// Runs with different seeds at each rate; the median run decides.
     pub runs: u64,
     /// First seed.
     pub seed: u64,
 }
 
 impl Default for Effort {
-    /// A million packets, one run.
+    /// Returns one run of a million packets.
     fn default() -> Self {
         Self {
             packets: 1_000_000,
@@ -61,26 +61,25 @@ impl Default for Effort {
     }
 }
 
-/// The highest rate that keeps a bound.
+/// The highest rate that meets a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HighestRate {
-    /// The highest rate that was seen to keep it, packets per second.
+    /// The highest simulated rate that meets it, packets per second.
     pub kept_pps: f64,
-    /// The lowest rate that was seen to break it, packets per second.
+    /// The lowest simulated rate that violates it, packets per second.
     pub broken_pps: f64,
-    /// Latency at the quantile, at the rate that keeps it, ns.
+    /// Latency at the quantile, at the rate that meets the bound, ns.
     pub latency_ns: f64,
 }
 
-/// Searches the highest rate at which `processor` keeps `bound`, to `tolerance` of it, by bisection. All rates see
-/// the same packets, only closer together or further apart (common random numbers), so that latency grows with the
-/// rate.
+/// Finds the highest rate at which `processor` meets `bound`, to a relative `tolerance`, by bisection. All rates use
+/// the same packets with scaled intervals (common random numbers), so that latency grows with the rate.
 ///
-/// Where the flush policy makes the latency fall with the rate (`full`, `every`) the bound may be broken at low
-/// rates; the rate found is then the upper end of those that keep it, provided that one half of the saturation does.
+/// Some flush policies (`full`, `every`) make the latency fall with the rate, so low rates may violate the bound. The
+/// result is then the upper end of the rates that meet it, provided that half of the saturation does.
 ///
 /// # Errors
-/// The bound is broken even at a thousandth of the saturation, or the tolerance is not a number between 0 and 1.
+/// The bound is violated even at a thousandth of the saturation, or the tolerance is not a number between 0 and 1.
 pub fn highest_rate(
     processor: &Processor,
     bound: &LatencyBound,
@@ -123,7 +122,7 @@ pub fn highest_rate(
     })
 }
 
-/// Returns the latency at the bound's quantile, ns: infinite where more packets are lost than may be.
+/// Returns the latency at the bound's quantile, ns; infinite if more packets are lost than the bound allows.
 fn trial(
     processor: &Processor,
     bound: &LatencyBound,
@@ -134,7 +133,7 @@ fn trial(
     middle_of_runs(&processor, bound.quantile, bound.loss, effort)
 }
 
-/// Returns quantile `q` of the latency of the middle run, ns: infinite where it loses more than share `loss`.
+/// Returns quantile `q` of the latency of the median run, ns; infinite if the run loses more than share `loss`.
 pub(crate) fn middle_of_runs(
     processor: &Processor,
     q: f64,
@@ -156,7 +155,7 @@ pub(crate) fn middle_of_runs(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::queueing::closed::latency_quantile_mm1_ns;
+    use crate::queueing::closed_form::latency_quantile_mm1_ns;
     use crate::queueing::{Arrivals, ServiceTime, Vacations};
 
     fn exponential() -> Processor {
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_rate_is_where_the_closed_form_reaches_the_bound() {
+    fn the_highest_rate_equals_that_of_the_closed_form() {
         // M/M/1: ln(1 / (1 - q)) / (mu - lambda) = bound.
         let bound = LatencyBound::new(0.99, 1_500.0).unwrap();
         let found = highest_rate(&exponential(), &bound, 0.002, Effort::default()).unwrap();
@@ -188,7 +187,7 @@ mod tests {
         let interrupted = exponential().with_vacations(away);
         let found = highest_rate(&interrupted, &bound, 0.01, Effort::default()).unwrap();
         assert!(found.broken_pps < free.kept_pps, "{found:?} {free:?}");
-        // A ring of eight loses before anybody waits for long.
+        // A ring of eight loses packets before any packet waits for long.
         let short = exponential().with_ring(8).unwrap();
         let lossless = highest_rate(&short, &bound, 0.01, Effort::default()).unwrap();
         let lossy = highest_rate(

@@ -1,13 +1,13 @@
-//! Packets of a Poisson process that all take the same time (M/D/1): how long they wait, and what a short ring loses.
-//! Crommelin 1932, in the form of Franx, "A simple solution for the M/D/c waiting time distribution", 2001.
+//! Packets of a Poisson process with constant service time (M/D/1): their waiting times, and the losses of a short
+//! ring. Crommelin 1932, in the form of Franx, "A simple solution for the M/D/c waiting time distribution", 2001.
 //!
-//! The classic series alternates in sign and is useless beyond some ten service times. Franx' form and the recursion
-//! for the number of packets (Tijms, A First Course in Stochastic Models, chapter 9) add positive terms only.
+//! The classic series alternates in sign and is numerically useless beyond some ten service times. Franx' form and the
+//! recursion for the number of packets (Tijms, A First Course in Stochastic Models, chapter 9) add positive terms only.
 
 use super::{NS_PER_S, QueueingError, at_least_one, stable};
 use crate::estimate::{positive, probability};
 
-/// Terms after which the number of packets is taken to be geometric at the latest; it is long before.
+/// Maximum number of terms after which the number of packets is assumed to be geometric; it is so long before.
 const MOST_TERMS: usize = 4_096;
 
 /// An M/D/1 queue in its steady state.
@@ -19,7 +19,7 @@ pub struct ConstantService {
 }
 
 impl ConstantService {
-    /// Returns the queue of packets that come independently, `rate_pps` of them, and take `service_ns` each.
+    /// Returns the queue of packets that arrive independently at `rate_pps` and take `service_ns` each.
     ///
     /// # Errors
     /// There is no steady state, or a value is not a finite number above zero.
@@ -33,7 +33,7 @@ impl ConstantService {
         })
     }
 
-    /// Returns the probability that a packet waits for `wait_ns` at most, 0..1; nothing waits less than no time.
+    /// Returns the probability that a packet waits at most `wait_ns`; it is 0 for negative times.
     pub fn waits_at_most(&self, wait_ns: f64) -> f64 {
         if wait_ns.is_nan() || wait_ns < 0.0 {
             return 0.0;
@@ -56,7 +56,7 @@ impl ConstantService {
     /// Returns the time that share `q` of the packets wait at most, ns.
     ///
     /// # Errors
-    /// `q` does not lie between 0 and 1.
+    /// `q` is not between 0 and 1.
     pub fn wait_quantile_ns(&self, q: f64) -> Result<f64, QueueingError> {
         let q = probability("a quantile", q)?;
         if self.waits_at_most(0.0) >= q {
@@ -81,27 +81,27 @@ impl ConstantService {
     /// Returns the time within which share `q` of the packets have left, ns.
     ///
     /// # Errors
-    /// `q` does not lie between 0 and 1.
+    /// `q` is not between 0 and 1.
     pub fn latency_quantile_ns(&self, q: f64) -> Result<f64, QueueingError> {
         Ok(self.wait_quantile_ns(q)? + self.service_ns)
     }
 }
 
-/// Returns the share of packets that M/D/1/K loses, which holds at most `places` packets, the one in service
-/// included. There is a steady state at any load (Tijms, chapter 9: the numbers of packets are those of the unlimited
-/// queue, in proportion).
+/// Returns the share of packets that M/D/1/K loses, which holds at most `places` packets, including the one in service.
+/// There is a steady state at any load. (Tijms, chapter 9: the probabilities of packet counts are proportional to those
+/// of the unlimited queue.)
 ///
 /// # Errors
-/// There is no place, or a value is out of range.
+/// `places` is 0, or a value is out of range.
 pub fn loss_md1k(rate_pps: f64, service_ns: f64, places: usize) -> Result<f64, QueueingError> {
     let load = load(rate_pps, service_ns)?;
     at_least_one("places for packets", places)?;
     if load < 1.0 {
-        // With shares that add up to one, what is beyond the places is small and known to full precision.
+        // As the probabilities add up to one, the one beyond the places is small and known to full precision.
         let beyond = Packets::new(load).more_than(places - 1);
         return Ok((1.0 - load) * beyond / (1.0 - load * beyond));
     }
-    // Weights relative to the empty queue grow without bound at a load of one or more: scaled as they come.
+    // Weights relative to the empty queue grow without bound at a load of one or more, so they are scaled step by step.
     let tail = poisson_tail(load);
     let mut weights = vec![1.0];
     let mut empty = 1.0;
@@ -111,7 +111,7 @@ pub fn loss_md1k(rate_pps: f64, service_ns: f64, places: usize) -> Result<f64, Q
         weights.push(next);
         sum += next;
         if sum > 1e200 {
-            // The loss has long been that of the load.
+            // The loss has reached its limit for this load.
             let scale = 1.0 / sum;
             weights.iter_mut().for_each(|weight| *weight *= scale);
             empty *= scale;
@@ -127,12 +127,12 @@ fn load(rate_pps: f64, service_ns: f64) -> Result<f64, QueueingError> {
     Ok(positive("a rate", rate_pps)? * positive("a service time", service_ns)? / NS_PER_S)
 }
 
-/// How many packets there are, the one in service included: term by term until the terms are geometric.
+/// Probabilities of the number of packets, including the one in service: term by term until the terms are geometric.
 #[derive(Debug, Clone, PartialEq)]
 struct Packets {
     /// Probability of more than `n` packets.
     more_than: Vec<f64>,
-    /// Ratio of one to the next beyond the last.
+    /// Ratio of successive probabilities beyond the last one.
     ratio: f64,
 }
 
@@ -154,7 +154,7 @@ impl Packets {
             ratio = now;
             exactly.push(next);
         }
-        // From the far end, so that what is small is known to full precision.
+        // Summing from the far end keeps small probabilities at full precision.
         let last = exactly[exactly.len() - 1];
         let mut beyond = last * ratio / (1.0 - ratio);
         let mut more_than = vec![0.0; exactly.len()];
@@ -176,7 +176,7 @@ impl Packets {
     }
 }
 
-/// Returns the weight of one packet more than `weights` go, from them and the weight of none.
+/// Returns the weight of one more packet than `weights` cover, from those weights and the weight of the empty queue.
 fn following(weights: &[f64], empty: f64, tail: &[f64], load: f64) -> f64 {
     let n = weights.len();
     let tail_of = |k: usize| tail.get(k).copied().unwrap_or(0.0);
@@ -188,7 +188,8 @@ fn following(weights: &[f64], empty: f64, tail: &[f64], load: f64) -> f64 {
     sum * load.exp()
 }
 
-/// Returns the probabilities that more than 0, 1, 2 ... packets come within a service time, as long as they matter.
+/// Returns the probabilities that more than 0, 1, 2 ... packets arrive within a service time, until they are
+/// negligible.
 fn poisson_tail(load: f64) -> Vec<f64> {
     let most = 32 + (load + 12.0 * load.sqrt()) as usize;
     let mut exactly = Vec::with_capacity(most);
@@ -211,9 +212,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::queueing::ServiceTime;
-    use crate::queueing::closed::{mean_wait_ns, second_moment_of_wait_ns2};
+    use crate::queueing::closed_form::{mean_wait_ns, second_moment_of_wait_ns2};
 
-    /// The classic alternating series (Erlang 1909), good while it is short.
+    /// Returns the classic alternating series (Erlang 1909), which is accurate while it is short.
     fn erlang(load: f64, services: f64) -> f64 {
         let mut sum = 0.0;
         for k in 0..=services as usize {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distribution_has_the_mean_and_deviation_of_pollaczek_and_khinchine() {
+    fn the_wait_distribution_has_the_pollaczek_khinchine_moments() {
         for load in [0.2, 0.7, 0.9, 0.99] {
             let queue = ConstantService::new(load * 1e7, 100.0).unwrap();
             let (mut mean, mut square) = (0.0, 0.0);
@@ -291,7 +292,7 @@ mod tests {
 
     #[test]
     fn losses_agree_with_what_can_be_worked_out_by_hand() {
-        // One place: lost is who comes while it is taken: rho / (1 + rho), whatever the distribution (Erlang's B
+        // One place: packets that arrive while it is in use are lost: rho / (1 + rho) for any distribution (Erlang's B
         // formula).
         for load in [0.5, 1.0, 2.0] {
             let loss = loss_md1k(load * 1e7, 100.0, 1).unwrap();
@@ -303,13 +304,13 @@ mod tests {
             let wanted = 1.0 - load.exp() / (1.0 + load * load.exp());
             assert!((loss - wanted).abs() < 1e-12, "{loss} {wanted}");
         }
-        // At twice the load a long queue loses half.
+        // At twice the capacity a long queue loses half.
         assert!((loss_md1k(2e7, 100.0, 3_000).unwrap() - 0.5).abs() < 1e-9);
         assert!(loss_md1k(5e6, 100.0, 50).unwrap() < 1e-20);
     }
 
     #[test]
-    fn what_has_no_steady_state_is_refused() {
+    fn unstable_queues_and_invalid_values_are_refused() {
         assert!(ConstantService::new(1e7, 100.0).is_err());
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(ConstantService::new(bad, 100.0).is_err());

@@ -1,16 +1,16 @@
-//! Exponentially distributed times by the ziggurat method, which hardly ever takes a logarithm.
-//! Marsaglia and Tsang, "The ziggurat method for generating random variables", J. Statistical Software 5(8), 2000.
+//! Exponentially distributed times by the ziggurat method, which rarely computes a logarithm. Marsaglia and Tsang, "The
+//! ziggurat method for generating random variables", J. Statistical Software 5(8), 2000.
 
 use std::sync::LazyLock;
 
 use fastrand::Rng;
 
 const LAYERS: usize = 256;
-/// Where the tail begins, and the area of each layer, for 256 layers (the paper's table for the exponential density).
+/// Start of the tail and area of each layer, for 256 layers (the paper's table for the exponential density).
 const TAIL: f64 = 7.697_117_470_131_05;
 const AREA: f64 = 0.003_949_659_822_581_557;
 
-/// Widths of the layers from the lowest on, and the density at each.
+/// Widths of the layers from the lowest up, and the density at each.
 struct Layers {
     width: [f64; LAYERS + 1],
     density: [f64; LAYERS + 1],
@@ -18,7 +18,7 @@ struct Layers {
 
 static LAYERS_OF_ALL: LazyLock<Layers> = LazyLock::new(|| {
     let mut width = [0.0; LAYERS + 1];
-    // The lowest layer is as wide as its area is with the tail in it.
+    // The width of the lowest layer is that of a rectangle with its area, tail included.
     width[0] = AREA / (-TAIL).exp();
     width[1] = TAIL;
     for layer in 2..LAYERS {
@@ -38,13 +38,13 @@ pub(crate) fn exponential_ns(rng: &mut Rng, mean_ns: f64) -> f64 {
     loop {
         let bits = rng.u64(..);
         let layer = (bits & 0xff) as usize;
-        // The upper 53 bits, which have nothing to do with the layer.
+        // The upper 53 bits are independent of those that choose the layer.
         let x = (bits >> 11) as f64 * (1.0 / (1_u64 << 53) as f64) * width[layer];
         if x < width[layer + 1] {
             return x * mean_ns;
         }
         if layer == 0 {
-            // 1 - u lies above zero, so that the logarithm is finite.
+            // 1 - u is above zero, so the logarithm is finite.
             return (TAIL - (1.0 - rng.f64()).ln()) * mean_ns;
         }
         let height = density[layer] + (density[layer + 1] - density[layer]) * rng.f64();
@@ -64,7 +64,7 @@ mod tests {
         let count = 4_000_000;
         let mut draws: Vec<f64> = (0..count).map(|_| exponential_ns(&mut rng, 1.0)).collect();
         draws.sort_by(f64::total_cmp);
-        // Kolmogorov and Smirnov: 1.95 / sqrt(n) is exceeded by one of a thousand seeds.
+        // Kolmogorov and Smirnov: 1.95 / sqrt(n) is exceeded by one in a thousand seeds.
         let furthest = draws
             .iter()
             .enumerate()

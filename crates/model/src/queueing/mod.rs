@@ -1,8 +1,8 @@
-//! Queues of packets in front of a core: latency and loss by arrivals, service times, batches, ring, interruptions.
+//! Queues of packets at a core: latency and loss from arrivals, service times, batches, ring and interruptions.
 //! Kleinrock, Queueing Systems; Tijms, A First Course in Stochastic Models; each file names its own source.
 //!
-//! [`closed`] and [`crommelin`] hold what is known exactly; [`simulate()`] answers all else, and is held to them by its
-//! tests. Times are in ns, rates in packets per second.
+//! [`closed`] and [`crommelin`] hold the exact results; [`simulate()`] covers all other cases, and its tests compare it
+//! with them. Times are in ns, rates in packets per second.
 //!
 //! ```
 //! use taut_model::queueing::{Arrivals, Flush, Processor, Release, ServiceTime, Vacations, replicate};
@@ -23,7 +23,7 @@
 pub mod arrivals;
 pub mod batches;
 pub mod capacity;
-pub mod closed;
+pub mod closed_form;
 pub mod crommelin;
 mod exponential;
 pub mod moments;
@@ -49,10 +49,10 @@ use crate::estimate::WrongValue;
 
 const NS_PER_S: f64 = 1e9;
 
-/// Why a queue cannot be described or has no answer.
+/// Reason why a queue cannot be described or has no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QueueingError {
-    /// A value that is no number, or that no such quantity can have.
+    /// A value that is not a number, or invalid for its quantity.
     #[error(transparent)]
     Value(#[from] WrongValue),
     /// A list or a count is empty.
@@ -66,25 +66,25 @@ pub enum QueueingError {
     Unordered {
         /// Name of the list.
         what: &'static str,
-        /// 0-based position of the value that is out of order.
+        /// 0-based index of the value that is out of order.
         index: usize,
     },
-    /// More work arrives than the servers can do.
+    /// More work arrives than the servers can process.
     #[error("no steady state at a utilisation of {utilisation:.3}: it must be below 1")]
     Unstable {
-        /// Work that arrives per time, as a share of what the servers can do.
+        /// Arriving work per time, as a share of the servers' capacity.
         utilisation: f64,
     },
-    /// Interruptions take all of the core.
+    /// Interruptions take the entire core.
     #[error("interruptions take {share:.3} of the core: they must leave some of it")]
     NeverAvailable {
-        /// Share of time that the interruptions take.
+        /// Share of time that interruptions take.
         share: f64,
     },
-    /// A search found no answer between its limits.
+    /// A search found no result between its limits.
     #[error("{what} lies outside of {low} to {high}: widen the limits")]
     OutOfReach {
-        /// Name of what was searched for.
+        /// Name of the quantity searched for.
         what: &'static str,
         /// Lower limit of the search.
         low: f64,
@@ -104,7 +104,7 @@ pub(crate) fn at_least_one<T: Default + PartialEq>(
     Ok(count)
 }
 
-/// Returns `utilisation` if it lets a steady state be.
+/// Returns `utilisation` if it permits a steady state.
 pub(crate) fn stable(utilisation: f64) -> Result<f64, QueueingError> {
     if utilisation < 1.0 {
         Ok(utilisation)

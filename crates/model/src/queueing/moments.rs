@@ -1,5 +1,5 @@
-//! The first three moments of a time, which are what the means of queues depend on, and those of sums of times.
-//! Kleinrock, Queueing Systems, volume 1, appendix II.
+//! The first three moments of a time, on which the means of queues depend, and those of sums of times. Kleinrock,
+//! Queueing Systems, volume 1, appendix II.
 
 /// Raw moments of a time: the means of its first three powers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +30,7 @@ impl ServiceMoments {
         }
     }
 
-    /// Returns the moments of the sum of `count` independent times like this one.
+    /// Returns the moments of the sum of `count` independent times with these moments.
     pub fn times(&self, count: usize) -> ServiceMoments {
         // Variance and third central moment of independent times add up.
         let n = count as f64;
@@ -83,12 +83,12 @@ mod tests {
     use crate::queueing::ServiceTime;
 
     #[test]
-    fn a_batch_has_the_moments_of_the_sum_of_its_packets() {
+    fn a_batch_has_the_summed_moments_of_its_packets() {
         let (each, batch) = (
             ServiceTime::exponential(10.0).unwrap(),
             ServiceTime::constant(25.0).unwrap(),
         );
-        // The sum of three exponential times is a gamma distribution: k(k + 1)(k + 2) of the third power.
+        // The sum of three exponential times is a gamma distribution: k(k + 1)(k + 2) for the third power.
         let three = each.moments().times(3);
         assert!((three.second_ns2 - 12.0 * 100.0).abs() < 1e-6);
         assert!((three.third_ns3 - 60.0 * 1000.0).abs() < 1e-6);

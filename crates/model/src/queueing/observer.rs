@@ -1,16 +1,16 @@
-//! Who sends the packets and takes them back, on a core of its own: where that core is interrupted, what was to be sent is sent
-//! late, and what has come back is seen late.
+//! The sender and receiver of the packets, on a core of its own. While that core is interrupted, due packets are sent
+//! late, and returned packets are received late.
 //!
-//! It sends as the instrument of `taut generate` does (`crates/traffic/src/instrument/running.rs`): what a stall held up follows
-//! spaced out, not all at once. Latency counts from sending.
+//! It sends like the instrument of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets delayed by a
+//! stall follow spaced out, not all at once. Latency counts from sending.
 
 use super::vacations::{VacationStream, Vacations};
 use super::{NS_PER_S, QueueingError};
 use crate::estimate::positive;
 
-/// Lateness that makes nothing follow spaced out, ns.
+/// Lateness up to which delayed packets are not spaced out, ns.
 const SLACK_NS: f64 = 2_000.0;
-/// Distance at which packets follow after a stall, as a share of the average one, and the widest, ns.
+/// Interval of packets after a stall, as a share of the average one, and its maximum, ns.
 const CATCH_UP: f64 = 0.75;
 const WIDEST_CATCH_UP_NS: f64 = 20_000.0;
 
@@ -22,7 +22,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Returns one whose core is interrupted, and which sends at once whatever an interruption has held up, as in patterns that
+    /// Returns an observer on a core with these interruptions. It sends delayed packets at once, as for patterns that
     /// are bursts on purpose.
     pub fn new(vacations: Vacations) -> Self {
         Self {
@@ -31,8 +31,8 @@ impl Observer {
         }
     }
 
-    /// Returns the same, which sends what an interruption has held up spaced out as the instrument does, for a stream of
-    /// `rate_pps` on average.
+    /// Returns the observer that spaces out delayed packets as the instrument does, for a stream of `rate_pps` on
+    /// average.
     ///
     /// # Errors
     /// The rate is not above zero.
@@ -44,7 +44,7 @@ impl Observer {
         })
     }
 
-    /// Returns both halves: they share a core, and so its interruptions.
+    /// Returns the sending and the receiving half: they share a core, and therefore its interruptions.
     pub(super) fn halves(&self, seed: u64, phase: f64) -> (Sending, Receiving) {
         let vacations = self.vacations.stream_from(seed, phase);
         let sending = Sending {
@@ -61,19 +61,19 @@ impl Observer {
     }
 }
 
-/// When packets are sent that are due at some time.
+/// The sending half: it maps due times to send times.
 #[derive(Debug)]
 pub(super) struct Sending {
     vacations: VacationStream,
     spacing_ns: f64,
-    /// When it may send again after a stall.
+    /// Earliest time of the next packet after a stall.
     free_ns: f64,
-    /// When the last one was sent.
+    /// Send time of the last packet.
     last_ns: f64,
 }
 
 impl Sending {
-    /// Returns when the next packet is sent; they come in the order in which they are due.
+    /// Returns the send time of the next packet; packets come in the order of their due times.
     #[inline]
     pub fn sent_ns(&mut self, due_ns: f64) -> f64 {
         let ready_ns = due_ns.max(self.free_ns).max(self.last_ns);
@@ -85,16 +85,16 @@ impl Sending {
     }
 }
 
-/// When packets are seen that have come back at some time.
+/// The receiving half: it maps return times to receive times.
 #[derive(Debug)]
 pub(super) struct Receiving {
     vacations: VacationStream,
-    /// What was the first to come back in the last interruption, and the end of that, ns.
+    /// First return time during the last interruption, and the end of that interruption, ns.
     away_ns: (f64, f64),
 }
 
 impl Receiving {
-    /// Returns when a packet is seen that came back at `back_ns`, about in the order of coming back.
+    /// Returns the receive time of a packet that came back at `back_ns`; packets come roughly in that order.
     #[inline]
     pub fn seen_ns(&mut self, back_ns: f64) -> f64 {
         let (from_ns, to_ns) = self.away_ns;
@@ -114,19 +114,19 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Away from 10 to 110 us of each ms.
+    /// Returns an observer that is away from 10 to 110 us of each ms.
     fn away() -> Observer {
         let pauses = [(10_000.0, 100_000.0)];
         Observer::new(Vacations::none().with_recorded(&pauses, 1e6).unwrap())
     }
 
     #[test]
-    fn what_was_due_meanwhile_follows_spaced_out_until_nothing_is_late() {
+    fn delayed_packets_are_paced_until_the_backlog_is_empty() {
         let (mut sending, _) = away().spaced(1e6).unwrap().halves(1, 0.0);
         let sent: Vec<f64> = (0..800)
             .map(|n| sending.sent_ns(f64::from(n) * 1e3))
             .collect();
-        // Those due in the first 2 us that count as late go together, then one each 750 ns.
+        // Packets due in the first 2 us of lateness go together, then one each 750 ns.
         assert_eq!(
             &sent[..10],
             &[0.0, 1e3, 2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3, 9e3]
@@ -138,7 +138,7 @@ mod tests {
             sent[100]
         );
         assert!(sent.is_sorted() && sent[799] == 799e3);
-        // A pattern of bursts has no distance.
+        // A pattern of bursts is not spaced out.
         let (mut sending, _) = away().halves(1, 0.0);
         let sent: Vec<f64> = (0..200)
             .map(|n| sending.sent_ns(f64::from(n) * 1e3))
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_meanwhile_is_seen_when_it_ends() {
+    fn packets_returning_in_an_interruption_are_received_at_its_end() {
         let (_, mut receiving) = away().halves(1, 0.0);
         let back = [5e3, 12e3, 11.9e3, 60e3, 109e3, 110e3, 200e3, 1_015e3];
         let seen = back.map(|ns| receiving.seen_ns(ns));

@@ -1,5 +1,5 @@
-//! A polling packet processor as `simulate` knows it: ring, receive batch, costs, flush policy, cores, interruptions.
-//! The flush policies are those of chain files (docs/reference/chain-file.md).
+//! The description of a polling packet processor for `simulate`: ring, receive batch, costs, flush policy, cores,
+//! interruptions. The flush policies are those of chain files (docs/reference/chain-file.md).
 
 use super::arrivals::Arrivals;
 use super::observer::Observer;
@@ -8,28 +8,28 @@ use super::vacations::Vacations;
 use super::{NS_PER_S, QueueingError, at_least_one};
 use crate::estimate::{not_negative, positive};
 
-/// Packets that are held for sending at most, whatever the policy, as in the worker.
+/// Maximum number of packets buffered for sending under any policy, as in the worker.
 pub const MOST_HELD: usize = 64;
 
-/// When packets that are held for sending go.
+/// The policy by which buffered packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Flush {
-    /// Every packet goes by itself.
+    /// Every packet is sent alone.
     Each,
-    /// They go when so many are held, and whatever is held goes each time that a free-running timer fires.
+    /// Packets are sent when `packets` are buffered, and whenever a free-running timer fires.
     Full {
-        /// Packets held at most.
+        /// Maximum number of buffered packets.
         packets: usize,
         /// Period of the timer, ns.
         drain_ns: f64,
     },
-    /// They go when the ring has run dry (a receive batch was not full), or so many are held. A receive batch of one is
-    /// always full, so that packets are held as long as any waits.
+    /// Packets are sent when the ring has run dry (a receive batch was not full), or when `packets` are buffered. A
+    /// receive batch of one is always full, so packets stay buffered as long as any waits.
     Idle {
-        /// Packets held at most.
+        /// Maximum number of buffered packets.
         packets: usize,
     },
-    /// Whatever is held goes each time that a free-running timer fires, earlier when [`MOST_HELD`] are held.
+    /// Packets are sent whenever a free-running timer fires, earlier if [`MOST_HELD`] are buffered.
     Every {
         /// Period of the timer, ns.
         period_ns: f64,
@@ -37,7 +37,7 @@ pub enum Flush {
 }
 
 impl Flush {
-    /// Returns the number of held packets that makes them go.
+    /// Returns the number of buffered packets that triggers sending.
     pub(crate) fn packets(&self) -> usize {
         match *self {
             Flush::Each => 1,
@@ -55,16 +55,16 @@ impl Flush {
     }
 }
 
-/// When packets of a receive batch are handed on to be sent.
+/// The moment at which packets of a receive batch are passed on for sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// Each one as soon as its own service is done: one queue after the other, as the closed forms have it.
+    /// Each packet is released when its own service ends: one queue after the other, as in the closed forms.
     Packet,
-    /// All of them when the whole receive batch is done, as functions that go through a batch together do.
+    /// All packets are released when the receive batch is complete, as by functions that process a batch together.
     Batch,
 }
 
-/// A processor of packets, what arrives at it, and what disturbs it.
+/// A processor of packets, its arrivals, and its disturbances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Processor {
     pub(crate) arrivals: Arrivals,
@@ -84,8 +84,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Returns one core that takes one packet at a time from a ring without end, `per_packet` each, and sends each
-    /// by itself. Receiving and sending cost nothing, polling takes no time, and nothing interrupts it.
+    /// Returns one core that takes one packet at a time from an unbounded ring, needs `per_packet` for each, and sends
+    /// each alone. Receiving and sending cost nothing, polling takes no time, and nothing interrupts it.
     pub fn new(arrivals: Arrivals, per_packet: ServiceTime) -> Self {
         Self {
             arrivals,
@@ -119,10 +119,10 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor with a ring of `packets`; a place is free again when its packet is received.
+    /// Returns the processor with a ring of `packets`; a slot is free again when its packet is received.
     ///
     /// # Errors
-    /// The ring has no place.
+    /// The ring has no slot.
     pub fn with_ring(mut self, packets: usize) -> Result<Self, QueueingError> {
         self.ring = at_least_one("places of the ring", packets)?;
         Ok(self)
@@ -145,7 +145,7 @@ impl Processor {
     /// Returns the processor with another flush policy.
     ///
     /// # Errors
-    /// The policy holds no packet, or its timer is not a finite time above zero.
+    /// The policy buffers no packet, or its timer is not a finite time above zero.
     pub fn with_flush(mut self, flush: Flush) -> Result<Self, QueueingError> {
         at_least_one("packets of a send batch", flush.packets())?;
         if let Flush::Full { drain_ns: ns, .. } | Flush::Every { period_ns: ns } = flush {
@@ -155,7 +155,7 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor with several cores that take packets from the same ring.
+    /// Returns the processor with several cores that receive from the same ring.
     ///
     /// # Errors
     /// There is no core.
@@ -164,14 +164,14 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor each of whose cores is interrupted.
+    /// Returns the processor with these interruptions of each core.
     pub fn with_vacations(mut self, vacations: Vacations) -> Self {
         self.vacations = vacations;
         self
     }
 
-    /// Returns the processor that notices a packet only when a poll that takes `ns` has ended: polls follow each
-    /// other while nothing is there.
+    /// Returns the processor with a poll time: a core notices a packet only at the end of a poll of `ns`. Polls follow
+    /// each other while the ring is empty.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -180,8 +180,8 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor whose packets spend `ns` on the way to the ring and from the core: part of the latency,
-    /// but not of the core's time.
+    /// Returns the processor with a transfer time: packets spend `ns` on the way to the ring and from the core. It is
+    /// part of the latency, but not of the core's time.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -190,8 +190,8 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor whose cores each send through a wire of their own, which a packet occupies for `ns`:
-    /// those that are sent together wait for those before them.
+    /// Returns the processor with a wire for each core, which a packet occupies for `ns`. Packets sent together wait
+    /// for those before them.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -200,8 +200,8 @@ impl Processor {
         Ok(self)
     }
 
-    /// Returns the processor whose packets somebody sends and takes back who may be interrupted: arrivals are when packets are due, and
-    /// latency is from sending until they are seen.
+    /// Returns the processor with an observer that sends and receives its packets and may be interrupted. Arrivals are
+    /// then the due times of packets, and latency counts from sending to receiving.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
@@ -226,14 +226,13 @@ impl Processor {
         }
     }
 
-    /// Returns the average rate of arrivals, packets per second.
+    /// Returns the average arrival rate, packets per second.
     pub fn rate_pps(&self) -> f64 {
         self.arrivals.rate_pps()
     }
 
-    /// Returns the highest rate that the cores can sustain, packets per second: what interruptions leave of them,
-    /// over the mean time of a packet in full batches, and what the wire takes. No steady state lies beyond, but
-    /// overload.
+    /// Returns the highest rate that the cores can sustain, packets per second: their time without interruptions over
+    /// the mean time of a packet in full batches, capped by the wire. Beyond it there is no steady state.
     pub fn saturation_pps(&self) -> f64 {
         let receive = self.per_receive_ns / self.receive_batch as f64;
         let send = self.per_send_ns / self.flush.packets() as f64;

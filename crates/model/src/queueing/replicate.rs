@@ -1,5 +1,5 @@
-//! Several independent runs of a simulation: their quantiles with intervals, which are those of `taut_measure` (order
-//! statistics of the runs, so that no distribution of them is assumed).
+//! Several independent runs of a simulation: their quantiles with intervals, computed by `taut_measure` (order
+//! statistics of the runs, without an assumption about their distribution).
 
 use taut_measure::{Interval, LatencyHistogram, median_interval};
 
@@ -7,7 +7,7 @@ use super::processor::Processor;
 use super::simulate::{Run, simulate};
 use super::{QueueingError, at_least_one};
 
-/// Confidence of intervals, where there are runs enough: six.
+/// Confidence of intervals, given enough runs: six.
 const CONFIDENCE: f64 = 0.95;
 
 /// Runs of one processor with different seeds.
@@ -30,7 +30,7 @@ pub fn replicate(
     seed: u64,
 ) -> Result<Replicated, QueueingError> {
     at_least_one("runs of a simulation", runs)?;
-    // Seeds that users give follow each other; what is made of them must not.
+    // Users often give consecutive seeds; the derived ones must not be consecutive.
     let seed_of = |run: u64| seed.wrapping_add(run).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let all: Result<Vec<Run>, _> = (0..runs)
         .map(|run| simulate(processor, packets, seed_of(run)))
@@ -42,8 +42,8 @@ pub fn replicate(
 }
 
 impl Replicated {
-    /// Returns a quantile of the latency, ns, with the interval that the runs give it; `None` if `q` is no quantile
-    /// or nothing was sent.
+    /// Returns a quantile of the latency, ns, with its interval over the runs; `None` if `q` is not a quantile or no
+    /// packet was sent.
     pub fn quantile_ns(&self, q: f64) -> Option<Interval> {
         let each: Option<Vec<f64>> = self
             .runs
@@ -58,7 +58,7 @@ impl Replicated {
         self.of(|run| run.mean_latency_ns)
     }
 
-    /// Returns the highest latency of a run, ns, with its interval.
+    /// Returns the maximum latency of a run, ns, with its interval over the runs.
     pub fn max_ns(&self) -> Option<Interval> {
         self.quantile_ns(1.0)
     }

@@ -1,16 +1,16 @@
-//! The service time near saturation, read off the latency at a rate that is known to be carried.
-//! Table 5.5 of Gallenmüller's dissertation (section 5.4.4), whose bound misses one case of four: see the tests.
+//! The service time near saturation, derived from the latency at a rate that was carried. It predicts table 5.5 of
+//! Gallenmüller's dissertation (section 5.4.4), whose bound fails in one case of four: see the tests.
 //!
-//! The bound takes for t_CPU the median latency of lonely packets (10 kpkt/s), less that of a plain forwarder. The
-//! authors' recordings of those runs (repository gallenmu/low-latency, `measurements/*/pcap/*rate10000*`) show that
-//! no other figure of them does better: the case that is missed, in a virtual machine, needs their first quartile or
-//! less, another one the median or more, and means miss as well. So what fails is that lonely packets stand for those
-//! of a busy core: in the virtual machine they take longer, for whatever is cold by the time that the next one comes.
-//! A ring cannot be it: half a minute of 1.3 kpkt/s too many fills any.
+//! The bound uses as t_CPU the median latency of lonely packets (10 kpkt/s), minus that of a plain forwarder. The
+//! authors' recordings of those runs (repository gallenmu/low-latency, `measurements/*/pcap/*rate10000*`) show that no
+//! other statistic does better. The failing case, in a virtual machine, needs their first quartile or less, another one
+//! the median or more, and means fail as well. The failing assumption is that lonely packets represent those of a busy
+//! core. In the virtual machine they take longer, because of state that is cold by the time the next one arrives. The
+//! ring cannot be the reason: half a minute at 1.3 kpkt/s too many fills any ring.
 //!
-//! So here the shape of the distribution is that of lonely packets, without those that met an interruption, and its
-//! place is found by the queue itself, from the median at a rate that was carried. That rate is thus a lower bound by
-//! construction; the upper end is predicted.
+//! Here the distribution has the shape of that of lonely packets, without those that met an interruption. The queueing
+//! model shifts it to match the median at a rate that was carried. That rate is a lower bound by construction; the
+//! upper end is predicted.
 
 use super::capacity::{Effort, middle_of_runs};
 use super::processor::Processor;
@@ -19,8 +19,8 @@ use super::{NS_PER_S, QueueingError};
 use crate::estimate::{positive, probability, share};
 use taut_measure::LatencyHistogram;
 
-/// Saturation by [`service_when_busy`] of the four published cases, and what still went through beyond overload (table 5.3: rate less
-/// losses of 3.3, 7.1, 0.0, 3.0 %), both kpkt/s. A test reckons the first anew.
+/// Saturation by [`service_when_busy`] of the four published cases, and the rate still forwarded under overload (table
+/// 5.3: rate less losses of 3.3, 7.1, 0.0, 3.0 %), both kpkt/s. A test recomputes the saturation.
 pub const PUBLISHED_KPPS: [(f64, f64); 4] =
     [(85.82, 87.0), (84.15, 83.6), (68.69, 70.0), (67.14, 67.9)];
 
@@ -46,11 +46,11 @@ impl CarriedRate {
     }
 }
 
-/// Returns the time that packets of these latencies took a core, by those of a plain forwarder between the same ports, of which
-/// `transfer_ns` is the median; without the share of the packets, the slowest, that interruptions held up.
+/// Returns the service time of lonely packets: their latencies minus `transfer_ns`, the median of a plain forwarder
+/// between the same ports. The slowest share of the packets, which interruptions delayed, is excluded.
 ///
 /// # Errors
-/// No packet is left, or the share is not one.
+/// No packet remains, or the share is not between 0 and 1.
 pub fn lonely_service(
     latencies: &LatencyHistogram,
     transfer_ns: f64,
@@ -70,9 +70,8 @@ pub fn lonely_service(
     ServiceTime::from_bins(&bins)
 }
 
-/// Returns the service time of `processor` moved as a whole, so that its simulated latency at the rate that was
-/// carried is the measured one. Its saturation lies above that rate by construction, as the rate was carried; how far
-/// is the answer.
+/// Returns the service time of `processor` shifted so that its simulated latency at the carried rate equals the
+/// measured one. Its saturation is above that rate by construction; the distance is the prediction.
 ///
 /// # Errors
 /// No service time gives the measured latency, or the effort is none.
@@ -83,7 +82,7 @@ pub fn service_when_busy(
 ) -> Result<ServiceTime, QueueingError> {
     let processor = processor.at_rate(carried.rate_pps)?;
     let lonely = &processor.per_packet;
-    // The rate was carried, so that a packet takes less than its share of the time on average.
+    // The rate was carried, so a packet takes less than its share of the time on average.
     let room_ns =
         lonely.mean_ns() * processor.saturation_pps() / carried.rate_pps - lonely.mean_ns();
     let (mut low, mut high) = (-lonely.mean_ns(), room_ns);
@@ -99,7 +98,7 @@ pub fn service_when_busy(
             high: NS_PER_S / carried.rate_pps,
         });
     }
-    // To a hundred-thousandth of the service time: far below what latencies are measured to.
+    // The search ends at a hundred-thousandth of the service time, far below the resolution of measured latencies.
     while high - low > 1e-5 * lonely.mean_ns() {
         let middle = (low + high) / 2.0;
         if latency_ns(middle)? < carried.latency_ns {
@@ -123,7 +122,7 @@ mod tests {
         /// Quantiles of the latency at 10 kpkt/s, us, from the recordings (289,992 packets each, first second left
         /// out).
         lonely_us: [f64; 11],
-        /// Median of the plain forwarder in the same place, us, which is transfer.
+        /// Median of the plain forwarder with the same setup, us, which is the transfer time.
         forwarder_us: f64,
         virtual_machine: bool,
         /// The published t_CPU, us.
@@ -203,10 +202,10 @@ mod tests {
             })
         }
 
-        /// The case as lonely packets show it.
+        /// Returns the case as described by lonely packets.
         fn processor(&self) -> Processor {
             let vacations = self.vacations();
-            // Packets that met an interruption: not part of the service time.
+            // Packets that met an interruption are excluded from the service time.
             let median_s = (self.lonely_us[4] - self.forwarder_us) / 1e6;
             let met =
                 vacations.per_second() * (median_s + vacations.moments().unwrap().mean_ns / 1e9);
@@ -229,13 +228,13 @@ mod tests {
         carried * 1e3 < rate_pps && rate_pps <= overloaded * 1e3
     }
 
-    /// Equation 5.10 with t_CPU in us.
+    /// Returns equation 5.10 with t_CPU in us.
     fn bound_pps(case: &Case, cpu_us: f64) -> f64 {
         case.vacations().availability() * 1e6 / cpu_us
     }
 
     #[test]
-    fn the_queue_puts_all_four_cases_into_their_brackets_where_the_bound_misses_one() {
+    fn the_queue_explains_all_four_cases_and_the_bound_three() {
         let effort = Effort {
             packets: 100_000,
             runs: 3,
@@ -255,13 +254,13 @@ mod tests {
                 "{}: {rate}",
                 case.name
             );
-            // Not fitted either: what still went through beyond overload.
+            // The rate still forwarded under overload is not fitted either.
             assert!(
                 (told_kpps / overloaded_kpps - 1.0).abs() < 0.025,
                 "{}: {rate}",
                 case.name
             );
-            // Nor the tail at the rate that was carried.
+            // The tail at the carried rate is not fitted either.
             let run = replicate(
                 &busy.at_rate(case.truth_kpps.0 * 1e3).unwrap(),
                 300_000,
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_figure_of_lonely_packets_puts_all_four_cases_into_their_brackets() {
+    fn no_percentile_of_isolated_packets_explains_all_four_cases() {
         let hits = |cpu_us: &dyn Fn(&Case) -> f64| {
             CASES
                 .iter()
@@ -292,7 +291,8 @@ mod tests {
             let at = |case: &Case| case.lonely_us[q] - case.forwarder_us;
             assert!(hits(&at) <= 3, "quantile {share}");
         }
-        // Between the quantiles: one case needs the first quartile or little more, another one the median.
+        // The quantiles contradict each other: one case needs the first quartile or little more, another one the
+        // median.
         let needs = |case: &Case, us: f64| bound_pps(case, us - case.forwarder_us) / 1e3;
         assert!(needs(&CASES[1], 15.75) < 80.0 && needs(&CASES[2], 17.36) > 70.0);
         assert!(hits(&|case| case.processor().per_packet.mean_ns() / 1e3) <= 3);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lonely_packets_tell_the_service_time_but_for_those_held_up() {
+    fn isolated_packets_yield_the_service_time_without_outliers() {
         let mut latencies = LatencyHistogram::new();
         latencies.record_many(1_000, 90);
         latencies.record_many(1_400, 8);
@@ -331,7 +331,7 @@ mod tests {
             (service.mean_ns() / wanted - 1.0).abs() < 0.02,
             "{service:?}"
         );
-        // None takes less than nothing.
+        // A service time cannot be negative.
         assert_eq!(
             lonely_service(&latencies, 2_000.0, 0.02).unwrap().mean_ns(),
             0.0

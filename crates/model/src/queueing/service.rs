@@ -1,5 +1,5 @@
-//! How long a core is busy with one packet, as a distribution: a constant, exponential, or as measured.
-//! Sampling of measured histograms by the alias method (Walker 1977, in the form of Vose 1991).
+//! The service time of a packet as a distribution: constant, exponential, or measured. Measured histograms are sampled
+//! by the alias method (Walker 1977, in the form of Vose 1991).
 
 use fastrand::Rng;
 use taut_measure::LatencyHistogram;
@@ -9,7 +9,7 @@ use super::moments::ServiceMoments;
 use super::{QueueingError, at_least_one};
 use crate::estimate::{not_negative, positive, share};
 
-/// A time that a core takes for one packet, drawn anew for each.
+/// A core's time per packet, drawn independently for each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceTime {
     shape: Shape,
@@ -24,19 +24,19 @@ enum Shape {
     Bins(Box<[Bin]>),
 }
 
-/// A bin, in which times are spread evenly, with its place in the table of aliases.
+/// A bin with uniformly distributed times, and its entry in the alias table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bin {
     low_ns: f64,
     width_ns: f64,
     weight: f64,
-    /// Share of the bin's own draws that stay with it.
+    /// Probability that a draw of this bin stays in it.
     stays: f64,
     alias: u32,
 }
 
 impl ServiceTime {
-    /// Returns a time that is always `ns`.
+    /// Returns a constant time of `ns`.
     ///
     /// # Errors
     /// `ns` is negative or not finite.
@@ -48,7 +48,7 @@ impl ServiceTime {
         })
     }
 
-    /// Returns an exponentially distributed time of `mean_ns` on average.
+    /// Returns an exponentially distributed time with mean `mean_ns`.
     ///
     /// # Errors
     /// `mean_ns` is not a finite number above zero.
@@ -64,7 +64,7 @@ impl ServiceTime {
         })
     }
 
-    /// Returns the time that each of the measured `samples_ns` is equally likely to be.
+    /// Returns a time that equals each of the measured `samples_ns` with the same probability.
     ///
     /// # Errors
     /// There is no sample, or one is negative or not finite.
@@ -80,11 +80,11 @@ impl ServiceTime {
         })
     }
 
-    /// Returns the time that `bins` describe: each is its lower end and its upper end in ns, between which times are
-    /// spread evenly, and its weight.
+    /// Returns the time described by `bins`: each has its lower end, its upper end (ns) and its weight. Times are
+    /// uniform within a bin.
     ///
     /// # Errors
-    /// There is no bin, one ends before it begins, or a value is negative or not finite; all weights are zero.
+    /// There is no bin, one ends before it begins, a value is negative or not finite, or all weights are zero.
     pub fn from_bins(bins: &[(f64, f64, f64)]) -> Result<Self, QueueingError> {
         for (index, &(low, high, weight)) in bins.iter().enumerate() {
             not_negative("a bin's lower end", low)?;
@@ -124,9 +124,9 @@ impl ServiceTime {
         Self::from_bins(&bins)
     }
 
-    /// Returns the time that `quantiles` describe, pairs of a share of packets and the ns that they take at most;
-    /// between two, times are spread evenly. What lies below the first takes the time of the first, what lies beyond
-    /// the last that of the last.
+    /// Returns the time described by `quantiles`, pairs of a share of packets and the ns that they take at most. Times
+    /// are uniform between two quantiles. Packets below the first quantile take its time, those beyond the last the
+    /// last one's.
     ///
     /// # Errors
     /// There is no quantile, shares or times do not ascend, or a value is out of range.
@@ -142,7 +142,7 @@ impl ServiceTime {
         let mut bins = vec![(first.1, first.1, first.0)];
         for (index, pair) in quantiles.windows(2).enumerate() {
             let share = pair[1].0 - pair[0].0;
-            // Written so that NaN is refused as well.
+            // The comparison is written so that NaN is an error as well.
             if !(share >= 0.0 && pair[1].1 >= pair[0].1) {
                 return Err(QueueingError::Unordered {
                     what: "quantiles",
@@ -155,7 +155,7 @@ impl ServiceTime {
         Self::from_bins(&bins)
     }
 
-    /// Returns this time and `by_ns` more, or less where `by_ns` is negative; never less than nothing.
+    /// Returns this time plus `by_ns`, which may be negative; results below zero become zero.
     ///
     /// # Errors
     /// `by_ns` is not finite.
@@ -165,7 +165,7 @@ impl ServiceTime {
         match &self.shape {
             Shape::Constant(ns) => Self::constant(moved(*ns)),
             Shape::Exponential(mean) => {
-                // 64 bins of equal weight stand for the exponential distribution, which does not stay one.
+                // 64 bins of equal weight approximate the exponential distribution, which a shift does not preserve.
                 const BINS: u32 = 64;
                 let at = |k: u32| -(-f64::from(k) / f64::from(BINS)).ln_1p() * mean;
                 let ends = |k: u32| {
@@ -228,14 +228,14 @@ impl ServiceTime {
                 } else {
                     bins[own.alias as usize]
                 };
-                // A second draw is faster than what a division would make of the first.
+                // A second random number is faster than the division that would reuse the first.
                 bin.low_ns + rng.f64() * bin.width_ns
             }
         }
     }
 }
 
-/// Returns the bins as a table in which a draw takes one comparison.
+/// Returns the bins as an alias table, in which a draw takes one comparison.
 fn aliased(bins: &[(f64, f64, f64)], total: f64) -> Box<[Bin]> {
     let count = bins.len() as f64;
     let mut table: Vec<Bin> = bins
@@ -260,7 +260,7 @@ fn aliased(bins: &[(f64, f64, f64)], total: f64) -> Box<[Bin]> {
             small.push(rich);
         }
     }
-    // What is left over differs from one by rounding only.
+    // The remaining weights differ from one only by rounding errors.
     for index in small.into_iter().chain(large) {
         table[index].stays = 1.0;
     }

@@ -1,5 +1,5 @@
-//! Discrete-event simulation of a polling packet processor, packet by packet, without a heap of events.
-//! It is told by the core's own loop, which is that of the worker: look at the timer, receive, serve, send.
+//! Discrete-event simulation of a polling packet processor, packet by packet, without a heap of events. It follows the
+//! loop of the worker: check the timer, receive, serve, send.
 
 use std::collections::VecDeque;
 
@@ -12,37 +12,38 @@ use super::processor::{Flush, Processor, Release};
 use super::vacations::VacationStream;
 use super::{QueueingError, at_least_one};
 
-/// What a simulation has seen. Latencies are those of packets sent after the warm-up.
+/// The results of a simulation. Latencies are those of packets sent after the warm-up.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Latencies from arrival to sending, rounded to whole ns; with an observer, from its sending until it sees the packet.
+    /// Latencies from arrival to sending, rounded to whole ns; with an observer, from its sending to its receiving of
+    /// the packet.
     pub latency: LatencyHistogram,
     /// Mean latency, ns, not rounded.
     pub mean_latency_ns: f64,
     /// Packets that arrived.
     pub arrived: u64,
-    /// Packets that were sent: all that were not dropped, as a run ends when nothing is left inside.
+    /// Packets that were sent: all that were not dropped, as a run ends when no packet is left inside.
     pub served: u64,
-    /// Packets that found the ring full.
+    /// Packets that arrived at a full ring.
     pub dropped: u64,
-    /// Share of the time that the cores worked on packets, interruptions left out, 0..1.
+    /// Share of the time that the cores worked on packets, excluding interruptions, 0..1.
     pub utilisation: f64,
     /// Simulated time, ns.
     pub duration_ns: f64,
-    /// Packets per receive batch that brought any, on average.
+    /// Mean number of packets per non-empty receive batch.
     pub mean_batch: f64,
 }
 
 impl Run {
-    /// Returns the share of packets that were dropped, 0..1.
+    /// Returns the share of dropped packets, 0..1.
     pub fn loss(&self) -> f64 {
         self.dropped as f64 / self.arrived.max(1) as f64
     }
 }
 
-/// Simulates `packets` arrivals at `processor`. The first tenth is a warm-up that no latency is recorded of. The same
-/// seed always gives the same run; runs of different processors with the same seed have the same arrivals, scaled by
-/// the rate (common random numbers).
+/// Simulates `packets` arrivals at `processor`. The first tenth is a warm-up without recorded latencies. The same seed
+/// always gives the same run; runs of different processors with the same seed have the same arrivals, scaled by the
+/// rate (common random numbers).
 ///
 /// # Errors
 /// There are no packets.
@@ -59,18 +60,19 @@ struct Simulation<'a> {
     rng: Rng,
     batches: u64,
     received: u64,
-    /// When the last server was done, ns.
+    /// Time at which the last server finished, ns.
     end_ns: f64,
 }
 
 impl<'a> Simulation<'a> {
     fn new(processor: &'a Processor, packets: u64, seed: u64) -> Self {
-        // Streams of their own, so that a change to one leaves the others as they are.
+        // Separate random streams, so that a change to one leaves the others unchanged.
         let mut seeds = Rng::with_seed(seed);
         let arrivals = processor.arrivals.stream(seeds.u64(..));
         let rng = Rng::with_seed(seeds.u64(..));
         let timer_ns = processor.flush.timer_ns();
-        // One for all cores, as recordings of several are of the same time. Apart, so that what is not recorded stays as it is.
+        // One stream for all cores, as recordings of several cores cover the same time. It is separate, so that
+        // simulations without recordings stay unchanged.
         let mut apart = Rng::with_seed(!seed);
         let phase = apart.f64();
         let (sending, receiving) = processor
@@ -124,7 +126,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(mut self) -> Run {
-        // The server whose clock is least acts next, so that what it takes is there for no other to have taken.
+        // The server with the earliest clock acts next, so no other server could have taken its packets.
         loop {
             let next = match &self.servers[..] {
                 [_] => 0,
@@ -150,7 +152,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Goes once around the loop of a server. One that has nothing left to do goes to the end of time.
+    /// Runs one round of a server's loop. A server with no work left moves to the end of time.
     #[inline]
     fn step(&mut self, index: usize) {
         let Self {
@@ -221,12 +223,12 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Packets on their way in.
+/// Packets that have not arrived yet.
 struct Input {
     arrivals: ArrivalStream,
-    /// Sends what is due, if not all of it at once.
+    /// The sender, if it delays due packets.
     sending: Option<Sending>,
-    /// When the next one comes, ns; infinite when none is to come.
+    /// Time of the next arrival, ns; infinite if there is none.
     next_ns: f64,
     to_come: u64,
     ring: VecDeque<f64>,
@@ -245,7 +247,7 @@ impl Input {
         }
     }
 
-    /// Puts into the ring what has come until `now_ns`, as far as there is room.
+    /// Moves packets that arrived until `now_ns` into the ring, as far as there is space.
     #[inline]
     fn admit(&mut self, now_ns: f64) {
         while self.next_ns <= now_ns {
@@ -265,18 +267,18 @@ impl Input {
     }
 }
 
-/// One core.
+/// The state of one core.
 struct Server {
     now_ns: f64,
     busy_ns: f64,
-    /// When the flush timer fires next.
+    /// Time at which the flush timer next fires, ns.
     tick_ns: f64,
-    /// Times of arrival of the packets held for sending.
+    /// Arrival times of the packets buffered for sending.
     held: Vec<f64>,
-    /// Memory for a batch.
+    /// Reused memory for a batch.
     batch: Vec<f64>,
     vacations: VacationStream,
-    /// When the wire has sent all that it was given.
+    /// Time at which the wire has sent all its packets, ns.
     wire_free_ns: f64,
 }
 
@@ -321,12 +323,12 @@ impl Server {
     }
 }
 
-/// What has left.
+/// The packets sent so far.
 struct Sent {
     latency: LatencyHistogram,
     sum_ns: f64,
     served: u64,
-    /// Packets sent before the first that counts.
+    /// Packets sent before recording begins.
     record_from: u64,
     transfer_ns: f64,
     wire_ns: f64,

@@ -1,5 +1,6 @@
-//! Interruptions of the core, which takes vacations whether packets wait or not: periodic timers, and measured ones.
-//! As in `aliasing.rs`, a packet in service is put off (preemptive resume); those that meet wait for each other.
+//! Interruptions of the core, which takes vacations whether packets wait or not: periodic timers, and measured ones. An
+//! interruption suspends a packet in service (preemptive resume), and overlapping ones wait for each other, as in
+//! `aliasing.rs`.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::service::ServiceTime;
 use super::{NS_PER_S, QueueingError};
 use crate::estimate::positive;
 
-/// What takes the core away, and how often.
+/// The sources of interruptions, and their rates.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Vacations {
     sources: Vec<Source>,
@@ -20,17 +21,17 @@ pub struct Vacations {
 #[derive(Debug, Clone, PartialEq)]
 struct Source {
     per_second: f64,
-    /// Of a recording, all lengths of it.
+    /// Distribution of the durations; for a recording, of all its durations.
     duration: ServiceTime,
     comes: Comes,
 }
 
-/// When interruptions of a source come.
+/// Arrival pattern of a source's interruptions.
 #[derive(Debug, Clone, PartialEq)]
 enum Comes {
     Periodically,
     AtRandom,
-    /// As in a recording of `span_ns`, again and again: starts and lengths in their order, ns.
+    /// Interruptions of a recording of `span_ns`, repeated: starts and lengths in order, ns.
     AsRecorded {
         each: Arc<[(f64, f64)]>,
         span_ns: f64,
@@ -38,26 +39,26 @@ enum Comes {
 }
 
 impl Vacations {
-    /// Returns a core that nothing interrupts.
+    /// Returns no interruptions.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Returns these and an interruption that comes `per_second` times at equal distances, `duration_ns` each.
+    /// Returns these interruptions plus a periodic one, `per_second` times of `duration_ns` each.
     ///
     /// # Errors
-    /// A value is not a finite number above zero, or nothing of the core is left.
+    /// A value is not a finite number above zero, or the interruptions take the entire core.
     pub fn with_periodic(self, per_second: f64, duration_ns: f64) -> Result<Self, QueueingError> {
         let duration =
             ServiceTime::constant(positive("the duration of an interruption", duration_ns)?)?;
         self.with(per_second, duration, Comes::Periodically)
     }
 
-    /// Returns these and interruptions at random moments, `per_second` on average, as long as `duration` says: a list
-    /// or a histogram of measured ones.
+    /// Returns these interruptions plus random ones, `per_second` on average, with lengths from `duration`, such as a
+    /// list or a histogram of measured lengths.
     ///
     /// # Errors
-    /// The rate is not a finite number above zero, or nothing of the core is left.
+    /// The rate is not a finite number above zero, or the interruptions take the entire core.
     pub fn with_random(
         self,
         per_second: f64,
@@ -66,12 +67,13 @@ impl Vacations {
         self.with(per_second, duration, Comes::AtRandom)
     }
 
-    /// Returns these and the interruptions of a recording of `span_ns`, each its start and its length in ns, in their order. The
-    /// recording begins at a random moment of its own, and anew when it is over. So what came close together or grew rare stays so.
-    /// No interruption changes nothing.
+    /// Returns these interruptions plus those of a recording of `span_ns`: pairs of start and length in ns, in order.
+    /// The recording begins at a random moment and repeats, which preserves clusters and trends. An empty recording has
+    /// no effect.
     ///
     /// # Errors
-    /// A start lies outside of the recording or before the one before it, a length is not above zero, or nothing of the core is left.
+    /// A start is outside of the recording or before the previous one, a length is not above zero, or the interruptions
+    /// take the entire core.
     pub fn with_recorded(self, each: &[(f64, f64)], span_ns: f64) -> Result<Self, QueueingError> {
         let span_ns = positive("the length of a recording", span_ns)?;
         if each.is_empty() {
@@ -79,7 +81,7 @@ impl Vacations {
         }
         for (index, &(start_ns, length_ns)) in each.iter().enumerate() {
             let earliest_ns = index.checked_sub(1).map_or(0.0, |before| each[before].0);
-            // Written so that NaN is refused as well.
+            // The comparison is written so that NaN is an error as well.
             if !(earliest_ns <= start_ns && start_ns < span_ns) {
                 let what = "starts of interruptions within a recording";
                 return Err(QueueingError::Unordered { what, index });
@@ -93,10 +95,10 @@ impl Vacations {
         self.with(per_second, duration, Comes::AsRecorded { each, span_ns })
     }
 
-    /// Returns these and those.
+    /// Returns the interruptions of both.
     ///
     /// # Errors
-    /// Nothing of the core is left.
+    /// The interruptions take the entire core.
     pub fn with_all_of(self, others: &Self) -> Result<Self, QueueingError> {
         others.sources.iter().try_fold(self, |all, source| {
             all.with(
@@ -107,12 +109,12 @@ impl Vacations {
         })
     }
 
-    /// Returns the share of time that the core has for packets, 0..1: one less the sum of rates times durations.
+    /// Returns the share of time that the core has for packets, 0..1: one minus the sum of rates times durations.
     pub fn availability(&self) -> f64 {
         1.0 - self.share()
     }
 
-    /// Returns the interruptions per second, all sources together.
+    /// Returns the interruptions per second of all sources together.
     pub fn per_second(&self) -> f64 {
         self.sources.iter().map(|source| source.per_second).sum()
     }
@@ -136,12 +138,13 @@ impl Vacations {
         })
     }
 
-    /// Returns the interruptions that belong to `seed`. Periodic ones begin at a random moment of their period.
+    /// Returns the stream of interruptions for `seed`. Periodic ones begin at a random moment of their period.
     pub fn stream(&self, seed: u64) -> VacationStream {
         self.stream_from(seed, Rng::with_seed(!seed).f64())
     }
 
-    /// Returns the same with recordings that begin at this share of their length: cores that were recorded together stay so.
+    /// Returns the stream with recordings that begin at this share of their length, so that cores that were recorded
+    /// together stay in step.
     pub(super) fn stream_from(&self, seed: u64, phase: f64) -> VacationStream {
         let mut rng = Rng::with_seed(seed);
         let clocks = self.sources.iter().map(|source| {
@@ -194,7 +197,7 @@ impl Vacations {
     }
 }
 
-/// Interruptions of one core, one after the other: the next one is always known.
+/// The interruptions of one core in order; the next one is always known.
 #[derive(Debug, Clone)]
 pub struct VacationStream {
     clocks: Vec<Clock>,
@@ -209,13 +212,13 @@ struct Clock {
     period_ns: f64,
     duration: ServiceTime,
     comes: Comes,
-    /// Position in the recording, and when it began this time, ns.
+    /// Position in the recording, and start of its current repetition, ns.
     place: usize,
     turn_ns: f64,
 }
 
 impl Clock {
-    /// Goes to the first interruption of a recording that begins at this share of its length.
+    /// Moves to the first interruption of a recording that begins at this share of its length.
     fn begin(&mut self, phase: f64) {
         if let Comes::AsRecorded { each, span_ns } = &self.comes {
             self.turn_ns = -phase * span_ns;
@@ -224,7 +227,7 @@ impl Clock {
         }
     }
 
-    /// Sets the time of the interruption at this place of the recording, or of the first of its next turn.
+    /// Sets the time of the interruption at this position of the recording, or of the first one of its next repetition.
     fn find(&mut self) {
         if let Comes::AsRecorded { each, span_ns } = &self.comes {
             if self.place == each.len() {
@@ -235,7 +238,7 @@ impl Clock {
         }
     }
 
-    /// Returns how long the interruption takes whose time has come, and goes on to the next one.
+    /// Returns the duration of the interruption that is due, and advances to the next one.
     fn take(&mut self, rng: &mut Rng) -> f64 {
         match &self.comes {
             Comes::Periodically => {
@@ -258,7 +261,7 @@ impl Clock {
 }
 
 impl VacationStream {
-    /// Returns the first moment from `now_ns` on at which the core is there.
+    /// Returns the first moment from `now_ns` on at which the core is available.
     #[inline]
     pub fn available_ns(&mut self, mut now_ns: f64) -> f64 {
         while self.start_ns <= now_ns {
@@ -268,8 +271,8 @@ impl VacationStream {
         now_ns
     }
 
-    /// Returns when work of `work_ns` that begins at `start_ns` is done, interruptions included. Moments asked for
-    /// must not go back by more than the last answer.
+    /// Returns when work of `work_ns` that begins at `start_ns` is done, interruptions included. Successive start times
+    /// must not be earlier than the last result.
     #[inline]
     pub fn done_ns(&mut self, start_ns: f64, work_ns: f64) -> f64 {
         let mut done_ns = start_ns + work_ns;

@@ -1,13 +1,12 @@
-//! The resource model: how many packets a machine carries, which of its resources stops it, and what the others have
-//! left. (Gallenmüller 2021, section 4, eqs. 4.3 to 4.6 and 5.1 to 5.5; Rizzo 2012 for costs per byte and per batch.)
+//! The resource model: the packet rate of a machine, the resource that limits it, and the headroom of the others.
+//! (Gallenmüller 2021, section 4, eqs. 4.3 to 4.6 and 5.1 to 5.5; Rizzo 2012 for costs per byte and per batch.)
 //!
 //! `T_max = min(Ethernet, PCIe, memory, interconnect, processor)`, where the processor carries
 //! `n = cores * (f - c_other) / c` and `c = c_IO + c_task + c_byte * bytes + c_batch / batch`. Below that rate it
 //! polls: `c_busy = cores * (f - c_other) / n - c`.
 //!
-//! What the model leaves out: cores that slow each other down by shared caches and memory (give the costs as measured
-//! with all of them at work), the headers of PCI Express, and time lost to interruptions (`c_other` has a place for
-//! it).
+//! The model omits the mutual slowdown of cores by shared caches and memory; use costs measured with all cores busy. It
+//! also omits the headers of PCI Express, and time lost to interruptions, which `c_other` can include.
 
 pub mod bandwidth;
 
@@ -16,20 +15,20 @@ use crate::model_file::{Factor, Shape};
 use bandwidth::ethernet_pps;
 use serde::{Deserialize, Serialize};
 
-/// How often each packet crosses the memory bus, if it does: written on receipt, read to be sent.
+/// Crossings of the memory bus per packet, if it uses it: one write on receipt, one read on sending.
 const MEMORY_CROSSINGS: f64 = 2.0;
 
-/// Something that packets take a share of.
+/// A resource that packets use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
     /// The links that packets leave through.
     Ethernet,
-    /// The network card's own limit of packets per second.
+    /// The network card's packet rate limit.
     Card,
     /// The bus between card and processor, one direction.
     Pcie,
-    /// Memory, over all channels. Cards that write to the last-level cache (DDIO) leave it alone.
+    /// Memory, over all channels. Cards that write to the last-level cache (DDIO) do not use it.
     Memory,
     /// Links between sockets.
     Interconnect,
@@ -37,7 +36,7 @@ pub enum Resource {
     Processor,
 }
 
-/// A machine, as far as it is known. What is not known limits nothing and is told as unknown.
+/// A machine, as far as it is known. An unknown resource limits nothing and is reported as unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -45,13 +44,13 @@ pub struct Machine {
     pub cores: u32,
     /// Their clock, Hz.
     pub clock_hz: f64,
-    /// Cycles per second of each core that go to other things: c_other.
+    /// Cycles per second of each core for other work: c_other.
     #[serde(default)]
     pub other_cycles_per_s: f64,
     /// Rate of the links that packets leave through, together, bit/s.
     #[serde(default)]
     pub ethernet_bit_s: Option<f64>,
-    /// Packets per second that the card carries at most, whatever their size.
+    /// Packet rate limit of the card for any packet size.
     #[serde(default)]
     pub card_pps: Option<f64>,
     /// Rate of the bus in one direction, bit/s.
@@ -71,16 +70,16 @@ pub struct Machine {
 pub struct Costs {
     /// Receiving and sending, cycles per packet: c_IO.
     pub io_cycles: Estimate,
-    /// What is done to it, cycles per packet: c_task.
+    /// Processing in the function, cycles per packet: c_task.
     pub task_cycles: Estimate,
     /// Cycles per byte of the frame.
     pub byte_cycles: Estimate,
-    /// Cycles per batch, which its packets share.
+    /// Cycles per batch, shared by its packets.
     pub batch_cycles: Estimate,
 }
 
 impl Costs {
-    /// Returns costs that do not depend on size and batch.
+    /// Returns costs that are independent of packet size and batch.
     pub fn per_packet(io_cycles: Estimate, task_cycles: Estimate) -> Self {
         Self {
             io_cycles,
@@ -90,7 +89,7 @@ impl Costs {
         }
     }
 
-    /// Returns the cycles of one packet: c_IO + c_task + bytes and batch.
+    /// Returns the cycles of one packet: c_IO + c_task + its bytes and its share of the batch.
     pub fn cycles(&self, packets: &Packets) -> Estimate {
         self.io_cycles
             .plus(self.task_cycles)
@@ -99,7 +98,7 @@ impl Costs {
     }
 }
 
-/// What packets are like.
+/// Size and batching of packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Packets {
     frame_bytes: f64,
@@ -107,7 +106,7 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// Returns packets of this (mean) length of their frame, checksum included, taken in batches of so many.
+    /// Returns packets with this (mean) frame length, checksum included, in batches of `batch`.
     ///
     /// # Errors
     /// [`WrongValue`] unless the length is above 0 and the batch at least 1.
@@ -117,33 +116,33 @@ impl Packets {
         Ok(Self { frame_bytes, batch })
     }
 
-    /// Length of a frame, bytes.
+    /// Returns the length of a frame, bytes.
     pub fn frame_bytes(&self) -> f64 {
         self.frame_bytes
     }
 }
 
-/// What one resource carries.
+/// The limit set by one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Limit {
     /// The resource.
     pub resource: Resource,
-    /// Packets per second that it carries. None if the machine's is unknown.
+    /// Packets per second that it carries. `None` if the machine's resource is unknown.
     pub rate_pps: Option<Estimate>,
-    /// Share of it that is left at the machine's highest rate: 0 of the binding one.
+    /// Unused share at the machine's highest rate: 0 for the binding resource.
     pub headroom: Option<f64>,
-    /// Whether it could be the one that binds, within the intervals.
+    /// True if it could be the binding one, within the intervals.
     pub may_bind: bool,
 }
 
 impl Limit {
-    /// Whether it makes the highest rate depend on what packets cost.
+    /// Returns whether it makes the highest rate depend on the packet costs.
     fn is_of_costs(&self) -> bool {
         self.resource == Resource::Processor && self.may_bind
     }
 }
 
-/// What a machine carries, and why not more.
+/// The highest rate of a machine, and its limits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carried {
     /// The highest rate, packets per second.
@@ -157,8 +156,8 @@ pub struct Carried {
 }
 
 impl Machine {
-    /// Returns the rate that the machine carries of these packets. `errors` are those that the costs are known to have,
-    /// which the prediction has as well where the processor may bind.
+    /// Returns the highest rate of the machine for these packets. `errors` are the known errors of the costs; the
+    /// prediction has them as well if the processor may bind.
     ///
     /// ```
     /// use taut_model::estimate::Estimate;
@@ -172,7 +171,7 @@ impl Machine {
     /// ```
     ///
     /// # Errors
-    /// [`WrongValue`] for a machine or costs that cannot be.
+    /// [`WrongValue`] for an invalid machine or costs.
     pub fn carried(
         &self,
         costs: &Costs,
@@ -222,12 +221,12 @@ impl Machine {
         Ok(carried(rates, processor, cycles, errors))
     }
 
-    /// Returns the rate that the machine carries where a model predicts the cycles of a packet. Where the processor may
-    /// bind, the rate has the model's errors (to first order: those of cycles and of their inverse are as large), and
-    /// is outside what the model was fitted on where the cycles are.
+    /// Returns the highest rate of the machine if a model predicts the cycles of a packet. If the processor may bind,
+    /// the rate has the model's errors; to first order, cycles and their inverse have equal relative errors. It is
+    /// outside the range of the fit if the cycles are.
     ///
     /// # Errors
-    /// As of [`Machine::carried`].
+    /// The errors of [`Machine::carried`].
     pub fn carried_by_model(
         &self,
         cycles: &Prediction,
@@ -241,7 +240,7 @@ impl Machine {
         Ok(carried)
     }
 
-    /// Returns a machine of which only cores and clock are known.
+    /// Returns a machine with known cores and clock and all else unknown.
     ///
     /// # Errors
     /// [`WrongValue`] without cores, and for a clock that is not above 0.
@@ -260,11 +259,11 @@ impl Machine {
         })
     }
 
-    /// Returns the cycles that a packet may cost at line rate of these packets: where the throughput leaves the line.
-    /// None if the links are unknown. (Gallenmüller 2021, Fig. 4.5.)
+    /// Returns the cycles that a packet may cost at line rate: with more, throughput falls below the line rate. Returns
+    /// `None` if the links are unknown. (Gallenmüller 2021, Fig. 4.5.)
     ///
     /// # Errors
-    /// [`WrongValue`] for a machine that cannot be.
+    /// [`WrongValue`] for an invalid machine.
     pub fn knee_cycles(&self, packets: &Packets) -> Result<Option<f64>, WrongValue> {
         let Some(bit_s) = self.ethernet_bit_s else {
             return Ok(None);
@@ -273,18 +272,18 @@ impl Machine {
         Ok(Some(self.available_cycles_per_s()? / line_pps))
     }
 
-    /// Returns the cycles per packet that the cores poll without work at an offered rate: c_busy. 0 where they cannot
-    /// keep up. (Gallenmüller 2021, eq. 5.5.)
+    /// Returns the cycles per packet that the cores poll without work at an offered rate: c_busy. It is 0 if they
+    /// cannot keep up. (Gallenmüller 2021, eq. 5.5.)
     ///
     /// # Errors
-    /// [`WrongValue`] for a machine that cannot be and a rate that is not above 0.
+    /// [`WrongValue`] for an invalid machine, and for a rate that is not above 0.
     pub fn busy_cycles(&self, cycles: Estimate, offered_pps: f64) -> Result<Estimate, WrongValue> {
         let offered = positive("an offered rate (packets/s)", offered_pps)?;
         let per_packet = self.available_cycles_per_s()? / offered;
         Ok(cycles.map(|cycles| (per_packet - cycles).max(0.0)))
     }
 
-    /// Cycles per second that all cores together have for packets.
+    /// Returns the cycles per second that all cores together have for packets.
     fn available_cycles_per_s(&self) -> Result<f64, WrongValue> {
         let cores = positive("cores", f64::from(self.cores))?;
         let other = not_negative(
@@ -343,9 +342,9 @@ fn carried(
     }
 }
 
-/// Returns the sets of terms to choose from when cycles per packet are fitted to runs that the processor bound, the
-/// simplest first: cycles of input and output, cycles burnt (`load_cycles`), then bytes (`frame_bytes`), batches
-/// (`batch`), and both.
+/// Returns the sets of terms for fitting cycles per packet to processor-bound runs, the simplest first. The terms are
+/// cycles of input and output and cycles burnt (`load_cycles`), then bytes (`frame_bytes`), batches (`batch`), and
+/// both.
 pub fn shapes() -> Vec<Vec<Shape>> {
     let io = Shape::new("io", "cycles/packet", vec![]);
     let load = Shape::new(

@@ -1,4 +1,4 @@
-//! Tests of the resource model against the published figures, and of what it refuses.
+//! Tests of the resource model against the published figures, and of its errors for invalid input.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
@@ -58,7 +58,7 @@ fn knees_are_the_clock_over_the_line_rate() {
 }
 
 #[test]
-fn throughput_is_the_line_up_to_the_knee_and_falls_as_one_over_cycles_behind_it() {
+fn throughput_is_line_rate_up_to_the_knee_then_falls() {
     // Gallenmüller 2021, Fig. 4.5.
     for cores in 1..=3 {
         let machine = machine(cores, 10e9);
@@ -77,7 +77,7 @@ fn throughput_is_the_line_up_to_the_knee_and_falls_as_one_over_cycles_behind_it(
 }
 
 #[test]
-fn a_limit_within_the_interval_of_another_may_bind_as_well() {
+fn a_limit_within_the_interval_of_another_may_also_bind() {
     let io = Estimate::new(230.0, 200.0, 260.0, 0.95).unwrap();
     let costs = Costs::per_packet(io, Estimate::ZERO);
     let carried = machine(1, 10e9).carried(&costs, &smallest(), None).unwrap();
@@ -92,7 +92,7 @@ fn a_limit_within_the_interval_of_another_may_bind_as_well() {
 }
 
 #[test]
-fn a_model_s_errors_and_limits_are_the_rate_s_only_where_the_processor_may_bind() {
+fn model_errors_apply_to_the_rate_if_the_processor_binds() {
     let errors = Errors::of(crate::estimate::ErrorBasis::HeldOut, [(1.02, 1.0)]);
     let outside = crate::estimate::Outside {
         variable: "load_cycles".to_owned(),
@@ -131,7 +131,7 @@ fn bytes_and_batches_cost_what_they_are_said_to() {
 }
 
 #[test]
-fn a_narrow_bus_a_capped_card_and_memory_bind_when_they_are_the_least() {
+fn the_smallest_of_bus_nic_and_memory_limits_binds() {
     let costs = Costs::per_packet(given(20.0), Estimate::ZERO);
     let wide = machine(8, 40e9);
     let capped = Machine {
@@ -167,7 +167,7 @@ fn cores_poll_what_packets_leave_and_nothing_when_overloaded() {
 }
 
 #[test]
-fn what_else_runs_on_a_core_comes_off() {
+fn cycles_of_other_tasks_on_a_core_are_subtracted() {
     let costs = Costs::per_packet(given(450.0), Estimate::ZERO);
     let shared = Machine {
         other_cycles_per_s: 0.33e9,
@@ -195,7 +195,7 @@ fn senseless_machines_are_refused() {
 
 proptest! {
     #[test]
-    fn no_limit_is_below_the_highest_rate_and_the_binding_one_has_no_headroom(
+    fn the_binding_limit_is_the_lowest_and_has_no_headroom(
         cores in 1..64_u32,
         clock_hz in 1e8..6e9_f64,
         cycles in 10.0..1e5_f64,

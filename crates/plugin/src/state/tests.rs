@@ -2,10 +2,10 @@
 use super::*;
 use taut_port::{Mark, PoolHandle};
 
-/// What `act` does to each packet.
+/// The library's action on each packet.
 #[derive(Clone, Copy)]
 struct Act {
-    /// Bytes by which the beginning moves.
+    /// Number of bytes by which the beginning moves.
     moves: isize,
     length: u16,
     verdict: u8,
@@ -99,7 +99,7 @@ unsafe extern "C" fn process(
         packet.length = state.act.length;
         packet.verdict = state.act.verdict;
         packet.port = state.act.port;
-        // Not looked at.
+        // This field is ignored.
         packet.headroom = u16::MAX;
     }
 }
@@ -133,7 +133,7 @@ const CALL: Call = Call {
     direction: 1,
 };
 
-/// A packet of the numbers from 0, 60 bytes, in a slot with room, after that act.
+/// Returns a packet of the numbers from 0, 60 bytes, in a buffer with headroom, after that action.
 fn after(act: Act) -> (Batch, Counts) {
     let pool = PoolHandle::new(2, false).unwrap();
     let mut batch = Batch::new();
@@ -149,7 +149,7 @@ fn after(act: Act) -> (Batch, Counts) {
 }
 
 #[test]
-fn what_a_library_says_of_packets_is_done() {
+fn the_verdicts_of_a_library_are_applied_and_counted() {
     let (batch, counts) = after(NOTHING);
     assert!(!batch.is_marked() && counts.kept() == 1);
     let (batch, counts) = after(Act {
@@ -236,7 +236,7 @@ fn lies_are_counted_and_cost_the_packet_only() {
     for port in [3, 254] {
         assert_eq!(wrong(Act { port, ..NOTHING }), [0, 0, 1]);
     }
-    // Where the chain file does not say that it sends, no port is right.
+    // If the chain file does not set that it sends, every port is invalid.
     let pool = PoolHandle::new(2, false).unwrap();
     let mut batch = Batch::new();
     pool.fill(&mut batch, 1, 60);
@@ -270,7 +270,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn marked_packets_are_not_shown_and_nothing_is_known_of_headers_afterwards() {
+fn marked_packets_and_empty_batches_never_reach_the_library() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();
     pool.fill(&mut batch, 64, 60);
@@ -289,7 +289,7 @@ fn marked_packets_are_not_shown_and_nothing_is_known_of_headers_afterwards() {
     let call = unsafe { (*state.state.as_ptr().cast::<Acting>()).last_call };
     assert_eq!((call.ticks, call.in_port, call.direction), (7, 1, 1));
     assert_eq!(batch.mark(8), Some(Mark::Punted(Punt::Neighbour)));
-    // Nobody is called for nothing.
+    // An empty batch causes no call.
     batch.clear();
     state.process(&mut batch, &CALL, false);
     assert_eq!(state.counts().seen, 60);

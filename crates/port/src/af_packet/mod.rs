@@ -1,11 +1,10 @@
-//! A port on a network interface through a packet socket (packet(7)): works on every interface of
-//! every kernel, needs no driver support. One copy to send, none to receive.
+//! The port `af_packet` on a network interface through a packet socket (packet(7)). It works on every interface of
+//! every kernel, and needs no driver support. Sending costs one copy, receiving none.
 //!
-//! Both rings are mapped (TPACKET_V2); packets are received in place and sent with one system call
-//! per batch. TPACKET_V3 is not used: it shows packets by the block, when one is full or a timer runs
-//! out. At 100 kpps over a veth pair the median frame was seen after 0.7 to 1.1 ms so, after 2 us with
-//! V2; at saturation V3 received no more (its denser ring only rides out longer pauses; so does a
-//! larger `ring`).
+//! Both rings are mapped (TPACKET_V2); packets are received in place and sent with one system call per batch.
+//! TPACKET_V3 is not used, because it delivers packets in blocks, when one is full or a timer expires. At 100 kpps over
+//! a veth pair the median frame arrived after 0.7 to 1.1 ms with V3, and after 2 us with V2. At saturation V3 received
+//! no more; its denser ring only bridges longer pauses, as does a larger `ring`.
 
 mod ring;
 mod socket;
@@ -65,7 +64,7 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING_FRAMES: u64 = 2048;
 
-/// A frame's size is a power of two between these, by the interface's MTU.
+/// The range of a frame's size, a power of two that depends on the interface's MTU.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 2048..=16384;
 
 struct AfPacketPort {
@@ -79,19 +78,19 @@ struct AfPacketPort {
     tx: TxRing,
     _tx_memory: RingMemory,
     counters: PortCounters,
-    /// Stamps of the packets received last, where they are asked for.
+    /// Timestamps of the packets received last, if configured.
     stamps: Option<Vec<u64>>,
 }
 
-/// What a receiver is to do beside receiving what arrives.
+/// Optional behaviour of a receiver.
 #[derive(Clone, Copy)]
 struct Extras {
-    /// The kernel stamps each frame.
+    /// True if the kernel stamps each frame.
     stamped: bool,
     outgoing: Outgoing,
 }
 
-/// Whether what others send through the interface is received.
+/// The frames to receive: arriving ones, and those that other programs send through the interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outgoing {
     No,
@@ -102,12 +101,12 @@ enum Outgoing {
 struct Receiver {
     socket: PacketSocket,
     ring: RxRing,
-    /// The ring's frames that packets hold; keeps its memory.
+    /// Frames of the ring that packets hold; it keeps the ring's memory.
     ledger: PoolHandle,
 }
 
 impl Receiver {
-    /// Receives from an interface: everything, or the share of one of a group.
+    /// Receives from an interface: all frames, or the part of one worker of a group.
     fn new(
         socket: PacketSocket,
         shape: Shape,
@@ -130,7 +129,7 @@ impl Receiver {
                 let of_it = group.filter(|(index, _)| *index == interface.index);
                 let joined = socket.receive_share(interface, of_it.map(|(_, number)| number));
                 *group = Some((interface.index, joined?));
-                // Joining has taken the filter away.
+                // Joining the group has replaced the filter.
                 if extras.outgoing == Outgoing::Only {
                     socket.receive_outgoing_only()?;
                 }
@@ -156,10 +155,11 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_in(spec, None)
 }
 
-/// The index of the interface that several workers' sockets are a group of, and the group's number, once the first one has made it.
+/// The index of the interface that the workers' sockets are bound to, and the number of their fanout group, once the
+/// first socket has made it.
 type Group = Mutex<Option<(u32, u16)>>;
 
-/// A socket for each worker, among which the kernel spreads flows.
+/// Makes a socket for each worker, among which the kernel spreads flows.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, group) = (spec.clone(), Arc::<Group>::default());
     Ok(Box::new(move |_| {
@@ -223,7 +223,7 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
     }))
 }
 
-/// Room for what the kernel puts before a frame, our headroom, and the longest tagged frame.
+/// Returns the space for the kernel's header of a frame, our headroom, and the longest tagged frame.
 fn frame_bytes(mtu_bytes: usize) -> usize {
     let overhead = RX_OVERHEAD_BYTES + 32 + usize::from(HEADROOM_BYTES);
     (overhead + ETHERNET_HEADER_BYTES + VLAN_TAG_BYTES + mtu_bytes)
@@ -231,7 +231,7 @@ fn frame_bytes(mtu_bytes: usize) -> usize {
         .clamp(*FRAME_BYTES.start(), *FRAME_BYTES.end())
 }
 
-/// Puts the tag back that the kernel took out of the frame.
+/// Reinserts the VLAN tag that the kernel removed from the frame.
 #[cold]
 fn insert_vlan(packet: &mut Packet, kind: u16, control: u16) {
     if packet.len() >= ETHERNET_HEADER_BYTES && packet.prepend(VLAN_TAG_BYTES as u16) {
@@ -243,7 +243,7 @@ fn insert_vlan(packet: &mut Packet, kind: u16, control: u16) {
 }
 
 impl AfPacketPort {
-    /// Whether the kernel would take the frame (the kernel does not say when it does not).
+    /// Returns true if the kernel accepts a frame of this length. The kernel does not report frames that it rejects.
     #[inline(always)]
     fn takes(&self, frame: &[u8]) -> bool {
         frame.len() > ETHERNET_HEADER_BYTES
@@ -274,13 +274,13 @@ impl AfPacketPort {
 }
 
 impl AfPacketPort {
-    /// Goes on with another interface.
+    /// Moves to another interface.
     #[cold]
     fn move_to(&mut self, interface: &Interface) -> io::Result<()> {
         match self.group.as_deref() {
-            // The rings stay, the binding moves.
+            // The rings stay, only the binding changes.
             None => self.receiver.socket.receive_from(interface)?,
-            // A socket that was once in a group can't be bound anew.
+            // A socket that was once in a group cannot be bound again.
             Some(group) => {
                 let socket = PacketSocket::new("packet sockets").map_err(io::Error::other)?;
                 let anew = Receiver::new(socket, self.shape, self.extras, interface, Some(group))?;
@@ -340,8 +340,8 @@ impl Port for AfPacketPort {
         }
         let left = self.tx.withdraw(queued);
         if left > 0 {
-            // Interface down, the other end full, or no memory for more of the socket: what the kernel has left stays the
-            // caller's. It would wait for the next call otherwise, however long that is.
+            // The interface is down, the peer is full, or the socket has no memory for more. Frames that the kernel has
+            // not taken stay with the caller; otherwise they would wait in the ring until the next call.
             queued -= left;
             let mut sent = 0;
             taken = batch
@@ -374,7 +374,7 @@ impl Port for AfPacketPort {
             Err(error) => return Link::Down(interface::lost(&self.name, &error)),
         };
         if now.index != self.interface.index {
-            // Deleted and made again under the same name.
+            // The interface was deleted and created again under the same name.
             if let Err(error) = self.move_to(&now) {
                 return Link::Down(format!("binding to the new {}: {error}", self.name));
             }
@@ -384,7 +384,7 @@ impl Port for AfPacketPort {
     }
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
-        // Readable for as long as the frame received last has not been taken and given back.
+        // The socket is readable until the last received frame has been taken and returned.
         alarm.watch(self.receiver.socket.as_fd());
         true
     }

@@ -1,37 +1,36 @@
-//! The two rings of a packet socket (TPACKET_V2): equal frames, each led by a status word that says
-//! whose it is. Knows memory only, no socket.
+//! The two rings of a packet socket (TPACKET_V2): equal frames, each led by a status word that says which side owns it.
+//! This file only accesses memory, not the socket.
 //!
-//! The layout is that of the kernel's `Documentation/networking/packet_mmap.rst` and
-//! `linux/if_packet.h`.
+//! The layout is that of the kernel's `Documentation/networking/packet_mmap.rst` and `linux/if_packet.h`.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of the frame header, `struct tpacket2_hdr`.
+/// The bytes of the frame header, `struct tpacket2_hdr`.
 const HEADER_BYTES: usize = size_of::<libc::tpacket2_hdr>();
 
-/// Bytes that the kernel's own data may take at the start of a received frame: header and address.
+/// The bytes of the kernel's own data at the start of a received frame: header and address.
 pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::sockaddr_ll>();
 
-/// Bytes of the `struct virtio_net_hdr` (linux/virtio_net.h) between it and a frame to be sent.
+/// The bytes of the `struct virtio_net_hdr` (linux/virtio_net.h) between the frame header and a frame to be sent.
 const SEND_HEADER_BYTES: usize = 10;
 
-/// Offset of a frame to be sent, in its slot.
+/// The offset of a frame to be sent in its slot.
 const SEND_OFFSET_BYTES: usize = HEADER_BYTES + SEND_HEADER_BYTES;
 
-/// What the kernel is to copy at most into the head of its own packet; longer heads would take more
-/// than a page there.
+/// The maximum number of bytes that the kernel copies into the linear head of its own packet. Longer heads would take
+/// more than a page there.
 const LONGEST_HEAD_BYTES: usize = 2048;
 
-/// Receive frame: the kernel may fill it. Transmit frame: free.
+/// The status of a receive frame that the kernel may fill, and of a free transmit frame.
 const FREE: u32 = libc::TP_STATUS_KERNEL;
-/// Receive frame: filled, ours.
+/// The status of a received frame that this side owns.
 const FILLED: u32 = libc::TP_STATUS_USER;
-/// Transmit frame: to be sent.
+/// The status of a transmit frame that is to be sent.
 const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
-/// Our own mark on a received frame that a packet still holds. The kernel takes no frame whose status
-/// is not [`FREE`], and this side takes none that is not [`FILLED`]. The bit is one the kernel knows
-/// (`TP_STATUS_COPY`) and means nothing without [`FILLED`].
+/// This side's mark on a received frame that a packet still holds. The kernel takes no frame whose status is not
+/// [`FREE`], and this side takes none that is not [`FILLED`]. The bit is one that the kernel defines
+/// (`TP_STATUS_COPY`); it means nothing without [`FILLED`].
 const HELD: u32 = libc::TP_STATUS_COPY;
 
 /// A ring of `frames` equal frames in memory shared with the kernel.
@@ -40,7 +39,7 @@ struct Frames {
     base: NonNull<u8>,
     frame_bytes: usize,
     mask: u32,
-    /// The frame that is looked at next.
+    /// Frame that is checked next.
     head: u32,
 }
 
@@ -81,31 +80,31 @@ impl Frames {
     }
 }
 
-/// A frame as the kernel describes it.
+/// A received frame, as the kernel describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Received {
-    /// Number of the frame in the ring, to give it back by.
+    /// Number of the frame in the ring, for returning it.
     pub(super) slot: u32,
     /// First byte of the Ethernet header.
     pub(super) data: NonNull<u8>,
-    /// Bytes that are there.
+    /// Number of bytes captured.
     pub(super) len: u16,
-    /// Bytes before `data` that belong to the frame and are nobody's.
+    /// Unused bytes before `data` that belong to the frame.
     pub(super) headroom: u16,
-    /// A VLAN tag that the kernel took out of the frame: EtherType and control information.
+    /// A VLAN tag that the kernel removed from the frame: EtherType and control information.
     pub(super) vlan: Option<(u16, u16)>,
-    /// Time at which the kernel received the frame, ns since 1970; 0 where it took no stamp.
+    /// Time at which the kernel received the frame, ns since 1970; 0 without a timestamp.
     pub(super) kernel_stamp_ns: u64,
 }
 
-/// State of the head of the receive ring.
+/// The state of the head of the receive ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// A whole frame, which is the caller's until [`RxRing::give_back`].
+    /// A complete frame, which the caller owns until [`RxRing::give_back`].
     Frame(Received),
-    /// A frame longer than the ring's; gone already.
+    /// A frame longer than the ring's frames; it has been returned already.
     TooLong,
-    /// A description that cannot be true; gone already.
+    /// A frame with an invalid header; it has been returned already.
     Malformed,
 }
 
@@ -123,7 +122,7 @@ impl RxRing {
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
     }
 
-    /// Takes what has arrived at the head of the ring.
+    /// Takes the frame at the head of the ring, if one has arrived.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Arrival> {
         let ring = &mut self.0;
@@ -150,7 +149,7 @@ impl RxRing {
             let kind = if known { header.tp_vlan_tpid } else { 0x8100 };
             (kind, header.tp_vlan_tci)
         });
-        // Without the mark this is when the frame was copied into the ring.
+        // Without this flag the time is that of the copy into the ring.
         let kernel_stamp_ns = if status & libc::TP_STATUS_TS_SOFTWARE != 0 {
             u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec)
         } else {
@@ -168,7 +167,7 @@ impl RxRing {
         }))
     }
 
-    /// Lets the kernel fill a frame again. In any order: the kernel waits at the oldest one.
+    /// Returns a frame to the kernel. Any order is allowed: the kernel waits at the oldest one.
     #[inline(always)]
     pub(super) fn give_back(&mut self, slot: u32) {
         // Release: our last reads and writes of the frame come before the kernel's next write.
@@ -188,13 +187,13 @@ impl TxRing {
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
     }
 
-    /// Bytes that one frame takes.
+    /// Returns the maximum number of bytes per frame.
     pub(super) fn room(&self) -> usize {
         self.0.frame_bytes - SEND_OFFSET_BYTES
     }
 
-    /// Copies `bytes` (at most [`TxRing::room`]) into the next frame and marks it to be sent. False if
-    /// that frame is still in use.
+    /// Copies `bytes` (at most [`TxRing::room`]) into the next frame and marks it to be sent. Returns false if that
+    /// frame is still in use.
     #[inline(always)]
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         debug_assert!(bytes.len() <= self.room());
@@ -206,7 +205,7 @@ impl TxRing {
         {
             return false;
         }
-        // Nothing to segment, no checksum to fill in: all fields but the third, `hdr_len`, are 0.
+        // No segmentation and no checksum offload: all fields but the third, `hdr_len`, are 0.
         let mut header = [0; SEND_HEADER_BYTES];
         let head_bytes = bytes.len().min(LONGEST_HEAD_BYTES) as u16;
         header[2..4].copy_from_slice(&head_bytes.to_ne_bytes());
@@ -224,8 +223,8 @@ impl TxRing {
         true
     }
 
-    /// Takes back the frames at the end of the ring that the kernel has not started on, at most
-    /// `most`, newest first; returns how many.
+    /// Takes back frames at the end of the ring that the kernel has not started on, at most `most`, newest first;
+    /// returns their number.
     pub(super) fn withdraw(&mut self, most: u32) -> u32 {
         let ring = &mut self.0;
         for taken in 0..most {
@@ -248,7 +247,7 @@ mod tests {
 
     const FRAME_BYTES: usize = 256;
 
-    /// A ring's memory on the heap, and the kernel's side of it.
+    /// The memory of a ring on the heap, and the kernel's side of it.
     struct Kernel {
         memory: Vec<u128>,
         head: usize,
@@ -280,7 +279,7 @@ mod tests {
             unsafe { self.base().add(offset).as_ptr() }
         }
 
-        /// Does what the kernel does with a packet that arrives: false if it has to drop it.
+        /// Simulates the arrival of a packet; returns false if the kernel has to drop it.
         fn deliver(&mut self, byte: u8) -> bool {
             if self.header().tp_status != FREE {
                 return false;
@@ -295,7 +294,7 @@ mod tests {
             true
         }
 
-        /// Does what the kernel does when it is kicked: sends one frame, if one is marked.
+        /// Simulates a send call: sends one frame, if one is marked.
         fn send(&mut self) -> Option<u8> {
             if self.header().tp_status != TO_SEND {
                 return None;
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_cut_or_lies_outside_is_refused_and_given_back() {
+    fn truncated_and_malformed_frames_are_refused_and_their_slots_freed() {
         for (len, snaplen, mac, want) in [
             (2000, 100, 100, Arrival::TooLong),
             (100, 100, 200, Arrival::Malformed),
@@ -348,14 +347,15 @@ mod tests {
         }
     }
 
-    /// Every place and length that a header can name, and lengths that wrap a sum around.
+    /// Tests every offset and length in a header, and lengths whose sum wraps around.
     #[test]
     fn no_header_leads_out_of_its_frame() {
         let mut kernel = Kernel::new(2);
         let first = kernel.base().as_ptr() as usize;
         let mut ring = rx(&mut kernel);
         let mut given = 0_u64;
-        // Miri takes a thousand times as long: there, some of the lengths and the places about the frame's ends.
+        // Miri takes a thousand times as long, so it tests only some of the lengths, and the offsets near the frame's
+        // ends.
         let (step, places) = match cfg!(miri) {
             true => (23, 2 * FRAME_BYTES as u16),
             false => (1, u16::MAX),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_vlan_tag_is_reported_with_its_type_or_the_usual_one() {
+    fn stripped_vlan_tags_are_reported_with_tpid_or_0x8100() {
         for (status, want) in [
             (libc::TP_STATUS_VLAN_VALID, 0x8100),
             (
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn withdrawn_frames_are_not_sent_and_their_place_is_used_next() {
+    fn withdrawn_frames_are_not_sent_and_their_slots_are_reused() {
         let mut kernel = Kernel::new(4);
         // SAFETY: the memory outlives the ring.
         let mut ring = unsafe { TxRing::new(kernel.base(), FRAME_BYTES, 4) };
@@ -423,7 +423,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of arrivals, receives and returns: nothing is lost, doubled or reordered.
+        /// For any order of arrivals, receives and returns, no frame is lost, duplicated or reordered.
         #[test]
         fn received_frames_come_once_and_in_order(steps in proptest::collection::vec((0u8..3, any::<u8>()), 1..300)) {
             let mut kernel = Kernel::new(8);
@@ -460,7 +460,7 @@ mod tests {
             prop_assert_eq!(sent, seen);
         }
 
-        /// What is pushed is sent once and in order; a full ring refuses.
+        /// Pushed frames are sent once and in order; a full ring refuses.
         #[test]
         fn sent_frames_leave_once_and_in_order(steps in proptest::collection::vec(any::<bool>(), 1..300)) {
             let mut kernel = Kernel::new(8);

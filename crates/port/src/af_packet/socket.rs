@@ -1,8 +1,8 @@
-//! A packet socket with its ring mapped, for receiving or for sending: every system call of the backend.
+//! A packet socket with its ring mapped, for receiving or for sending: all system calls of the backend.
 //!
-//! Two sockets, because sending wants an option that would change what is received (see
-//! [`PacketSocket::map_tx_ring`]). Options and their meaning: packet(7), the kernel's `packet_mmap`
-//! document and `net/packet/af_packet.c`.
+//! There are two sockets, because sending needs an option that would change the received frames (see
+//! [`PacketSocket::map_tx_ring`]). The options are described in packet(7), the kernel's `packet_mmap` document and
+//! `net/packet/af_packet.c`.
 
 use crate::PortError;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,18 +14,18 @@ use std::mem::size_of;
 use std::ptr::NonNull;
 use taut_sys::interface::{Interface, cannot_make_socket};
 
-/// Memory the kernel allocates in one piece; whole frames fit into it without a gap.
+/// The block size of the kernel's allocation; it is a multiple of the frame size.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Each frame to be sent starts with a `struct virtio_net_hdr` (linux/if_packet.h).
+/// The socket option with which each frame to be sent starts with a `struct virtio_net_hdr` (linux/if_packet.h).
 const PACKET_VNET_HDR: libc::c_int = 15;
 
-/// A ring of this many frames of this size.
+/// The number and size of a ring's frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// A power of two, at least a block's worth.
+    /// Number of frames: a power of two, at least one block.
     pub(super) frames: u32,
-    /// Bytes of a frame: a power of two, at most a block.
+    /// Bytes of a frame: a power of two, at most one block.
     pub(super) frame_bytes: usize,
 }
 
@@ -35,7 +35,7 @@ impl Shape {
     }
 }
 
-/// A ring's memory. Packets received in place keep it alive.
+/// The memory of a ring. Packets received in place keep it alive.
 #[derive(Debug)]
 pub(super) struct RingMemory {
     base: NonNull<u8>,
@@ -66,7 +66,7 @@ impl AsFd for PacketSocket {
 }
 
 impl PacketSocket {
-    /// A socket that receives nothing until it is bound.
+    /// Makes a socket that receives nothing until it is bound.
     pub(super) fn new(what: &str) -> Result<Self, PortError> {
         socket_with(
             AddressFamily::PACKET,
@@ -78,8 +78,8 @@ impl PacketSocket {
         .map_err(|e| cannot_make_socket(what, "CONFIG_PACKET", e).into())
     }
 
-    /// Makes and maps the ring that frames are received in, each after `headroom_bytes` of ours; also those that others send
-    /// through the interface if wanted.
+    /// Makes and maps the receive ring, with `headroom_bytes` of ours before each frame. Optionally it also receives
+    /// frames that other programs send through the interface.
     pub(super) fn map_rx_ring(
         &self,
         shape: Shape,
@@ -92,32 +92,31 @@ impl PacketSocket {
         self.map_ring(libc::PACKET_RX_RING, shape)
     }
 
-    /// Makes and maps the ring that frames are sent from: straight to the driver, or through the kernel's
-    /// queueing.
+    /// Makes and maps the transmit ring. Frames go directly to the driver, or through the kernel's queueing discipline.
     ///
-    /// With `PACKET_VNET_HDR` a header before each frame says how much of it the kernel is to copy
-    /// into the head of its own packet; all but the Ethernet header would otherwise be lent to it as
-    /// pages of the ring, which virtual interfaces then copy page by page. On a veth pair, sending and
-    /// receiving took 1257 ns a frame with it, 1606 ns without (60 bytes, batches of 32), and likewise
-    /// a fifth less for long frames.
+    /// With `PACKET_VNET_HDR`, a header before each frame sets how many bytes the kernel copies into the head of its
+    /// own packet. Otherwise all but the Ethernet header would be attached as pages of the ring, which virtual
+    /// interfaces then copy page by page. On a veth pair, sending and receiving took 1257 ns per frame with it, and
+    /// 1606 ns without (60 bytes, batches of 32). Long frames also took a fifth less.
     pub(super) fn map_tx_ring(&self, shape: Shape, queued: bool) -> io::Result<RingMemory> {
-        // A frame the kernel finds malformed is skipped; otherwise it would block the ring.
+        // The kernel skips malformed frames; otherwise they would block the ring.
         self.set(libc::PACKET_LOSS, &1)?;
         self.set(libc::PACKET_QDISC_BYPASS, &libc::c_int::from(!queued))?;
         self.set(PACKET_VNET_HDR, &1)?;
         self.map_ring(libc::PACKET_TX_RING, shape)
     }
 
-    /// Makes the kernel stamp each frame as it receives it: software stamps of SO_TIMESTAMPING.
+    /// Makes the kernel stamp each frame on arrival: software timestamps of SO_TIMESTAMPING.
     pub(super) fn stamp_arrivals(&self) -> io::Result<()> {
         let wanted = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         self.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &wanted)?;
         self.set(libc::PACKET_TIMESTAMP, &wanted)
     }
 
-    /// Receives only what others send through the interface, by a filter in the kernel: what arrives takes no room in the ring.
+    /// Receives only frames that other programs send through the interface. A kernel filter keeps arriving frames out
+    /// of the ring.
     pub(super) fn receive_outgoing_only(&self) -> io::Result<()> {
-        // From here on a place in a frame means a fact about it (linux/filter.h).
+        // Offsets from this value on mean metadata of a frame (linux/filter.h).
         const KIND_AT: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
         let instruction = |code: u32, jf, k| libc::sock_filter {
             code: code as u16,
@@ -167,7 +166,7 @@ impl PacketSocket {
         Ok(RingMemory { base, len })
     }
 
-    /// Starts receiving everything that arrives at `interface`, whomever it is for.
+    /// Receives all frames that arrive at `interface`, for any destination.
     pub(super) fn receive_from(&self, interface: &Interface) -> io::Result<()> {
         self.bind(interface, libc::ETH_P_ALL as u16)?;
         self.set(
@@ -181,15 +180,15 @@ impl PacketSocket {
         )
     }
 
-    /// Does as [`PacketSocket::receive_from`], but receives only those flows that the kernel's hash, which is the same
-    /// in both directions, gives to this socket of the group; the first socket's group is made. Returns the group's
-    /// number.
+    /// Receives as [`PacketSocket::receive_from`] does, but only the flows that the kernel's hash assigns to this
+    /// socket of the group. The hash is the same in both directions. The first socket makes the group. Returns the
+    /// group's number.
     pub(super) fn receive_share(
         &self,
         interface: &Interface,
         group: Option<u16>,
     ) -> io::Result<u16> {
-        // A socket can join once it receives, which until then would be everything.
+        // A socket can join only while it receives, and until it has joined it would receive everything.
         let nothing = libc::sock_filter {
             code: (libc::BPF_RET | libc::BPF_K) as u16,
             jt: 0,
@@ -224,7 +223,7 @@ impl PacketSocket {
         Ok(joined as u16)
     }
 
-    /// Sends to `interface` from now on, and receives nothing.
+    /// Binds for sending to `interface`; it receives nothing.
     pub(super) fn send_to(&self, interface: &Interface) -> io::Result<()> {
         self.bind(interface, 0)
     }
@@ -249,14 +248,14 @@ impl PacketSocket {
         })
     }
 
-    /// Makes the kernel send the frames marked in the transmit ring. The ring says which it has sent: the call's own answer is no
-    /// error where it has sent some and left others.
+    /// Makes the kernel send the frames marked in the transmit ring. The result of the call is ignored, because the
+    /// ring shows which frames were sent.
     #[inline(always)]
     pub(super) fn kick(&self) {
         let _ = send(&self.0, &[], SendFlags::DONTWAIT);
     }
 
-    /// Packets dropped for want of a free frame since the last call.
+    /// Returns the number of packets dropped because no frame was free, since the last call.
     pub(super) fn take_drops(&self) -> u64 {
         let mut stats = libc::tpacket_stats {
             tp_packets: 0,

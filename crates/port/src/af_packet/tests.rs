@@ -1,4 +1,4 @@
-//! The backend on real interfaces; needs root, and says so where it is lacking.
+//! Tests of the backend on real interfaces. They need root, and print a line if it is lacking.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{
@@ -40,8 +40,8 @@ fn an_interface_that_vanishes_is_told_and_may_return() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
-    each_backend::what_is_missing_is_named("af_packet");
+fn missing_interfaces_and_capabilities_are_named() {
+    each_backend::missing_interfaces_and_capabilities_are_named("af_packet");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_ring_of_odd_size_is_refused() {
     assert!(error.contains("power of two"), "{error}");
 }
 
-/// A datagram over IPv4 from and to an address and port, as far as a hash looks.
+/// Returns the start of an IPv4 datagram from and to an address and port, long enough for a hash.
 fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
     let mut frame = frame_bytes(0, 60);
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -119,7 +119,7 @@ fn each_worker_finds_an_interface_that_was_made_anew() {
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     let spec = PortSpec::parse("af_packet:right0,ring=64").unwrap();
     let mut workers = each_backend::parts_of(&bed, &spec, 2);
-    // Sends so many flows, and says how many each got; the last packets of a worker stay where they are.
+    // Sends many flows, and returns the number for each worker; the last packets of a worker are not released.
     let spread = |left: &mut each_backend::Opened, workers: &mut [each_backend::Opened]| {
         let mut shares = [0; 2];
         let mut batches = [Batch::new(), Batch::new()];
@@ -146,7 +146,7 @@ fn each_worker_finds_an_interface_that_was_made_anew() {
         let (after, _) = spread(&mut left, &mut workers);
         assert!(after.iter().all(|share| *share > 5), "{before:?} {after:?}");
     }
-    // Their memory is that of rings which the ports have no more.
+    // The packets keep the memory of rings that the ports have closed.
     assert_eq!(held.iter().map(Batch::len).sum::<usize>(), 40);
     for batch in &held {
         assert!(

@@ -1,12 +1,12 @@
-//! Filter of the frames that a port takes away from the kernel: `udp:2152+ether:0x88f7`.
+//! The filter for frames that a port takes from the kernel: `udp:2152+ether:0x88f7`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Rules that the XDP program has room for (`RULES` in crates/xdp/ebpf/xdp_to_socket.bpf.c).
+/// The maximum number of rules in the XDP program (`RULES` in crates/xdp/ebpf/xdp_to_socket.bpf.c).
 const MOST_RULES: usize = 8;
 
-/// Bytes of one of its rules.
+/// The bytes of one rule.
 const RULE_BYTES: usize = 8;
 
 const IPV4: u16 = 0x0800;
@@ -14,28 +14,28 @@ const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// EtherTypes below are lengths.
+/// The lowest EtherType; lower values are lengths.
 const LOWEST_ETHER_TYPE: u16 = 0x0600;
-/// EtherTypes of VLAN tags, which the program looks behind.
+/// The EtherTypes of VLAN tags, which the program skips.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
 const GRAMMAR: &str = "want all, or up to 8 of ip, ip4, ip6, udp[:PORT[-PORT]], tcp[:PORT[-PORT]], \
                        ether:0xTYPE, joined by +";
 
-/// Conditions of one rule on a frame; None is not looked at.
+/// The conditions of one rule on a frame; None matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rule {
-    /// EtherType, behind a VLAN tag if there is one.
+    /// EtherType, after a VLAN tag if there is one.
     ether_type: Option<u16>,
-    /// IPv4 or IPv6.
+    /// True if the rule matches IPv4 and IPv6.
     any_ip: bool,
-    /// IP protocol, of packets that are no fragments.
+    /// IP protocol, for packets that are not fragments.
     protocol: Option<u8>,
     /// First and last destination port.
     ports: Option<(u16, u16)>,
 }
 
-/// Frames that match one of its rules are wanted; without any, all are.
+/// The rules of a port. A frame passes if it matches one of them, or if there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     rules: Vec<Rule>,
@@ -43,7 +43,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Returns the rules as the XDP program has them in its constants.
+    /// Returns the rules in the format of the XDP program's constants.
     pub(super) fn constants(&self) -> Vec<u8> {
         let mut bytes = (self.rules.len() as u32).to_ne_bytes().to_vec();
         for rule in &self.rules {
@@ -57,7 +57,7 @@ impl Filter {
         bytes
     }
 
-    /// Whether every frame is wanted.
+    /// Returns true if every frame passes.
     pub(super) fn is_all(&self) -> bool {
         self.rules.is_empty()
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Filter {
 }
 
 impl FromStr for Filter {
-    /// What is wrong, and what would be right.
+    /// Text that says what is wrong, and what would be right.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Decides as the XDP program ought to: its rules, written a second time.
+    /// Decides as the XDP program should: an independent implementation of its rules.
     fn wants(filter: &Filter, frame: &[u8]) -> bool {
         let half = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
         let Some(mut kind) = half(12) else {
@@ -216,7 +216,7 @@ mod tests {
         })
     }
 
-    /// Protocol, and where its header starts.
+    /// Returns the protocol, and the offset of its header.
     fn transport_of_ipv4(ip: &[u8]) -> Option<(u8, usize)> {
         let length = usize::from(*ip.first()? & 15) * 4;
         let whole = ip.len() >= 20 && u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;
@@ -247,7 +247,7 @@ mod tests {
         "ip4+tcp",
     ];
 
-    /// A frame that a rule might be about, cut short in places.
+    /// Returns frames that a rule might match, some of them truncated.
     fn frames() -> impl Strategy<Value = Vec<u8>> {
         let kinds =
             prop::sample::select(vec![IPV4, IPV4, IPV4, IPV6, IPV6, 0x88f7, 0x0806, 0x8100]);
@@ -295,7 +295,7 @@ mod tests {
             )
     }
 
-    /// A loaded program with a socket that frames of queue 0 would go to, and what it says of a frame.
+    /// A loaded program with a socket for the frames of queue 0, to test its decision for a frame.
     struct Loaded {
         object: libbpf_rs::Object,
         _socket: XdpSocket,

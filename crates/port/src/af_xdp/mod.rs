@@ -1,11 +1,13 @@
-//! A port on queues of a network interface through AF_XDP sockets: frames skip the kernel's network
-//! stack, and two such ports of one worker share their packet memory, so that forwarding between them
-//! copies nothing in user space.
+//! The port `af_xdp` on queues of a network interface through AF_XDP sockets. Frames bypass the kernel's network stack.
+//! Two such ports of one worker share their packet memory, so that forwarding between them copies nothing in user
+//! space.
 //!
-//! Built with feature `xdp`; without it the specs are known and say what is lacking.
+//! It is built with feature `xdp`. Without that feature the specs are known, but opening a port fails with a reason.
 
 #[cfg(feature = "xdp")]
 mod filter;
+#[cfg(feature = "xdp")]
+mod options;
 #[cfg(feature = "xdp")]
 mod port;
 #[cfg(feature = "xdp")]
@@ -19,8 +21,6 @@ mod socket;
 mod stamp;
 #[cfg(all(test, feature = "xdp"))]
 mod tests;
-#[cfg(feature = "xdp")]
-mod wanted;
 
 use crate::{Backend, Handling, Receives, Sends, Split};
 #[cfg(feature = "xdp")]
@@ -72,7 +72,7 @@ pub(crate) const BACKEND: Backend = Backend {
             "kernel: when the kernel's XDP program saw each frame, beside when this program did",
         ),
     ],
-    // Each queue has a ring's worth of empty frames with the kernel; one has as many to be sent.
+    // Each queue has a ring of empty frames in the kernel, and one queue has a ring of frames to be sent.
     frames: |spec| {
         let queues = queues(spec).map_or(1, |queues| queues.count() as u32);
         (queues + 1) * ring_entries(spec).unwrap_or(RING_ENTRIES)
@@ -90,7 +90,7 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
-/// Stand-in where the backend is not built.
+/// A substitute if the backend is not built.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use crate::{Part, Port, PortError, PortSpec, Resources};

@@ -1,9 +1,9 @@
-//! The port itself: frames travel between the worker's pool and the four rings.
+//! The port `af_xdp`: frames move between the worker's pool and the four rings.
 
+use super::options::Wanted;
 use super::program::Program;
 use super::socket::{Binding, Living, Release, Rings, Shared, XdpSocket};
 use super::stamp;
-use super::wanted::Wanted;
 use crate::pool::slots::Pool;
 use crate::{BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use crate::{Part, PortSpec, Resources};
@@ -19,17 +19,17 @@ use taut_sys::Alarm;
 use taut_sys::StampClock;
 use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 
-/// Calls to the kernel at most to get one batch sent: it sends 32 frames per call or more, and
-/// returns early for each frame that the driver drops.
+/// The maximum number of calls to the kernel for one batch. A call sends 32 frames or more, and returns early for each
+/// frame that the driver drops.
 const KICKS: usize = 2 * BATCH_CAPACITY;
 
-/// An interface of this machine: the number of its network namespace, and its own there.
+/// The unique number of an interface of this machine: its network namespace, and its index there.
 type InterfaceId = (u64, u32);
 
-/// The programs that this process has attached, for ports on other queues of the same interface, whichever worker they are of.
+/// The programs attached by this process, shared by ports on other queues of the same interface in any worker.
 static PROGRAMS: Mutex<Vec<(InterfaceId, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
 
-/// The program in front of the interface, with these settings.
+/// Returns the program on the interface, with these settings.
 fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortError> {
     let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
     programs.retain(|(_, program)| program.strong_count() > 0);
@@ -55,53 +55,54 @@ fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortE
     Ok(program)
 }
 
-/// Everything that depends on one particular interface: dropped and made anew when that is deleted
-/// and comes back.
+/// The state that depends on one particular interface. It is dropped when the interface is deleted, and made again when
+/// it is back.
 struct Session {
     program: Arc<Program>,
     queues: Vec<Queue>,
-    /// The queue that is looked at next for received frames.
+    /// Queue that is checked next for received frames.
     next: usize,
     busy_poll: bool,
     need_wakeup: bool,
     books: Books,
 }
 
-/// One queue of the interface. Frames are sent through the first queue alone, which keeps their order.
+/// One queue of the interface. Frames are sent only through the first queue, which keeps their order.
 struct Queue {
     rings: Rings,
     socket: XdpSocket,
-    /// Frames in the fill ring, the receive ring or between.
+    /// Number of frames in the fill ring, the receive ring or between.
     receiving: u32,
-    /// Release of the queue, once the socket is closed.
+    /// Check that the kernel has released the queue, after the socket is closed.
     release: Release,
 }
 
-/// Frames of the pool that the kernel has. They stay counted out of the pool, whatever becomes of the books, until the kernel
-/// returns them one by one or [`Books::close`] is told that it has let go of all.
+/// The frames of the pool that the kernel has. They stay counted out of the pool until the kernel returns them one by
+/// one, or [`Books::close`] learns that it has released them all.
 struct Books {
     pool: PoolHandle,
-    /// Whether the kernel has the frame of each slot.
+    /// For each slot, true if the kernel has its frame.
     lent: Vec<bool>,
-    /// Frames in the transmit ring, the completion ring or between.
+    /// Number of frames in the transmit ring, the completion ring or between.
     sending: u32,
 }
 
 struct AfXdpPort {
     wanted: Wanted,
-    /// Asks about interfaces in the network namespace the port was opened in (AF_XDP sockets cannot).
+    /// Socket for looking up interfaces in the network namespace in which the port was opened (AF_XDP sockets cannot do
+    /// that).
     lookup: OwnedFd,
     shared: Shared,
     pool: PoolHandle,
-    /// The session; None while the interface is gone.
+    /// Session; None while the interface does not exist.
     session: Option<Session>,
     interface: Interface,
-    /// The kernel did not take all of the transmit ring, and will at a later call.
+    /// True if the kernel has not sent all of the transmit ring, which it will do at a later call.
     unsent: bool,
     counters: PortCounters,
-    /// Stamps of the packets received last, where they are asked for.
+    /// Timestamps of the packets received last, if configured.
     stamps: Option<Vec<u64>>,
-    /// Overruns of sessions past.
+    /// Receive overruns of earlier sessions.
     overrun_before: u64,
 }
 
@@ -116,7 +117,7 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     open_wanted(Wanted::of(spec)?, resources)
 }
 
-/// Splits the queues among the workers: as many for each, in their order.
+/// Divides the queues among the workers: equal numbers, in order.
 pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let queues = Wanted::of(spec)?.queues;
     let (first, count) = (*queues.start(), queues.count());
@@ -226,8 +227,8 @@ impl Session {
                 alike,
             ) {
                 (Ok(done), _) => break done,
-                // That socket's interface is gone, which its port has not been asked about yet; or its
-                // driver and this one differ in what they can do.
+                // The interface of that socket was deleted and its port has not noticed yet, or its driver has other
+                // capabilities than this one.
                 (Err(Errno::BADF | Errno::OPNOTSUPP), Some(at)) => drop(living.sockets.remove(at)),
                 (Err(error), _) => return Err(wanted.cannot_bind(queue, error)),
             }
@@ -269,17 +270,17 @@ impl Session {
 }
 
 impl Session {
-    /// Frames that found no place, since the start.
+    /// Returns the number of frames lost for lack of space since the start.
     fn overrun(&self) -> u64 {
         self.queues.iter().map(|q| q.socket.overrun()).sum()
     }
 }
 
 impl Drop for Session {
-    /// Closes the sockets. Their frames are the pool's again when the kernel has let go of them; should it not, they are never
-    /// lent again.
+    /// Closes the sockets. Their frames return to the pool when the kernel has released them; if it does not, they are
+    /// never used again.
     fn drop(&mut self) {
-        // All closed before one is waited for.
+        // All sockets are closed before the first wait.
         let releases: Vec<_> = mem::take(&mut self.queues)
             .into_iter()
             .map(|queue| queue.release)
@@ -311,7 +312,7 @@ impl Queue {
         }
     }
 
-    /// Appends what has arrived to `batch`, as far as it has room.
+    /// Appends the arrived frames to `batch`, up to its capacity.
     #[inline(always)]
     fn receive(
         &mut self,
@@ -341,8 +342,8 @@ impl Queue {
     }
 }
 
-/// A socket on one queue with its rings, on the packet memory of `other` if there is one, which must be
-/// of the same pool.
+/// Binds a socket on one queue with its rings. It uses the packet memory of `other`, if given, which must be of the
+/// same pool.
 fn bound(
     wanted: &Wanted,
     interface: u32,
@@ -365,7 +366,7 @@ fn bound(
 }
 
 impl Books {
-    /// Makes a packet's frame the kernel's; returns the packet's address in the packet memory.
+    /// Passes a packet's frame to the kernel; returns the packet's offset in the packet memory.
     #[inline(always)]
     fn lend(&mut self, packet: Packet) -> u64 {
         let slot = packet.slot();
@@ -375,14 +376,14 @@ impl Books {
         address
     }
 
-    /// Returns where a packet of the pool starts, from the start of the packet memory.
+    /// Returns the offset of a packet of the pool in the packet memory.
     #[inline(always)]
     fn address(&self, packet: &Packet) -> u64 {
         let base = self.pool.memory().map_or(0, |m| m.base().as_ptr() as u64);
         packet.data().as_ptr() as u64 - base
     }
 
-    /// The packet itself if it lies in the pool, otherwise a copy that does. None if the pool is empty.
+    /// Returns the packet itself if it is in the pool, otherwise a copy in the pool. None if the pool is empty.
     #[inline(always)]
     fn own(&self, packet: Packet) -> Option<Packet> {
         if self.pool.owns(&packet) {
@@ -393,7 +394,7 @@ impl Books {
         Some(copy)
     }
 
-    /// Gives all frames that the kernel still has back to the pool, if it `has_let_go` of them.
+    /// Returns all frames that the kernel still has to the pool, if it `has_let_go` of them.
     fn close(&mut self, has_let_go: impl FnOnce() -> bool) {
         if !has_let_go() {
             return;
@@ -406,7 +407,7 @@ impl Books {
         }
     }
 
-    /// The slot that an address lies in, if the kernel had it; it is ours from now on.
+    /// Takes back the slot at an address, if the kernel had it.
     #[inline(always)]
     fn take_back(&mut self, address: u64) -> Option<u32> {
         let slot = address / self.pool.stride_bytes() as u64;
@@ -414,7 +415,7 @@ impl Books {
         mem::take(lent).then_some(slot as u32)
     }
 
-    /// The packet that the kernel describes; none if it cannot be.
+    /// Returns the packet that the kernel describes; None if the description is invalid.
     #[inline(always)]
     fn received(&mut self, frame: XdpDesc) -> Option<Packet> {
         let stride = self.pool.stride_bytes();
@@ -439,7 +440,7 @@ impl Books {
     }
 }
 
-/// Limits of what the interface takes; the kernel does not check.
+/// Limits of the frames that the interface accepts; the kernel does not check them.
 #[derive(Clone, Copy)]
 struct Limits {
     room: usize,
@@ -456,7 +457,7 @@ impl Limits {
 }
 
 impl AfXdpPort {
-    /// Makes the kernel send what is in the transmit ring.
+    /// Makes the kernel send the frames in the transmit ring.
     #[inline(always)]
     fn kick(&mut self) {
         let Some(session) = &self.session else { return };
@@ -467,10 +468,10 @@ impl AfXdpPort {
             let answer = socket.wake_tx();
             let left = rings.tx.waiting();
             match answer {
-                // The driver dropped one frame; the others wait.
+                // The driver dropped one frame; the others are still in the ring.
                 Err(Errno::BUSY) => self.counters.tx_failed += 1,
                 Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS) => {}
-                // Interface down or gone: `link` tells, and kicks when it is back.
+                // The interface is down or deleted: `link` reports that, and calls this again when it is back.
                 Err(_) => return,
             }
             self.unsent = left > 0;
@@ -481,7 +482,8 @@ impl AfXdpPort {
         }
     }
 
-    /// Ends a session whose interface is gone, or has another name; the pool has its frames back, unless the driver keeps them.
+    /// Ends a session whose interface was deleted or renamed. Its frames return to the pool, unless the driver keeps
+    /// them.
     fn end(&mut self) {
         if let Some(session) = self.session.take() {
             self.overrun_before += session.overrun();
@@ -509,7 +511,7 @@ impl Port for AfXdpPort {
         let queues = session.queues.len();
         for _ in 0..queues {
             let queue = &mut session.queues[session.next];
-            // Begins where the last call ended, so that a busy queue does not starve the others.
+            // Begins after the queue of the last call, so that a busy queue does not starve the others.
             session.next = if session.next + 1 == queues {
                 0
             } else {
@@ -544,7 +546,7 @@ impl Port for AfXdpPort {
             room: self.pool.room(),
             mtu_bytes: self.interface.mtu_bytes,
         };
-        // As many as the kernel can report as sent, and as there are frames to copy into.
+        // The limit is the number of frames that the kernel can report as sent, and of free frames for copies.
         let mut room = self
             .wanted
             .entries
@@ -602,7 +604,7 @@ impl Port for AfXdpPort {
             }
         };
         if now.index != self.interface.index || self.session.is_none() {
-            // Deleted and made again under the same name.
+            // The interface was deleted and created again under the same name.
             self.end();
             match Session::start(&self.wanted, &now, &self.pool, &self.shared) {
                 Ok(session) => self.session = Some(session),
@@ -668,7 +670,7 @@ impl Port for AfXdpPort {
 }
 
 impl AfXdpPort {
-    /// Says what kernel and driver made of busy polling.
+    /// Describes whether kernel and driver accepted busy polling.
     fn polled(&self, session: &Session) -> String {
         let ids: Vec<_> = session
             .queues
@@ -704,10 +706,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A driver that copies nothing, and is slow to let go of what it was given.
+    /// A simulated zero-copy driver that releases its frames late.
     #[derive(Default)]
     struct SlowDriver {
-        /// Addresses of the frames that it reads or writes, whoever else does.
+        /// Addresses of the frames that it still reads or writes.
         has: Vec<u64>,
     }
 
@@ -722,7 +724,7 @@ mod tests {
         }
     }
 
-    /// Slots that the pool would lend now.
+    /// Returns the slots that the pool would hand out now.
     fn free_slots(pool: &PoolHandle) -> BTreeSet<u32> {
         let mut packets = Vec::new();
         packets.extend(std::iter::from_fn(|| pool.take(0)));
@@ -736,7 +738,7 @@ mod tests {
         }
     }
 
-    /// Every address in the packet memory and around it, with all lengths about what is left of its slot.
+    /// Tests every address in the packet memory and around it, with all lengths near the end of its slot.
     #[test]
     fn no_description_of_a_frame_leads_out_of_its_slot() {
         let mut books = books();
@@ -766,7 +768,7 @@ mod tests {
                 let at = packet.data().as_ptr() as usize - base;
                 assert!(is_there && at == addr as usize && packet.len() == len);
                 assert!(at % stride + len <= stride);
-                // Once only, until it is lent again.
+                // The frame is valid only once, until it is passed to the kernel again.
                 assert!(books.received(frame).is_none());
                 books.lend(packet);
             }
@@ -775,12 +777,12 @@ mod tests {
     }
 
     #[test]
-    fn no_frame_is_lent_again_before_the_driver_has_let_go() {
+    fn no_frame_is_reused_before_the_driver_returns_it() {
         let mut books = books();
         let (pool, stride) = (books.pool.clone(), books.pool.stride_bytes() as u64);
         let mut driver = SlowDriver::default();
         lend(&mut books, &mut driver, 40);
-        // Some it returns itself while the socket is open.
+        // The driver returns some frames while the socket is open.
         for address in driver.has.drain(..10) {
             let slot = books.take_back(address).unwrap();
             // SAFETY: counted out when it was lent, and taken back just now.

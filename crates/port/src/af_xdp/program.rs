@@ -1,4 +1,4 @@
-//! The XDP program in front of the sockets of one interface.
+//! The XDP program for the sockets of one interface.
 
 use super::filter::Filter;
 use crate::PortError;
@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, AsRawFd};
 use taut_xdp::Mode;
 use taut_xdp::program::{Attachment, TO_SOCKET, as_io, load, map};
 
-/// Settings that the program gets when it is loaded.
+/// The settings that the program gets when it is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) filter: Filter,
-    /// Frames get a stamp of arrival.
+    /// True if frames get an arrival timestamp.
     pub(super) stamped: bool,
 }
 
 impl Settings {
-    /// Returns the settings as the program has them in its constants.
+    /// Returns the settings in the format of the program's constants.
     fn constants(&self) -> Vec<u8> {
         let mut bytes = self.filter.constants();
         bytes.extend(u32::from(self.stamped).to_ne_bytes());
@@ -33,7 +33,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Loads the program without attaching it, to see whether that is allowed.
+    /// Loads the program without attaching it, to check whether that is allowed.
     pub(super) fn probe() -> Result<(), PortError> {
         Self::load("loading an XDP program", &Settings::default()).map(drop)
     }
@@ -62,7 +62,7 @@ impl Program {
         self.attachment.mode
     }
 
-    /// Sends what arrives at a receive queue to a socket, which must be bound to that queue.
+    /// Redirects the frames of a receive queue to a socket, which must be bound to that queue.
     pub(super) fn redirect(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
         redirect(&self.object, queue, socket)
     }

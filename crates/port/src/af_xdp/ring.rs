@@ -1,34 +1,34 @@
-//! The four rings of an AF_XDP socket: each has one producer and one consumer, of which the kernel is
-//! one. Knows memory only, no socket.
+//! The four rings of an AF_XDP socket. Each has one producer and one consumer, one of which is the kernel. This file
+//! only accesses memory, not the socket.
 //!
 //! The protocol is that of the kernel's `Documentation/networking/af_xdp.rst`.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The kernel sleeps until it is woken by a system call (`XDP_RING_NEED_WAKEUP`).
+/// The flag of a kernel that sleeps until a system call wakes it (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
-/// Where the parts of a ring lie.
+/// The addresses of a ring's parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) producer: NonNull<AtomicU32>,
     pub(super) consumer: NonNull<AtomicU32>,
     pub(super) flags: NonNull<AtomicU32>,
     pub(super) entries: NonNull<u8>,
-    /// Entries: a power of two.
+    /// Number of entries, a power of two.
     pub(super) size: u32,
 }
 
-/// State of a ring that both ends know.
+/// The state of a ring that both ends have.
 #[derive(Debug)]
 struct Ring<T> {
     layout: Layout,
     entries: NonNull<T>,
     mask: u32,
-    /// Our index, ahead of the shared one until it is published.
+    /// Index of this side, ahead of the shared one until it is published.
     ours: u32,
-    /// The other side's index, when this side last looked at it.
+    /// Index of the other side, as last read.
     theirs: u32,
 }
 
@@ -65,7 +65,7 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// Our end of a ring that we fill: `fill` and `tx`.
+/// This side's end of a ring that it fills: `fill` and `tx`.
 #[derive(Debug)]
 pub(super) struct Producer<T>(Ring<T>);
 
@@ -79,7 +79,7 @@ impl<T: Copy> Producer<T> {
         Self(unsafe { Ring::new(layout) })
     }
 
-    /// Entries that can be pushed now.
+    /// Returns the number of entries that can be pushed now.
     #[inline(always)]
     pub(super) fn room(&mut self) -> u32 {
         // Acquire: the consumer has read the entries before we overwrite them.
@@ -87,7 +87,7 @@ impl<T: Copy> Producer<T> {
         (self.0.mask + 1).saturating_sub(self.0.ours.wrapping_sub(self.0.theirs))
     }
 
-    /// Writes the next entry, unseen until [`Producer::publish`]. There must be room.
+    /// Writes the next entry, which is invisible until [`Producer::publish`]. The ring must not be full.
     #[inline(always)]
     pub(super) fn push(&mut self, value: T) {
         debug_assert!(self.0.ours.wrapping_sub(self.0.theirs) <= self.0.mask);
@@ -96,21 +96,21 @@ impl<T: Copy> Producer<T> {
         self.0.ours = self.0.ours.wrapping_add(1);
     }
 
-    /// Shows the consumer what was pushed.
+    /// Publishes the pushed entries to the consumer.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         // Release: the entries are written before the index that covers them.
         self.0.producer().store(self.0.ours, Ordering::Release);
     }
 
-    /// Published entries that the consumer has not taken.
+    /// Returns the number of published entries that the consumer has not taken.
     #[inline(always)]
     pub(super) fn waiting(&self) -> u32 {
         let taken = self.0.consumer().load(Ordering::Relaxed);
         self.0.ours.wrapping_sub(taken)
     }
 
-    /// Whether the kernel must be called to look at the ring.
+    /// Returns true if a system call must make the kernel check the ring.
     #[inline(always)]
     pub(super) fn needs_wakeup(&self) -> bool {
         // SAFETY: as for `Ring::producer`.
@@ -119,7 +119,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// Our end of a ring that the kernel fills: `rx` and `completion`.
+/// This side's end of a ring that the kernel fills: `rx` and `completion`.
 #[derive(Debug)]
 pub(super) struct Consumer<T>(Ring<T>);
 
@@ -131,14 +131,14 @@ impl<T: Copy> Consumer<T> {
         Self(unsafe { Ring::new(layout) })
     }
 
-    /// Whether there is nothing to take.
+    /// Returns true if the ring is empty.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        // Relaxed: `next` looks again before it reads an entry.
+        // Relaxed: `next` loads the index again before it reads an entry.
         self.0.ours == self.0.producer().load(Ordering::Relaxed)
     }
 
-    /// Takes the next entry; its place is the producer's again after [`Consumer::release`].
+    /// Takes the next entry; its slot returns to the producer with [`Consumer::release`].
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<T> {
         if self.0.ours == self.0.theirs {
@@ -154,7 +154,7 @@ impl<T: Copy> Consumer<T> {
         Some(value)
     }
 
-    /// Gives the places of what was taken back to the producer.
+    /// Returns the slots of taken entries to the producer.
     #[inline(always)]
     pub(super) fn release(&mut self) {
         // Release: we have read the entries before the producer overwrites them.
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A ring on the heap, whose both ends the tests hold.
+    /// A ring on the heap; the tests have both ends.
     struct Heap {
         words: [AtomicU32; 3],
         entries: Vec<u64>,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_published_is_not_seen() {
+    fn unpublished_entries_are_invisible_to_the_consumer() {
         let mut heap = Heap::new(4);
         let layout = heap.layout();
         // SAFETY: the heap outlives both ends.
@@ -222,8 +222,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of the calls, and where the indexes wrap: everything published comes
-        /// once and in order, and no more than fits is ever accepted.
+        /// For any order of calls, and any index where it wraps, every published entry arrives once and in order. The
+        /// ring never accepts more than fits.
         #[test]
         fn entries_pass_once_and_in_order(
             start in prop_oneof![Just(0u32), Just(u32::MAX - 5), any::<u32>()],

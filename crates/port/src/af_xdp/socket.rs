@@ -1,4 +1,4 @@
-//! An AF_XDP socket with its four rings mapped: every system call of the backend's data path.
+//! An AF_XDP socket with its four rings mapped: all system calls of the backend's data path.
 
 use super::ring::{Consumer, Layout, Producer};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,51 +19,51 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use taut_sys::Mapping;
 
-/// Packets that the kernel sends per call at most, where it can be told (Linux 6.17).
+/// The option for the maximum number of packets that the kernel sends per call (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// Socket options of asm-generic/socket.h that libc lacks here.
+/// The socket options of asm-generic/socket.h that libc lacks here.
 const SO_BUSY_POLL: libc::c_int = 46;
 const SO_INCOMING_NAPI_ID: libc::c_int = 56;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
-/// Time a receive call may run the driver's queue, in µs; it returns as soon as that is empty.
+/// The maximum time for which a receive call runs the driver's queue, in µs. It returns earlier if the queue is empty.
 const BUSY_POLL_MICROSECONDS: libc::c_int = 20;
 
-/// Wishes of how a socket is to be served.
+/// Options for binding a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Binding {
-    /// Flags in the rings say when the kernel must be called.
+    /// True if flags in the rings say when the kernel must be called.
     pub(super) need_wakeup: bool,
-    /// Whether the kernel copies; None leaves it to the driver's abilities.
+    /// True if the kernel copies frames; None leaves the choice to the driver's capabilities.
     pub(super) copy: Option<bool>,
 }
 
-/// State that the AF_XDP ports of one worker share.
+/// The state that the AF_XDP ports of one worker share.
 #[derive(Clone, Default)]
 pub(crate) struct Shared(pub(super) Rc<RefCell<Living>>);
 
 #[derive(Default)]
 pub(super) struct Living {
-    /// Bound sockets, all on the worker's pool. Those bound in the same way may share its registration.
+    /// Bound sockets, all on the worker's pool. A socket with the same binding can share its registration.
     pub(super) sockets: Vec<(Weak<OwnedFd>, Binding)>,
 }
 
-/// How long a queue may stay taken by a socket just closed: the kernel frees it a little later.
+/// The number of attempts to bind a queue that a closed socket still occupies; the kernel frees it a little later.
 const RELEASE_TRIES: u32 = 50;
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Tells when the kernel has let go of a queue whose socket was closed. It does so some time later, and until then a driver
-/// that copies nothing goes on reading and writing the frames that it had. Nobody else can be bound to the queue before.
+/// A check for the release of a queue whose socket was closed. The kernel releases it some time later. Until then, a
+/// zero-copy driver still reads and writes its frames, and no other socket can be bound to the queue.
 ///
-/// Made while the thread is in the interface's network namespace, as the socket was.
+/// It is made while the thread is in the interface's network namespace, as the socket was.
 #[derive(Debug)]
 pub(super) struct Release {
     socket: XdpSocket,
     interface: u32,
     queue: u32,
-    /// The least that a socket can be bound with.
+    /// Minimum memory with which a socket can be bound.
     _memory: Mapping,
 }
 
@@ -84,16 +84,16 @@ impl Release {
         })
     }
 
-    /// Whether the kernel has let go by now.
+    /// Returns true if the kernel has released the queue.
     fn has_come(&self) -> bool {
-        // The driver is not asked: whoever copies does without its help.
+        // Copy mode does not involve the driver.
         let flags = SocketAddrXdpFlags::XDP_COPY;
         let address = SocketAddrXdp::new(flags, self.interface, self.queue);
-        // An interface that is gone has let go of everything.
+        // A deleted interface has released everything.
         matches!(bind(&self.socket.0, &address), Ok(()) | Err(Errno::NODEV))
     }
 
-    /// Waits until the kernel has let go; false if it takes longer than it may.
+    /// Waits until the kernel has released the queue; returns false after a timeout.
     pub(super) fn wait(self) -> bool {
         for _ in 0..RELEASE_TRIES {
             if self.has_come() {
@@ -145,16 +145,16 @@ impl XdpSocket {
         socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map(|fd| Self(Rc::new(fd)))
     }
 
-    /// The descriptor, to share its packet memory with later sockets.
+    /// Returns the descriptor, for sharing its packet memory with later sockets.
     pub(super) fn descriptor(&self) -> &Rc<OwnedFd> {
         &self.0
     }
 
-    /// Makes `memory` the packet memory of this socket, in pieces of `chunk_bytes`.
+    /// Registers `memory` as the packet memory of this socket, in chunks of `chunk_bytes`.
     ///
     /// # Safety
-    /// The memory must stay mapped until the socket is closed, and nobody may make references to a
-    /// chunk while it is in one of the socket's rings.
+    /// The memory must stay mapped until the socket is closed, and nobody may make references to a chunk while it is in
+    /// one of the socket's rings.
     pub(super) unsafe fn register(
         &self,
         memory: &Mapping,
@@ -207,7 +207,7 @@ impl XdpSocket {
         size: u32,
         entry_bytes: usize,
     ) -> Result<(Layout, RingMemory), Errno> {
-        // Kernels before 5.4 have no flags, nor what else is needed here.
+        // Kernels before 5.4 have no flags, and lack other features that are needed here.
         let flags = offsets.flags.ok_or(Errno::OPNOTSUPP)?;
         let len = offsets.desc as usize + size as usize * entry_bytes;
         // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing.
@@ -237,8 +237,8 @@ impl XdpSocket {
         Ok((layout, memory))
     }
 
-    /// Binds to one queue of an interface, with the packet memory of `shared` if there is one, which must
-    /// be bound in the same way.
+    /// Binds to one queue of an interface, with the packet memory of `shared`, if given, which must have the same
+    /// binding.
     pub(super) fn bind(
         &self,
         interface: u32,
@@ -260,7 +260,7 @@ impl XdpSocket {
                 None => bind(&self.0, &address),
                 Some(other) => {
                     let mut addr = address;
-                    // The kernel copies the other flags from the socket that is shared with.
+                    // The kernel copies the other flags from the shared socket.
                     addr.set_flags(SocketAddrXdpFlags::XDP_SHARED_UMEM);
                     let shared_umem_fd = other.as_fd();
                     bind(
@@ -280,7 +280,7 @@ impl XdpSocket {
         }
     }
 
-    /// Asks for `packets` to be sent per call; older kernels send 32.
+    /// Sets the number of packets sent per call; older kernels send 32.
     pub(super) fn set_send_budget(&self, packets: u32) {
         // SAFETY: the kernel reads one number, whose size is passed with it.
         let _ = unsafe {
@@ -294,7 +294,8 @@ impl XdpSocket {
         };
     }
 
-    /// Makes receive calls run the driver's queue, `packets` at most per call, and asks the kernel to leave it to them.
+    /// Enables busy polling: receive calls run the driver's queue, at most `packets` per call, and the kernel leaves it
+    /// to them.
     pub(super) fn set_busy_poll(&self, packets: u32) -> Result<(), Errno> {
         self.set(SO_PREFER_BUSY_POLL, 1)?;
         self.set(SO_BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
@@ -320,7 +321,8 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Number of the driver's queue that receive calls run, known once a frame came through it.
+    /// Returns the number of the driver's queue that receive calls run; it is known after the first frame from that
+    /// queue.
     pub(super) fn polled_queue(&self) -> Option<u32> {
         let mut number = 0_u32;
         let mut len = size_of::<u32>() as u32;
@@ -337,26 +339,26 @@ impl XdpSocket {
         (answer == 0 && number != 0).then_some(number)
     }
 
-    /// Makes the kernel look at the transmit ring.
+    /// Makes the kernel check the transmit ring.
     #[inline(always)]
     pub(super) fn wake_tx(&self) -> Result<(), Errno> {
         send(&self.0, &[], SendFlags::DONTWAIT).map(drop)
     }
 
-    /// Makes the driver look at the fill ring, and run its queue where busy polling is on.
+    /// Makes the driver check the fill ring, and run its queue if busy polling is enabled.
     #[inline(always)]
     pub(super) fn wake_rx(&self) {
         let _ = recv(&self.0, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
     }
 
-    /// Whether the driver uses the packet memory directly.
+    /// Returns true if the driver uses the packet memory directly.
     pub(super) fn is_zero_copy(&self) -> bool {
         sockopt::xdp_options(&self.0)
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Frames that arrived since the socket was made and found no place. An empty fill ring is not
-    /// added: copying counts it as a drop as well, and drivers count attempts.
+    /// Returns the number of frames lost for lack of space since the socket was made. An empty fill ring is not added:
+    /// in copy mode it counts as a drop as well, and drivers count attempts.
     pub(super) fn overrun(&self) -> u64 {
         sockopt::xdp_statistics(&self.0).map_or(0, |s| s.rx_dropped + s.rx_ring_full.unwrap_or(0))
     }

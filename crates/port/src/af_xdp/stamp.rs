@@ -1,15 +1,15 @@
-//! The stamp of arrival that the XDP program writes in front of a frame (`struct arrival` in
+//! The arrival timestamp that the XDP program writes before a frame (`struct arrival` in
 //! crates/xdp/ebpf/xdp_to_socket.bpf.c).
 
 use crate::Packet;
 
-/// Words of an arrival stamp: a mark, and ns of `CLOCK_MONOTONIC`.
+/// The words of an arrival timestamp: a mark, and ns of `CLOCK_MONOTONIC`.
 type Arrival = [u64; 2];
 
-/// Tells an arrival from what was in that memory before (`ARRIVAL_MARK`).
+/// The mark that distinguishes a timestamp from previous contents of that memory (`ARRIVAL_MARK`).
 const MARK: u64 = 0x9d1c_7ab3_5e64_f028;
 
-/// The stamp in front of a frame just received, ns; 0 if there is none. Once only.
+/// Returns the timestamp before a received frame, ns, and invalidates it; 0 if there is none.
 #[inline(always)]
 pub(super) fn take(packet: &mut Packet) -> u64 {
     if packet.headroom() < size_of::<Arrival>() {
@@ -26,7 +26,7 @@ pub(super) fn take(packet: &mut Packet) -> u64 {
         if mark != MARK {
             return 0;
         }
-        // Or it were the next frame's in this memory, if that came without.
+        // Otherwise it would become that of the next frame in this memory, if that frame has none.
         at.write_unaligned([0, time_ns]);
         time_ns
     }
@@ -39,12 +39,12 @@ mod tests {
     use crate::PoolHandle;
 
     #[test]
-    fn a_stamp_is_taken_once_and_only_where_it_is_marked() {
+    fn a_timestamp_is_read_once_and_only_if_marked() {
         let pool = PoolHandle::new(1, false).unwrap();
         let mut packet = pool.take(16).unwrap();
         let [mark, time] = [MARK, 7].map(u64::to_ne_bytes);
         packet.bytes_mut().copy_from_slice(&[mark, time].concat());
-        // What follows is the frame.
+        // The frame follows.
         let address = packet.data();
         let headroom = packet.headroom() as u16;
         let (slot, owner) = (packet.slot(), packet.pool());
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(take(&mut packet), 0);
         let len = packet.headroom() as u16 - 15;
         assert!(packet.prepend(len));
-        // Too little memory in front for a stamp.
+        // The headroom is too small for a timestamp.
         assert_eq!(take(&mut packet), 0);
     }
 }

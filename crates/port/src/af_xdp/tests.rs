@@ -1,4 +1,4 @@
-//! The backend on real interfaces, in both modes; needs root, and says so where it is lacking.
+//! Tests of the backend on real interfaces, in both modes. They need root, and print a line if it is lacking.
 #![allow(clippy::unwrap_used)]
 
 use super::program::{Program, Settings};
@@ -43,8 +43,8 @@ fn an_interface_that_vanishes_is_told_and_may_return() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
-    each_backend::what_is_missing_is_named("af_xdp");
+fn missing_interfaces_and_capabilities_are_named() {
+    each_backend::missing_interfaces_and_capabilities_are_named("af_xdp");
     let Some(bed) = Testbed::new(1) else { return };
     let error = bed.in_left(|| open("af_xdp:left0,queue=7").err().unwrap());
     assert!(
@@ -76,7 +76,7 @@ fn two_ports_of_one_worker_forward_without_moving_the_frame() {
         assert!(packet.headroom() >= 128);
         let available = pool.available();
         while b.tx(&mut batch) == 0 {}
-        // A copy would have taken a frame and given one back, at once or when sent.
+        // A copy would have taken a frame and returned one, at once or when it was sent.
         assert!(pool.available() >= available);
         assert_eq!(sink.receive_one(), frame_bytes(number, 100));
     }
@@ -107,7 +107,7 @@ fn a_packet_from_elsewhere_is_copied_into_the_pool() {
 }
 
 #[test]
-fn frames_return_to_the_pool_when_the_port_goes_and_the_queue_is_free_again() {
+fn a_closed_port_returns_its_frames_and_frees_its_queue() {
     let Some(bed) = Testbed::new(1) else { return };
     let (mut left, right) = both_ends(&bed, "af_xdp", "");
     left.send(&frame_bytes(1, 60));
@@ -200,7 +200,7 @@ fn the_mode_taken_is_told() {
     assert!(error.contains("native or generic"), "{error}");
 }
 
-/// A frame to a broadcast address that carries `rest` behind its addresses.
+/// Returns a broadcast frame with `rest` after its addresses.
 fn ether(rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, 1]);
@@ -208,7 +208,7 @@ fn ether(rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 packet with a UDP header behind its EtherType.
+/// Returns an IPv4 packet with a UDP header, including its EtherType.
 fn ipv4_udp(fragment: u16, port: u16) -> Vec<u8> {
     let mut packet = vec![0x08, 0x00, 0x45, 0, 0, 46, 0, 1];
     packet.extend(fragment.to_be_bytes());
@@ -234,7 +234,7 @@ fn tagged(inside: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_filter_takes_its_frames_and_leaves_the_rest_to_the_kernel() {
+fn a_filter_receives_its_frames_and_the_kernel_the_others() {
     let Some(bed) = Testbed::new(1) else { return };
     let arp = [&[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1][..], &[7; 36]].concat();
     let mut cut_short = ether(&ipv4_udp(0, 2152));
@@ -274,7 +274,7 @@ fn a_filter_takes_its_frames_and_leaves_the_rest_to_the_kernel() {
                 };
                 let came = wanted.receive_one();
                 assert_eq!(came[..frame.len()], frame[..]);
-                // A packet socket sees frames before a generic program takes them.
+                // A packet socket receives frames before a generic program takes them.
                 let mut seen = Batch::new();
                 other.port.rx(&mut seen);
                 assert!(seen.is_empty() || mode == "generic" && *taken);
@@ -320,7 +320,7 @@ fn each_frame_is_stamped_between_its_sending_and_its_arrival() {
         let mut right = bed.in_right(|| open(&stamped(options)).unwrap());
         assert_eq!(right.port.stamp_clock(), Some(StampClock::Monotonic));
         let mut batch = Batch::new();
-        // Several times around the ring.
+        // The indexes wrap around the ring several times.
         for round in 0..100 {
             let before = now();
             for number in 0..8 {
@@ -358,7 +358,7 @@ fn every_queue_of_a_port_delivers() {
         assert!(right.details().contains(", queues "), "{}", right.details());
         let mut batch = Batch::new();
         for queue in queues {
-            // A frame leaves through the queue it is sent on, and arrives at the one of that number.
+            // A frame arrives at the queue with the number of the queue through which it was sent.
             let mut left = bed.in_left(|| open(&format!("af_xdp:left0,queue={queue}")).unwrap());
             for number in 0..200 {
                 left.send(&frame_bytes(number, 60));
@@ -366,7 +366,7 @@ fn every_queue_of_a_port_delivers() {
                 assert_eq!(batch.packets()[0].bytes(), frame_bytes(number, 60));
                 batch.clear();
             }
-            // What the port sends goes through its first queue.
+            // The port sends only through its first queue.
             if queue == first {
                 pool.fill(&mut batch, 1, 60);
                 batch.packets_mut()[0]
@@ -442,7 +442,7 @@ fn ports_bound_in_different_ways_work_side_by_side() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_said() {
+fn invalid_or_unsupported_options_are_refused() {
     let Some(bed) = Testbed::new(1) else { return };
     for (options, part) in [
         ("queue=3-1", "a range 0-3"),
@@ -477,7 +477,7 @@ fn busy_polling_says_what_became_of_it() {
     left.send(&frame_bytes(1, 60));
     right.receive_one();
     let details = right.port.details();
-    // Linux 6.13 and later let it be for veth, which gives its queues no numbers.
+    // Linux 6.13 and later allow it for veth, which does not number its queues.
     assert!(
         details.contains("busy polling of NAPI ")
             || details.contains("no effect: the driver names no queue"),

@@ -1,4 +1,4 @@
-//! A device: attached and started, removed when dropped.
+//! A DPDK device: attached and started, removed when dropped.
 
 use super::environment::{Environment, control};
 use super::memory::MbufPool;
@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Virtual drivers that people have at hand, to say which of them are here.
+/// The virtual drivers that users are likely to have, for listing the available ones.
 const VIRTUAL_DRIVERS: [&str; 9] = [
     "af_packet",
     "af_xdp",
@@ -29,17 +29,17 @@ pub(super) struct Device {
     pub(super) driver: String,
     pub(super) rx_ring: u16,
     pub(super) tx_ring: u16,
-    /// Place of the receive stamp in an mbuf, and the flag of the mbufs that have one.
+    /// Offset of the receive timestamp in an mbuf, and the flag of mbufs that have one.
     pub(super) stamp: (i32, u64),
-    /// Packets that the device had no room for, of all ports on it.
+    /// Number of packets that the full device refused, over all ports on it.
     pub(super) refused: AtomicU64,
-    /// Pools that the device receives into: they go after it.
+    /// Pools that the device receives into; they are dropped after the device.
     _pools: Vec<Arc<MbufPool>>,
 }
 
 impl Device {
-    /// Attaches the device of `spec` and starts it. With one pool it receives into mbufs of that; with several each is of one
-    /// queue, and there are as many transmit queues.
+    /// Attaches the device of `spec` and starts it. With one pool, it receives into mbufs of that pool. With several,
+    /// each pool belongs to one receive queue, and there are as many transmit queues.
     pub(super) fn attach(
         spec: &PortSpec,
         settings: Settings,
@@ -120,13 +120,13 @@ impl Device {
         unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
     }
 
-    /// Whether the kernel waits for the device to be let go, as it is to be taken out of the machine.
+    /// Returns true if the kernel waits for the device to be released, because it is to be removed from the machine.
     pub(super) fn is_leaving(&self) -> bool {
         // SAFETY: a port of ours that is not removed yet.
         unsafe { (self.environment.shim.is_leaving)(self.port) == 1 }
     }
 
-    /// Returns the losses so far; none where the driver cannot say.
+    /// Returns the losses so far; None if the driver does not count them.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
         // SAFETY: a port of ours that is not removed yet, and a place for the answer.
@@ -144,7 +144,7 @@ impl Drop for Device {
     }
 }
 
-/// Returns what DPDK calls the device once it is attached: its name without a bus's name before it.
+/// Returns DPDK's name of the attached device: its name without the prefix of a bus.
 fn name_of(target: &str) -> &str {
     target
         .strip_prefix("vdev:")
@@ -152,13 +152,13 @@ fn name_of(target: &str) -> &str {
         .unwrap_or(target)
 }
 
-/// Whether the driver of a device takes root: that of a device on the PCI bus, or of an interface.
+/// Returns true if the driver of a device needs root: that of a device on the PCI bus, or of an interface.
 fn takes_root(name: &str) -> bool {
     let of_interface = ["net_tap", "net_af_packet", "net_af_xdp"];
     !name.starts_with("net_") || of_interface.iter().any(|driver| name.starts_with(driver))
 }
 
-/// The error that says what to do.
+/// Returns the error, which says what to do.
 fn failure(
     spec: &PortSpec,
     environment: &Environment,
@@ -208,7 +208,7 @@ fn failure(
                 format!("root for this device (run with sudo); without, DPDK says: {why}"),
             )
         }
-        // Drivers say nothing of arguments that they do not know, but end with -1.
+        // Drivers do not report unknown arguments, but return -1.
         "attaching it" if rc == -1 && cause(words).is_none() => spec.error(format!(
             "the driver of {name} refuses its arguments; https://doc.dpdk.org/guides/nics lists them"
         )),
@@ -219,7 +219,7 @@ fn failure(
     }
 }
 
-/// Returns the kind of error that DPDK's number means; many drivers say -1 where they mean nothing by it.
+/// Returns the kind of error of a DPDK error number. Many drivers return -1 without a specific meaning.
 fn kind(rc: i32) -> std::io::ErrorKind {
     if rc == -1 {
         std::io::ErrorKind::Other

@@ -1,7 +1,7 @@
-//! DPDK's environment (EAL): one per process, made on first use, gone with the process.
+//! DPDK's environment (EAL): one per process, made on first use; it ends with the process.
 //!
-//! It keeps everything in memory: no files, no sockets, huge pages without names, so that even a killed
-//! process leaves nothing. It is made on a thread of its own, as DPDK pins the thread it is made on.
+//! It keeps everything in memory: no files, no sockets, and huge pages without names, so that even a killed process
+//! leaves nothing. It is made on a separate thread, because DPDK pins the thread that makes it.
 
 use super::library::{Shim, shim};
 use super::reason::reason;
@@ -13,10 +13,10 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Free huge pages wanted, bytes; with less DPDK gets ordinary pages.
+/// The free huge pages required for using them, bytes; with less, DPDK gets normal pages.
 const HUGE_BYTES_WANTED: u64 = 64 << 20;
 
-/// Ordinary pages that DPDK may use, MB; those it never touches cost nothing.
+/// The limit of normal pages for DPDK, MB; untouched pages cost nothing.
 const ORDINARY_MEGABYTES: u32 = 1024;
 
 /// An address that no device has: with it DPDK attaches no PCI device by itself, but can be told to.
@@ -36,17 +36,17 @@ impl std::fmt::Debug for Shim {
     }
 }
 
-/// The right to attach and remove devices, which DPDK does not do for two threads at a time.
+/// Returns a lock for attaching and removing devices, which DPDK does not support from two threads at a time.
 pub(super) fn control() -> MutexGuard<'static, ()> {
     static CONTROL: Mutex<()> = Mutex::new(());
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The environment, ready for the calling thread.
+/// Returns the environment, ready for the calling thread.
 ///
 /// # Errors
-/// [`PortError::Missing`] with DPDK's own words if it cannot be made; so too for every later call, as
-/// DPDK tries but once.
+/// [`PortError::Missing`] with DPDK's own message if it cannot be made. Later calls return the same error, because DPDK
+/// tries only once.
 pub(super) fn environment() -> Result<&'static Environment, PortError> {
     static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
     let shim = shim()?;
@@ -71,8 +71,8 @@ pub(super) fn environment() -> Result<&'static Environment, PortError> {
 }
 
 fn make(shim: &'static Shim) -> Result<Environment, String> {
-    // Its own threads sleep and are no worker's: they get all the cores that the process began with,
-    // not the one that the calling thread is pinned to.
+    // DPDK's own threads sleep and belong to no worker. They get all the cores that the process began with, not the one
+    // that the calling thread is pinned to.
     let process = Pid::from_raw(getpid().as_raw_nonzero().get());
     let cores = sched_getaffinity(process).map_err(|e| e.to_string())?;
     sched_setaffinity(None, &cores).map_err(|e| e.to_string())?;
@@ -92,7 +92,7 @@ fn make(shim: &'static Shim) -> Result<Environment, String> {
     if rc < 0 {
         return Err(reason(&shim.words(), rc));
     }
-    // What it found worth saying on the way is no reason for anything that comes later.
+    // Messages during initialisation do not explain later errors.
     shim.words();
     Ok(Environment {
         shim,
@@ -102,8 +102,8 @@ fn make(shim: &'static Shim) -> Result<Environment, String> {
     })
 }
 
-/// Whether some network card has to be told physical addresses, as it reaches memory without an IOMMU. DPDK finds that out from the
-/// devices that it starts with; here they come later.
+/// Returns true if a NIC needs physical addresses because it accesses memory without an IOMMU. DPDK detects that from
+/// the devices that are present at its start; here devices are attached later.
 fn takes_physical_addresses(sys: &Path) -> bool {
     let without_iommu = sys.join("module/vfio/parameters/enable_unsafe_noiommu_mode");
     let is_on = std::fs::read_to_string(without_iommu).is_ok_and(|text| text.trim() == "Y");
@@ -135,10 +135,10 @@ fn arguments(cores: &str, on_huge_pages: bool, physical: bool) -> Vec<String> {
         arguments.push("--iova-mode=pa".to_string());
     }
     let memory = if on_huge_pages {
-        // The second so that devices can lend memory to their peers (net_memif's zero-copy, virtio-user).
+        // The second option lets devices share memory with their peers (net_memif's zero-copy, virtio-user).
         "--in-memory --single-file-segments".to_string()
     } else {
-        // DPDK has no `--in-memory` for ordinary pages, which have no files anyway.
+        // DPDK has no `--in-memory` for normal pages, which have no files anyway.
         format!("--no-huge --no-shconf -m {ORDINARY_MEGABYTES}")
     };
     arguments.extend(memory.split(' ').map(String::from));
@@ -151,7 +151,7 @@ fn list(cores: &CpuSet) -> String {
     words.join(",")
 }
 
-/// Bytes of huge pages that nobody has taken.
+/// Returns the bytes of free huge pages.
 fn free_huge_bytes() -> u64 {
     let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages")
         .into_iter()
@@ -171,7 +171,7 @@ fn free_huge_bytes() -> u64 {
         .sum()
 }
 
-/// A thread's place among DPDK's; given up when the thread ends.
+/// A thread's registration with DPDK, which ends with the thread.
 struct Registration(&'static Shim);
 
 impl Drop for Registration {
@@ -181,7 +181,7 @@ impl Drop for Registration {
     }
 }
 
-/// Gives the calling thread caches of mbufs of its own.
+/// Registers the calling thread, so that it has its own caches of mbufs.
 fn register_thread(shim: &'static Shim) -> Result<(), PortError> {
     thread_local! {
         static REGISTRATION: RefCell<Option<Registration>> = const { RefCell::new(None) };
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dpdk_is_told_to_leave_nothing_and_to_take_no_device_by_itself() {
+    fn dpdk_starts_without_shared_files_and_without_probing_devices() {
         let words = arguments("0,1", true, false).join(" ");
         assert!(words.contains("--in-memory") && words.contains("-a 0000:00:00.0"));
         assert!(words.contains("--lcores=0@(0,1)") && !words.contains("--no-huge"));

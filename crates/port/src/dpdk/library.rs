@@ -1,4 +1,4 @@
-//! Loads `shim.c`'s library, and with it DPDK's.
+//! Loading of `shim.c`'s library, and DPDK's libraries with it.
 
 use super::path::Path;
 use super::setup::{Losses, Setup};
@@ -9,11 +9,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use taut_sys::Library;
 
-/// The library, built by `build.rs`: it travels in the program, which so stays one file.
+/// The library built by `build.rs`. It is embedded in the program, so that the program stays a single file.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtaut_dpdk.so"));
 
-/// The functions of `shim.c`, where they say what they do (`struct taut_dpdk`). Errors are negative
-/// error numbers.
+/// The functions of `shim.c`, which documents them (`struct taut_dpdk`). Errors are negative error numbers.
 #[repr(C)]
 pub(super) struct Shim {
     layout: usize,
@@ -43,7 +42,7 @@ unsafe impl Sync for Shim {}
 // SAFETY: as above.
 unsafe impl Send for Shim {}
 
-/// Sizes of what both languages lay out.
+/// The sizes of structures that both languages define.
 const LAYOUT: usize = size_of::<Shim>() << 32 | size_of::<Path>() << 16 | size_of::<Setup>();
 
 impl Shim {
@@ -54,14 +53,14 @@ impl Shim {
         text.to_string_lossy().into_owned()
     }
 
-    /// The folder that DPDK loads its drivers from.
+    /// Returns the folder from which DPDK loads its drivers.
     pub(super) fn drivers_folder(&self) -> String {
         // SAFETY: a string constant.
         let text = unsafe { CStr::from_ptr(self.drivers) };
         text.to_string_lossy().into_owned()
     }
 
-    /// Returns what DPDK logged since the last call.
+    /// Returns DPDK's log messages since the last call.
     pub(super) fn words(&self) -> String {
         let mut words = vec![0_u8; 4096];
         // SAFETY: writes as much as there is room for, and says how much.
@@ -70,10 +69,10 @@ impl Shim {
     }
 }
 
-/// The library, loaded on first use; it stays.
+/// Returns the library, loaded on first use; it stays loaded.
 ///
 /// # Errors
-/// [`PortError::Missing`] where DPDK's own libraries are not installed.
+/// [`PortError::Missing`] if DPDK's own libraries are not installed.
 pub(super) fn shim() -> Result<&'static Shim, PortError> {
     static SHIM: OnceLock<Result<&Shim, String>> = OnceLock::new();
     SHIM.get_or_init(load).as_ref().copied().map_err(|reason| {
@@ -104,7 +103,7 @@ fn load() -> Result<&'static Shim, String> {
 
 fn memory_file() -> rustix::io::Result<OwnedFd> {
     let make = |flags| memfd_create("libtaut_dpdk.so", MemfdFlags::CLOEXEC | flags);
-    // Kernels before 6.3 know no flag for it, and need none.
+    // Kernels before 6.3 do not know the flag, and do not need it.
     let file = make(MemfdFlags::EXEC).or_else(|_| make(MemfdFlags::empty()))?;
     let mut left = LIBRARY;
     while !left.is_empty() {

@@ -1,4 +1,4 @@
-//! Packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of those that packets hold.
+//! The packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of mbufs that packets hold.
 
 use super::environment::{Environment, environment};
 use super::reason::reason;
@@ -8,13 +8,13 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Mbufs beyond what ports hold in their rings: batches in hand, held for a flush, in caches.
+/// The mbufs in addition to the ports' rings: for batches in progress, transmit buffers and caches.
 const MBUF_RESERVE: u32 = 1024;
 
-/// A slot is counted in this unit, which every mbuf is aligned to.
+/// The unit in which slots are counted; every mbuf is aligned to it.
 const SLOT_BYTES: u64 = 64;
 
-/// Memory that the DPDK ports of one worker share; made by the first of them.
+/// The memory that the DPDK ports of one worker share; the first of them makes it.
 #[derive(Default)]
 pub(crate) struct Shared {
     made: OnceCell<Memory>,
@@ -23,13 +23,14 @@ pub(crate) struct Shared {
 /// A handle on the memory.
 #[derive(Clone)]
 pub(super) struct Memory {
-    /// Mbufs that packets hold; keeps the pool.
+    /// Mbufs that packets hold; it keeps the pool.
     pub(super) ledger: PoolHandle,
     pub(super) pool: Arc<MbufPool>,
 }
 
 impl Shared {
-    /// The memory, for the calling thread: so many mbufs in rings that ports which share it never starve each other.
+    /// Returns the memory for the calling thread. It has enough mbufs for `in_rings` ring entries that ports sharing it
+    /// never starve each other.
     pub(super) fn memory(&self, in_rings: u32) -> Result<Memory, PortError> {
         if let Some(memory) = self.made.get() {
             return Ok(memory.clone());
@@ -45,7 +46,7 @@ impl Shared {
 }
 
 impl Memory {
-    /// Gives the mbufs of dropped packets back.
+    /// Returns the mbufs of dropped packets to their pool.
     #[inline(always)]
     pub(super) fn give_back(&self) {
         let environment = self.pool.environment;
@@ -72,11 +73,11 @@ unsafe impl Send for MbufPool {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPool {}
 
-/// Pools that are alive, and those whose worker is gone but whose mbufs other workers may still have
-/// (`net_ring` carries mbufs from one to the other).
+/// The pools in use, and pools whose worker has ended but whose mbufs other workers may still have (`net_ring` passes
+/// mbufs from one to the other).
 struct Pools {
     alive: usize,
-    /// Addresses of pools that stay behind.
+    /// Addresses of the pools whose worker has ended.
     left_behind: Vec<usize>,
 }
 

@@ -1,11 +1,11 @@
-//! A port on any device that DPDK has a driver for: network interfaces by their PCI address, and DPDK's
+//! The port `dpdk` on any device that DPDK has a driver for: network interfaces by their PCI address, and DPDK's
 //! virtual devices (`net_memif`, `net_vhost`, `net_af_xdp`, `net_pcap`, ...).
 //!
-//! Rust sees no structure of DPDK's: `shim.c` does, and fills [`Packet`](crate::Packet)s from mbufs in
-//! one pass per batch. It is compiled where DPDK's headers are there, carried in the program, and loaded
-//! when a DPDK port is first asked for, so that taut starts where DPDK is not installed.
+//! Rust code uses no structure of DPDK's. `shim.c` does, and fills [`Packet`](crate::Packet)s from mbufs in one pass
+//! per batch. It is compiled if DPDK's headers are installed, embedded in the program, and loaded when the first DPDK
+//! port is opened. Therefore taut starts on machines without DPDK.
 //!
-//! Packets are received in place, and handed over to whichever DPDK port of the same worker sends them.
+//! Packets are received in place, and any DPDK port of the same worker can send them without a copy.
 
 #[cfg(dpdk)]
 mod device;
@@ -83,5 +83,5 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
-/// Version of DPDK that this was built with; none where DPDK ports are not built in.
+/// The version of DPDK that this was built with; None without DPDK ports.
 pub const BUILT_WITH: Option<&str> = option_env!("TAUT_DPDK_VERSION");

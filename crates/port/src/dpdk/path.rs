@@ -1,10 +1,10 @@
-//! Structures that a port's data path shares with `shim.c`.
+//! The structures that a port's data path shares with `shim.c`.
 
 use crate::{Packet, Pool};
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-/// Counts of what passed so far (`struct taut_counts`).
+/// Counters of all packets so far (`struct taut_counts`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
@@ -14,16 +14,16 @@ pub(super) struct Counts {
     pub(super) tx_packets: u64,
     pub(super) tx_bytes: u64,
     pub(super) tx_too_long: u64,
-    /// Packets that the device had no room for; the caller has them still.
+    /// Packets refused by the full device; the caller still has them.
     pub(super) tx_refused: u64,
 }
 
-/// State of the data path (`struct taut_path`).
+/// The state of the data path (`struct taut_path`).
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) port: u16,
-    /// Receive queues, polled in turn; one, which may be any, where several workers have one each.
+    /// Number of receive queues, polled round robin. It is 1 if several workers have one queue each, of any number.
     pub(super) queues: u16,
     pub(super) next_queue: u16,
     pub(super) tx_queue: u16,
@@ -33,14 +33,14 @@ pub(super) struct Path {
     pub(super) base: usize,
     /// Ledger of the pool whose packets are mbufs.
     pub(super) ledger: *const Pool,
-    /// Room for the receive stamps of one call, or null.
+    /// Array for the receive timestamps of one call, or null.
     pub(super) stamps: *mut u64,
     pub(super) stamp_flag: u64,
     pub(super) stamp_offset: i32,
     pub(super) counts: Counts,
 }
 
-// `struct taut_packet` is a `Packet`.
+// The layout of `struct taut_packet` is that of `Packet`.
 const _: () =
     assert!(size_of::<Packet>() == 24 && Packet::LAYOUT[0] == 0 && Packet::LAYOUT[1] == 8,);
 const _: () =

@@ -1,4 +1,4 @@
-//! The port: a device, its data path, and the memory its packets lie in.
+//! The port `dpdk`: a device, its data path, and the memory of its packets.
 
 use super::device::Device;
 use super::environment::{Environment, environment};
@@ -14,35 +14,35 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use taut_sys::StampClock;
 
-/// Drivers whose error counter counts again what they refused and the caller still has.
+/// The drivers whose error counters include refused packets, which the caller still has.
 const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];
 
 struct DpdkPort {
     shim: &'static Shim,
     path: Box<Path>,
-    /// Receive stamps of the last call; none unless asked for.
+    /// Receive timestamps of the last call; empty unless configured.
     stamps: Box<[u64]>,
     stamped: usize,
-    /// The device, set once the port of its last worker is open. Before the memory: a device holds mbufs until it is
-    /// closed.
+    /// Device, set once the port of its last worker is open. It is dropped before the memory, because a device holds
+    /// mbufs until it is closed.
     device: Arc<OnceLock<Device>>,
     memory: Memory,
-    /// Number of the worker among those that share the device; the first one counts what the device has lost.
+    /// Number of the worker among those that share the device; the first one counts the device's losses.
     worker: u16,
-    /// The path knows the device.
+    /// True if the path knows the device.
     has_begun: bool,
-    /// The device was there, and has been let go as it is to be taken out of the machine.
+    /// True if the device was there, and has been released because it is to be removed from the machine.
     is_gone: bool,
     /// Refused packets of this port that have been added to the device's sum.
     told_refused: u64,
-    /// Packets that may be out at a time: the ledger has no room for more.
+    /// Maximum number of packets in use at a time, limited by the ledger.
     most: usize,
     name: String,
     arguments: Vec<String>,
     counted: Counted,
 }
 
-/// The device's own counters, added up over their restarts (`net_memif` begins again when a link breaks).
+/// The device's own counters, summed over their restarts (`net_memif` restarts them when a link breaks).
 #[derive(Default)]
 struct Counted {
     before: Losses,
@@ -62,7 +62,7 @@ impl Counted {
     }
 }
 
-/// Loads DPDK but does not start it, which would take huge pages and a while.
+/// Loads DPDK but does not start it, because that would take huge pages and time.
 pub(super) fn probe() -> Result<String, PortError> {
     let shim = shim()?;
     let folder = shim.drivers_folder();
@@ -87,7 +87,7 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     Ok(Box::new(DpdkPort::open(&opening, 0, resources)?))
 }
 
-/// A queue of the same device for each worker, with packet memory of its own.
+/// Prepares a queue of the same device for each worker, with its own packet memory.
 pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     for (option, why) in [
         ("rss", "each worker has a queue of its own"),
@@ -111,7 +111,7 @@ pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortEr
     Ok((0..workers as u16).map(part).collect())
 }
 
-/// State by which workers that share a device open it, one after the other.
+/// The state through which workers that share a device open it, one after the other.
 struct Opening {
     spec: PortSpec,
     settings: Settings,
@@ -145,20 +145,20 @@ impl Opening {
         }
         let pools = std::mem::take(&mut *pools);
         let device = Device::attach(&self.spec, self.settings, environment, pools)?;
-        // Set once, by the last one.
+        // The last worker sets the device, once.
         let _ = self.device.set(device);
         Ok(())
     }
 }
 
-/// Returns the clock by which a device stamps.
+/// Returns the clock of a device's timestamps.
 fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
     let on_interface = |argument: &String| {
         ["iface=", "rx_iface=", "rx_iface_in="]
             .iter()
             .any(|key| argument.starts_with(key))
     };
-    // libpcap hands on the kernel's stamps, in microseconds; those of a file are of any time.
+    // libpcap passes on the kernel's timestamps, in microseconds; those of a file are arbitrary.
     if driver == "net_pcap" && arguments.iter().any(on_interface) {
         StampClock::Realtime { unit_ns: 1000 }
     } else {
@@ -167,7 +167,7 @@ fn clock_of(driver: &str, arguments: &[String]) -> StampClock {
 }
 
 impl DpdkPort {
-    /// Opens the port of one of the workers, which open theirs in turn.
+    /// Opens the port of one of the workers, which open theirs in order.
     fn open(opening: &Opening, worker: u16, resources: &mut Resources) -> Result<Self, PortError> {
         let Opening { spec, settings, .. } = opening;
         let environment = environment()?;
@@ -216,7 +216,7 @@ impl DpdkPort {
         Ok(port)
     }
 
-    /// Takes the device up, if it is there; true if it is.
+    /// Starts using the device when it is available; returns true if it is.
     #[inline(always)]
     fn is_ready(&mut self) -> bool {
         self.has_begun || self.begin()
@@ -232,11 +232,11 @@ impl DpdkPort {
         self.has_begun
     }
 
-    /// Lets the device go: it is closed, and free to leave the machine, when the last of its workers has done so. Packets that
-    /// came from it stay, as their memory is not the device's.
+    /// Releases the device. It is closed, and can be removed from the machine, when the last of its workers has
+    /// released it. Packets received from it stay valid, because their memory does not belong to the device.
     #[cold]
     fn let_go(&mut self) {
-        // What it has lost until now.
+        // Reads the losses until now.
         self.counters();
         self.has_begun = false;
         self.is_gone = true;
@@ -326,7 +326,7 @@ impl Port for DpdkPort {
             let more = counts.tx_refused - self.told_refused;
             let refused = device.refused.fetch_add(more, Ordering::Relaxed) + more;
             self.told_refused = counts.tx_refused;
-            // The device says what was lost in all of its queues.
+            // The device counts losses over all of its queues.
             if self.worker == 0 {
                 if let Some(now) = device.losses() {
                     losses = self.counted.update(now);
@@ -339,7 +339,7 @@ impl Port for DpdkPort {
         PortCounters {
             rx_packets: counts.rx_packets,
             rx_bytes: counts.rx_bytes,
-            // What a device took and then lost was not handed over.
+            // A packet that a device accepted and then lost was not sent.
             tx_packets: counts.tx_packets.saturating_sub(losses.tx_errors),
             tx_bytes: counts.tx_bytes,
             rx_overrun: losses.missed + losses.no_mbuf,
@@ -384,7 +384,7 @@ impl Port for DpdkPort {
 
 impl Drop for DpdkPort {
     fn drop(&mut self) {
-        // While there is a thread that may: packets dropped from now on go with the pool.
+        // This thread may still return mbufs; packets dropped after this return with the pool.
         self.memory.give_back();
     }
 }
@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queues_of_a_device_that_spreads_are_received_from_in_turn() {
+    fn the_queues_of_an_rss_device_are_polled_round_robin() {
         let spec = PortSpec::parse("dpdk:net_null100,rss=3,copy=0").unwrap();
         let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
         let opening = Opening::new(&spec, 1).unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_have_a_queue_and_memory_each_and_the_device_outlives_none_of_it() {
+    fn every_worker_has_its_own_queue_until_the_device_closes() {
         let spec = PortSpec::parse("dpdk:net_null101,copy=0").unwrap();
         let parts = spec.parts(3).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
@@ -421,7 +421,7 @@ mod tests {
                     let mut resources = Resources::for_ports(std::slice::from_ref(spec)).unwrap();
                     let mut port = part(&mut resources).unwrap();
                     let mut batch = Batch::new();
-                    // Until the last one is there, nothing comes and nothing is taken.
+                    // Until the last worker has opened its port, no packets are received or sent.
                     assert_eq!(port.rx(&mut batch) > 0, number == 2);
                     assert_eq!(port.link().is_up(), number == 2);
                     tell.send(()).unwrap();
@@ -432,23 +432,23 @@ mod tests {
                         assert_eq!(port.tx(&mut batch), BATCH_CAPACITY);
                     }
                     let sent = port.counters().tx_packets;
-                    // In any order.
+                    // The ports close in any order.
                     std::thread::sleep(std::time::Duration::from_millis(10 * (3 - number as u64)));
                     drop(port);
                     gone.lock().unwrap().push(sent);
                 });
-                // One after the other.
+                // The ports open one after the other.
                 told.recv().unwrap();
             }
         });
         assert_eq!(gone.into_inner().unwrap(), [64_000; 3]);
-        // The device is gone as well: its name can be had again.
+        // The device is closed too, so its name can be used again.
         let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
         assert!(spec.open(&mut resources).unwrap().link().is_up());
     }
 
     #[test]
-    fn what_a_device_of_several_workers_cannot_have_is_refused() {
+    fn options_that_conflict_with_several_workers_are_refused() {
         for (text, part) in [
             (
                 "dpdk:net_null102,rss=2",
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_captured_now_is_stamped_by_a_known_clock() {
+    fn only_live_captures_have_timestamps_of_a_known_clock() {
         let kernel = StampClock::Realtime { unit_ns: 1000 };
         for (driver, argument, clock) in [
             ("net_pcap", "iface=eth0", kernel),

@@ -1,20 +1,20 @@
-//! Makes one line of what DPDK logs when something fails.
+//! Summaries of DPDK's log messages about a failure, in one line.
 
 use std::io;
 
-/// Words that DPDK says of every failure, and so of none.
+/// The messages that DPDK logs for every failure, so that they explain none.
 const EMPTY_WORDS: [&str; 3] = [
     "Driver cannot attach the device",
     "Failed to attach device on primary process",
     "failed to initialize",
 ];
 
-/// Returns what DPDK said of a cause ([`cause`]), or the meaning of the error number (negative) where it said nothing.
+/// Returns DPDK's message about a cause ([`cause`]), or the meaning of the error number (negative) without one.
 pub(super) fn reason(words: &str, rc: i32) -> String {
     cause(words).unwrap_or_else(|| io::Error::from_raw_os_error(rc.saturating_neg()).to_string())
 }
 
-/// The lines that name a cause, at most two, without DPDK's prefixes.
+/// Returns the lines that name a cause, at most two, without DPDK's prefixes.
 pub(super) fn cause(words: &str) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
     for line in words.lines() {
@@ -27,7 +27,7 @@ pub(super) fn cause(words: &str) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// `EAL: text`, `EAL: FATAL: text` and `eth_from_pcaps(): text` without what stands before the text.
+/// Strips the prefix from `EAL: text`, `EAL: FATAL: text` and `eth_from_pcaps(): text`.
 fn without_prefix(line: &str) -> String {
     let mut text = line;
     while let Some((prefix, rest)) = text.split_once(": ") {

@@ -1,31 +1,31 @@
-//! The settings of a DPDK device, read from the spec of its port.
+//! The settings of a DPDK device, parsed from the spec of its port.
 
 use crate::{PortError, PortSpec};
 
 /// The backend's name.
 pub(super) const NAME: &str = "dpdk";
 
-/// Descriptors of each ring unless asked otherwise.
+/// The default number of descriptors of each ring.
 const RING: u16 = 512;
 
-/// Size of the ring that AF_XDP's driver fills, whatever it is asked for.
+/// The size of the ring that the AF_XDP driver fills, whatever size is configured.
 const AF_XDP_RING: u16 = 2048;
 
-/// Payload of the longest frame that, with its header, two VLAN tags and its check sequence, fits into a buffer.
+/// The maximum payload of a frame that fits into a buffer with its header, two VLAN tags and its frame check sequence.
 const LONGEST_MTU: u64 = 2048 - 14 - 8 - 4;
 
-/// Wishes of a spec to its device, but for its name and arguments.
+/// The settings of a device in a spec, without its name and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// Descriptors of each ring.
+    /// Number of descriptors of each ring.
     pub(super) ring: u16,
     /// Number of receive queues.
     pub(super) queues: u16,
-    /// Longest payload of a frame; 0 leaves it to the driver.
+    /// Maximum payload of a frame; 0 leaves it to the driver.
     pub(super) mtu: u16,
-    /// The device's limit for sending; 0 is none.
+    /// Rate limit of the device for sending, Mbit/s; 0 is no limit.
     pub(super) rate_mbps: u32,
-    /// Whether the device is to stamp what it receives.
+    /// True if the device shall stamp received packets.
     pub(super) stamps: bool,
 }
 
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// Mbufs that the DPDK ports among these hold in their rings.
+/// Returns the number of mbufs in the rings of the DPDK ports among these.
 #[cfg(dpdk)]
 pub(super) fn mbufs_in_rings(specs: &[PortSpec]) -> u32 {
     specs

@@ -1,8 +1,8 @@
-//! What `shim.c` is asked for and what it says of a device, laid out as it has them.
+//! The request for a device to `shim.c` and its results, in the layout of `shim.c`.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Request for a device, and what was made of it (`struct taut_setup`).
+/// A request for a device, and its results (`struct taut_setup`).
 #[repr(C)]
 pub(super) struct Setup {
     pub(super) ring: u16,
@@ -21,13 +21,13 @@ pub(super) struct Setup {
     pub(super) driver: [c_char; 64],
 }
 
-/// Losses that a device itself counted (`struct taut_losses`).
+/// The losses that a device counted itself (`struct taut_losses`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Losses {
-    /// Arrived, but the receive ring was full.
+    /// Packets that arrived when the receive ring was full.
     pub(super) missed: u64,
-    /// Arrived, but there was no mbuf.
+    /// Packets that arrived when there was no mbuf.
     pub(super) no_mbuf: u64,
     pub(super) rx_errors: u64,
     pub(super) tx_errors: u64,

@@ -1,10 +1,10 @@
 /*
- * The C side of DPDK ports: what Rust cannot call because DPDK has it as inline functions, and what
- * takes its structures. Built as a library of its own (crates/port/build.rs), loaded where a DPDK port
- * is first used (library.rs), whose `Shim` mirrors `struct taut_dpdk` below.
+ * The C side of DPDK ports: calls of DPDK's inline functions, which Rust cannot call, and all code that uses DPDK's
+ * structures. It is built as a separate library (crates/port/build.rs) and loaded when a DPDK port is first used
+ * (library.rs). `Shim` in library.rs mirrors `struct taut_dpdk` below.
  */
 #define _GNU_SOURCE
-/* Events of devices are still called experimental in DPDK 22.11, and unchanged since 18.02. */
+/* Device events are still marked experimental in DPDK 22.11, and unchanged since 18.02. */
 #define ALLOW_EXPERIMENTAL_API
 #include <errno.h>
 #include <pthread.h>
@@ -31,14 +31,14 @@
 #include <rte_prefetch.h>
 #include <rte_version.h>
 
-/* Packets of one call: taut_port::BATCH_CAPACITY. */
+/* The maximum number of packets of one call: taut_port::BATCH_CAPACITY. */
 #define MOST_PACKETS 64
 
-/* A packet's slot is its mbuf's distance from `base` in units of what every mbuf is aligned to. */
+/* A packet's slot is its mbuf's distance from `base`, in units of the alignment of mbufs. */
 #define SLOT_SHIFT 6
 static_assert(1 << SLOT_SHIFT == RTE_CACHE_LINE_MIN_SIZE, "mbufs lie on cache lines");
 
-/* taut_port::Packet (packet.rs). */
+/* The layout of taut_port::Packet (packet.rs). */
 struct taut_packet {
 	char *data;
 	const void *ledger;
@@ -47,7 +47,7 @@ struct taut_packet {
 	uint16_t headroom;
 };
 
-/* What passed, as path.rs has it. */
+/* The counters of a port, in the layout of path.rs. */
 struct taut_counts {
 	uint64_t rx_packets;
 	uint64_t rx_bytes;
@@ -58,7 +58,7 @@ struct taut_counts {
 	uint64_t tx_refused;
 };
 
-/* What the data path of one port needs, as path.rs has it. */
+/* The state of a port's data path, in the layout of path.rs. */
 struct taut_path {
 	uint16_t port;
 	uint16_t queues;
@@ -67,14 +67,14 @@ struct taut_path {
 	struct rte_mempool *mempool;
 	uintptr_t base;
 	const void *ledger;
-	/* Room for the receive stamps of one call, or null. */
+	/* Space for the receive timestamps of one call, or null. */
 	uint64_t *stamps;
 	uint64_t stamp_flag;
 	int stamp_offset;
 	struct taut_counts counts;
 };
 
-/* ---- log: DPDK's words are kept, for error messages, instead of going to standard error ---- */
+/* ---- log: DPDK's messages are stored for error messages, instead of written to standard error ---- */
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[2048];
@@ -83,7 +83,7 @@ static size_t log_len;
 static ssize_t log_write(void *cookie __rte_unused, const char *text, size_t len)
 {
 	pthread_mutex_lock(&log_lock);
-	/* The first words name the cause: later ones are let go where there is no room. */
+	/* The first messages contain the cause, so later ones are dropped if there is no space. */
 	size_t taken = RTE_MIN(len, sizeof(log_text) - log_len);
 	memcpy(log_text + log_len, text, taken);
 	log_len += taken;
@@ -91,7 +91,7 @@ static ssize_t log_write(void *cookie __rte_unused, const char *text, size_t len
 	return len;
 }
 
-/* Copies out what was said since the last call; returns its length. */
+/* Copies the messages since the last call, and returns their length. */
 static size_t log_take(char *to, size_t room)
 {
 	pthread_mutex_lock(&log_lock);
@@ -115,20 +115,20 @@ static FILE *log_stream(void)
 
 /* ---- environment ---- */
 
-/* Initialises the environment. 0 or a negative error number. */
+/* Initialises the environment. Returns 0 or a negative error number. */
 static int initialise(int argc, char **argv)
 {
 	FILE *stream = log_stream();
 	if (stream == NULL || rte_openlog_stream(stream) != 0)
 		return -ENOMEM;
-	/* Some of its errors, and its usage, it prints past its log. */
+	/* DPDK prints some of its errors, and its usage, past its log. */
 	FILE *standard_output = stdout, *standard_error = stderr;
 	stdout = stderr = stream;
 	int rc = rte_eal_init(argc, argv);
 	int error = rte_errno;
 	stdout = standard_output;
 	stderr = standard_error;
-	/* It makes a folder even where it is told to put nothing there. */
+	/* DPDK creates a folder even if it is configured to write nothing there. */
 	rmdir(rte_eal_get_runtime_dir());
 	if (rc < 0)
 		return error > 0 ? -error : -EFAULT;
@@ -140,7 +140,7 @@ static int initialise(int argc, char **argv)
 	return 0;
 }
 
-/* Makes the calling thread known, so that it has caches of mbufs of its own. */
+/* Registers the calling thread, so that it has its own caches of mbufs. */
 static int register_thread(void)
 {
 	return rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() != 0 ? -rte_errno : 0;
@@ -154,7 +154,7 @@ static int lowest_list(const struct rte_memseg_list *list, void *lowest)
 	return 0;
 }
 
-/* The lowest address that packet memory may have. */
+/* Returns the lowest address that packet memory may have. */
 static uintptr_t memory_base(void)
 {
 	uintptr_t base = UINTPTR_MAX;
@@ -177,7 +177,7 @@ static void highest_chunk(struct rte_mempool *mempool __rte_unused, void *highes
 	*top = RTE_MAX(*top, (uintptr_t)chunk->addr + chunk->len);
 }
 
-/* Where a pool's memory ends. */
+/* Returns the end of a pool's memory. */
 static uintptr_t mempool_top(struct rte_mempool *mempool)
 {
 	uintptr_t top = 0;
@@ -190,7 +190,7 @@ static unsigned int mempool_in_use(struct rte_mempool *mempool)
 	return rte_mempool_in_use_count(mempool);
 }
 
-/* Gives the mbufs of dropped packets back. */
+/* Frees the mbufs of dropped packets. */
 static void give_back(uintptr_t base, const uint32_t *slots, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -199,42 +199,43 @@ static void give_back(uintptr_t base, const uint32_t *slots, size_t n)
 
 /* ---- devices ---- */
 
-/* What is asked of a device, and what was made of it, as device.rs has it. */
+/* The requested settings of a device, and the resulting ones, in the layout of device.rs. */
 struct taut_setup {
 	uint16_t ring;
-	/* Receive queues, each into a pool of mbufs of its own, and transmit queues. */
+	/* The number of receive queues, each with its own pool of mbufs, and of transmit queues. */
 	uint16_t queues;
 	uint16_t tx_queues;
-	/* Longest payload of a frame; 0: what the driver takes by itself. */
+	/* The longest payload of a frame; 0 for the driver's default. */
 	uint16_t mtu;
 	uint32_t rate_mbps;
 	struct rte_mempool **mempools;
-	/* Asked for 1 or 0, then where an mbuf has its stamp, and the flag of those that have one. */
+	/* The request for timestamps, 1 or 0, then the offset of the timestamp in an mbuf, and the flag of mbufs that
+	 * have one. */
 	int stamps;
 	int stamp_offset;
 	uint64_t stamp_flag;
 	uint16_t port;
 	uint16_t rx_ring;
 	uint16_t tx_ring;
-	/* In which step it failed, if it did. */
+	/* The step that failed, if one did. */
 	const char *step;
 	char driver[64];
 };
 
-/* Ports whose device is to be let go: the kernel waits for that before it takes a device out of the machine. */
+/* The ports with a device to be released: the kernel waits for that before it removes a device from the machine. */
 static atomic_bool leaving[RTE_MAX_ETHPORTS];
 
-/* Called on DPDK's own thread, which must not take a device away itself. */
+/* Handles an event on DPDK's own thread, which must not remove a device itself. */
 static void device_event(const char *name __rte_unused, enum rte_dev_event_type event, void *leaves)
 {
 	if (event == RTE_DEV_EVENT_REMOVE)
 		atomic_store((atomic_bool *)leaves, true);
 }
 
-/* Begins or ends listening for the events of a port's device. */
+/* Starts or stops the handling of events of a port's device. */
 static void listen_to_device(uint16_t port, bool begin)
 {
-	/* That of the device, for all devices that can be taken out. */
+	/* The name of the device, which is that of the port for all devices that can be removed. */
 	char name[RTE_ETH_NAME_MAX_LEN];
 	if (rte_eth_dev_get_name_by_port(port, name) != 0)
 		return;
@@ -256,7 +257,7 @@ static struct rte_device *device_of(uint16_t port)
 	return rte_eth_dev_info_get(port, &info) == 0 ? info.device : NULL;
 }
 
-/* Stops a port and takes its device away. */
+/* Stops a port and removes its device. */
 static int remove_port(uint16_t port)
 {
 	struct rte_device *device = device_of(port);
@@ -266,7 +267,7 @@ static int remove_port(uint16_t port)
 	return device != NULL ? rte_dev_remove(device) : rc;
 }
 
-/* Whether frames come to queues as others have spread them: the kernel, or the other side. */
+/* Returns whether the kernel or the other side spreads frames over the queues. */
 static bool is_spread_by_others(const char *driver)
 {
 	static const char *const drivers[] = {"net_memif", "net_vhost", "net_af_packet", "net_af_xdp"};
@@ -291,7 +292,8 @@ static int configure(struct taut_setup *setup)
 		if (setup->mtu > info.max_mtu)
 			return -ENOTSUP;
 		conf.rxmode.mtu = setup->mtu;
-		/* Frames that are longer still some cards put into several buffers, and drivers not told so take for several frames. */
+		/* Some NICs put longer frames into several buffers. Without this offload their drivers take these for
+		 * several frames. */
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER & info.rx_offload_capa;
 	}
 	if (setup->queues > 1) {
@@ -308,7 +310,7 @@ static int configure(struct taut_setup *setup)
 	}
 	if (setup->stamps) {
 		setup->step = "stamps";
-		/* net_pcap stamps unasked, with the times of its file. */
+		/* net_pcap adds timestamps without a request, from its file. */
 		if (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_TIMESTAMP)
 			conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_TIMESTAMP;
 		else if (strcmp(info.driver_name, "net_pcap") != 0)
@@ -343,7 +345,7 @@ static int configure(struct taut_setup *setup)
 		return rc;
 	if (setup->stamps) {
 		setup->step = "stamps";
-		/* The same place as the driver's: registering it twice only looks it up. */
+		/* The offset is that of the driver: a second registration only looks it up. */
 		rc = rte_mbuf_dyn_rx_timestamp_register(&setup->stamp_offset, &setup->stamp_flag);
 		if (rc != 0)
 			return -rte_errno;
@@ -354,16 +356,17 @@ static int configure(struct taut_setup *setup)
 		if (rc != 0)
 			return rc;
 	}
-	/* Those that cannot take everything anyway. */
+	/* The call fails for devices that receive all frames anyway. */
 	rte_eth_promiscuous_enable(setup->port);
 	return 0;
 }
 
-/* Attaches the device `name` with `devargs` ("name,key=value,..."), and starts it. 0 or a negative error number. */
+/* Attaches the device `name` with `devargs` ("name,key=value,..."), and starts it. Returns 0 or a negative error
+ * number. */
 static int add_port(const char *name, const char *devargs, struct taut_setup *setup)
 {
 	setup->step = "attaching it";
-	/* An attached device is passed over in silence, its arguments replaced. */
+	/* DPDK ignores an attached device without an error, and replaces its arguments. */
 	if (rte_eth_dev_get_port_by_name(name, &setup->port) == 0)
 		return -EBUSY;
 	int rc = rte_dev_probe(devargs);
@@ -371,7 +374,7 @@ static int add_port(const char *name, const char *devargs, struct taut_setup *se
 		return rc;
 	rc = rte_eth_dev_get_port_by_name(name, &setup->port);
 	if (rc != 0) {
-		/* Some drivers name their ports after more than the device. */
+		/* Some drivers append more to the device's name in the names of their ports. */
 		struct rte_dev_iterator iterator;
 		uint16_t port, found = RTE_MAX_ETHPORTS;
 		RTE_ETH_FOREACH_MATCHING_DEV(port, devargs, &iterator)
@@ -388,14 +391,14 @@ static int add_port(const char *name, const char *devargs, struct taut_setup *se
 	return rc;
 }
 
-/* Whether the link is up: 1 or 0. */
+/* Returns 1 if the link is up, else 0. */
 static int link_is_up(uint16_t port)
 {
 	struct rte_eth_link link;
 	return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-/* What the device itself counted, as device.rs has it. */
+/* The losses that the device itself counted, in the layout of device.rs. */
 struct taut_losses {
 	uint64_t missed;
 	uint64_t no_mbuf;
@@ -414,7 +417,7 @@ static int losses(uint16_t port, struct taut_losses *to)
 
 /* ---- data path ---- */
 
-/* A frame in several pieces is brought into one if it fits; if not, it is counted and gone. */
+/* Merges the segments of a frame into one if it fits; otherwise counts and frees the frame. */
 static __attribute__((cold, noinline)) bool in_one_piece(struct taut_path *path, struct rte_mbuf *mbuf)
 {
 	if (rte_pktmbuf_linearize(mbuf) == 0)
@@ -431,7 +434,7 @@ static inline uint64_t stamp_of(const struct taut_path *path, const struct rte_m
 	return *RTE_MBUF_DYNFIELD(mbuf, path->stamp_offset, const rte_mbuf_timestamp_t *);
 }
 
-/* Makes packets of `n` mbufs; returns where they end. */
+/* Makes packets from `n` mbufs, and returns the end of the packets. */
 static inline __attribute__((always_inline)) struct taut_packet *
 packets_of(struct taut_path *path, struct rte_mbuf **mbufs, size_t n, struct taut_packet *next, uint64_t *stamps)
 {
@@ -445,7 +448,7 @@ packets_of(struct taut_path *path, struct rte_mbuf **mbufs, size_t n, struct tau
 			continue;
 		next->data = (char *)mbuf->buf_addr + mbuf->data_off;
 		next->ledger = ledger;
-		/* Every pool was found to lie near enough to `base` (memory.rs). */
+		/* Every pool is known to be near enough to `base` (memory.rs). */
 		next->slot = ((uintptr_t)mbuf - base) >> SLOT_SHIFT;
 		next->len = mbuf->data_len;
 		next->headroom = mbuf->data_off;
@@ -458,7 +461,7 @@ packets_of(struct taut_path *path, struct rte_mbuf **mbufs, size_t n, struct tau
 	return next;
 }
 
-/* Receives up to `room` packets to `to` from the queue whose turn it is; returns how many. */
+/* Receives up to `room` packets into `to` from the next queue in round-robin order, and returns their number. */
 static uint16_t receive(struct taut_path *path, struct taut_packet *to, uint16_t room)
 {
 	struct rte_mbuf *mbufs[MOST_PACKETS];
@@ -477,7 +480,7 @@ static uint16_t receive(struct taut_path *path, struct taut_packet *to, uint16_t
 
 enum stop { ALL, TOO_LONG, NO_MBUF };
 
-/* The mbuf with a copy of a packet of another port. */
+/* Returns an mbuf with a copy of a packet of another port. */
 static __attribute__((noinline)) struct rte_mbuf *copy(struct taut_path *path, const struct taut_packet *packet,
 						       enum stop *stop)
 {
@@ -497,11 +500,11 @@ static __attribute__((noinline)) struct rte_mbuf *copy(struct taut_path *path, c
 	return mbuf;
 }
 
-/* The mbuf of a packet of ours, as functions left the packet. */
+/* Returns the mbuf of a packet of this port, updated with the packet's changed start and length. */
 static inline __attribute__((always_inline)) struct rte_mbuf *mbuf_of(const struct taut_packet *packet, uintptr_t base)
 {
 	struct rte_mbuf *mbuf = (struct rte_mbuf *)(base + ((uintptr_t)packet->slot << SLOT_SHIFT));
-	/* Compared first, as stores are what costs here and most packets leave as they came. */
+	/* The comparison avoids stores, which are expensive here; most packets leave unchanged. */
 	if (unlikely(mbuf->data_off != packet->headroom || mbuf->data_len != packet->len)) {
 		mbuf->data_off = packet->headroom;
 		mbuf->data_len = packet->len;
@@ -510,15 +513,15 @@ static inline __attribute__((always_inline)) struct rte_mbuf *mbuf_of(const stru
 	return mbuf;
 }
 
-/* What is to be sent in one go. */
+/* Packets to send in one call. */
 struct run {
 	struct rte_mbuf *mbufs[MOST_PACKETS];
-	/* Which of them are copies. */
+	/* The bits of the packets that are copies. */
 	uint64_t copies;
 	enum stop stop;
 };
 
-/* Continues a run of `len` mbufs in which copies are needed; returns its length. */
+/* Continues a run of `len` mbufs in which copies are needed, and returns its length. */
 static __attribute__((noinline)) size_t run_with_copies(struct taut_path *path, const struct taut_packet *packets,
 							size_t n, size_t len, struct run *run)
 {
@@ -535,8 +538,8 @@ static __attribute__((noinline)) size_t run_with_copies(struct taut_path *path, 
 	return len;
 }
 
-/* Sends up to `n` packets; returns how many were taken, and in `own` how many of them were mbufs of ours, which are
- * the device's now. */
+/* Sends up to `n` packets and returns the number that was accepted. `own` is the number of this port's mbufs among
+ * them, which belong to the device now. */
 static uint16_t transmit(struct taut_path *path, const struct taut_packet *packets, uint16_t n, uint16_t *own)
 {
 	const void *ledger = path->ledger;
@@ -590,7 +593,7 @@ static uint16_t transmit(struct taut_path *path, const struct taut_packet *packe
 	return taken;
 }
 
-/* ---- what Rust gets ---- */
+/* ---- the interface to Rust ---- */
 
 struct taut_dpdk {
 	size_t layout;

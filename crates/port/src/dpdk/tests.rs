@@ -1,4 +1,4 @@
-//! DPDK ports on devices that need no hardware and no privilege.
+//! Tests of DPDK ports on devices that need no hardware and no privilege.
 #![allow(clippy::unwrap_used)]
 
 use super::environment::environment;
@@ -7,7 +7,7 @@ use crate::{BATCH_CAPACITY, Batch, Port, PortError, PortSpec, Resources};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A device name that no other test of this process has.
+/// Returns a device name that is unique in this process.
 fn device(driver: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{driver}{}", COUNT.fetch_add(1, Ordering::Relaxed))
@@ -23,7 +23,7 @@ fn open(texts: &[&str]) -> Result<(Vec<Box<dyn Port>>, Resources), PortError> {
     Ok((ports, resources))
 }
 
-/// The error of opening a spec.
+/// Returns the error of opening a spec.
 #[track_caller]
 fn complaint(text: &str) -> String {
     match open(&[text]) {
@@ -32,7 +32,7 @@ fn complaint(text: &str) -> String {
     }
 }
 
-/// `n` packets of the pool, each with its number in front.
+/// Returns `n` packets of the pool, each starting with its number.
 fn numbered(resources: &Resources, n: usize, len: u16) -> Batch {
     let mut batch = Batch::new();
     assert_eq!(resources.pool().fill(&mut batch, n, len), n);
@@ -47,7 +47,7 @@ fn numbers(batch: &Batch) -> Vec<u8> {
 }
 
 #[test]
-fn what_goes_into_a_ring_comes_out_whole_and_in_order() {
+fn packets_leave_a_ring_complete_and_in_order() {
     let (mut ports, resources) = open(&[&format!("dpdk:{}", device("net_ring"))]).unwrap();
     let mut batch = numbered(&resources, 40, 60);
     assert_eq!(ports[0].tx(&mut batch), 40);
@@ -61,7 +61,7 @@ fn what_goes_into_a_ring_comes_out_whole_and_in_order() {
 }
 
 #[test]
-fn a_received_packet_is_sent_without_a_copy_and_as_the_function_left_it() {
+fn a_modified_packet_is_sent_without_a_copy() {
     let ring = device("net_ring");
     let (mut ports, resources) = open(&[&format!("dpdk:{ring}")]).unwrap();
     let mut batch = numbered(&resources, 2, 100);
@@ -93,7 +93,7 @@ fn a_full_ring_leaves_packets_with_the_sender() {
         sent += ports[0].tx(&mut batch);
         assert!(sent < 100_000);
     }
-    // What is left is the end of the last batch, unharmed.
+    // The remaining packets are the end of the last batch, unchanged.
     let first = (BATCH_CAPACITY - batch.len()) as u8;
     assert_eq!(numbers(&batch), (first..64).collect::<Vec<_>>());
     let mut received = 0;
@@ -103,12 +103,12 @@ fn a_full_ring_leaves_packets_with_the_sender() {
         arrived.clear();
     }
     assert_eq!(received, sent);
-    // Own packets that are refused stay the caller's too.
+    // Refused packets of the port's own memory also stay with the caller.
     assert_eq!(ports[0].tx(&mut batch), (64 - first).into());
 }
 
 #[test]
-fn no_buffer_is_lost_however_often_packets_are_dropped_or_sent() {
+fn no_buffer_leaks_when_packets_are_dropped_or_sent() {
     let [source, sink] = [device("net_null"), device("net_null")];
     let (mut ports, resources) = open(&[
         &format!("dpdk:{source},size=64,copy=0"),
@@ -141,7 +141,7 @@ fn no_buffer_is_lost_however_often_packets_are_dropped_or_sent() {
 }
 
 #[test]
-fn a_worker_that_hoards_packets_gets_no_more_than_there_are() {
+fn an_exhausted_pool_stops_reception_until_packets_are_released() {
     let name = device("net_null");
     let (mut ports, _resources) = open(&[&format!("dpdk:{name},ring=64")]).unwrap();
     let mut hoard = Vec::new();
@@ -156,7 +156,7 @@ fn a_worker_that_hoards_packets_gets_no_more_than_there_are() {
     hoard.pop();
     let mut batch = Batch::new();
     assert!(ports[0].rx(&mut batch) > 0);
-    // Packets outlive their port and their pool's last handle.
+    // Packets outlive their port and the last handle of their pool.
     ports.clear();
     drop(_resources);
     assert!(!batch.packets()[0].bytes().is_empty());
@@ -212,7 +212,7 @@ fn the_thread_that_opens_a_port_keeps_its_cores() {
 }
 
 #[test]
-fn a_removed_device_can_be_opened_again_but_not_twice_at_a_time() {
+fn a_closed_device_reopens_but_an_open_one_is_refused() {
     let text = format!("dpdk:{}", device("net_null"));
     for _ in 0..3 {
         let (ports, _resources) = open(&[&text]).unwrap();
@@ -226,7 +226,7 @@ fn a_removed_device_can_be_opened_again_but_not_twice_at_a_time() {
 }
 
 #[test]
-fn what_a_device_cannot_do_is_said() {
+fn unsupported_device_options_are_refused_in_one_line() {
     let null = device("net_null");
     for (text, part) in [
         ("dpdk:net_nul0".to_string(), "knows no device \"net_nul0\""),
@@ -263,7 +263,7 @@ fn what_a_device_cannot_do_is_said() {
         assert!(message.contains(part), "{text}: {message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
-    // A failed attempt does not stand in the way of a good one.
+    // A failed attempt does not prevent a later success.
     open(&[&format!("dpdk:{null}")]).unwrap();
 }
 
@@ -292,17 +292,17 @@ fn a_capture_file_is_read_through_dpdk_and_written_again() {
     }
     assert!(ports[0].arrival_stamps().is_empty());
     drop(ports);
-    // Second 1, then microseconds.
+    // The first timestamp is 1 s, followed by microseconds.
     assert_eq!(stamps, (1_000_000..1_000_150).collect::<Vec<u64>>());
     assert_eq!(passed, frames.len());
     assert_eq!(frames_of(&std::fs::read(&paths[1]).unwrap()), frames);
 }
 
 #[test]
-fn a_frame_in_pieces_is_received_whole_or_counted_as_too_long() {
+fn frames_of_several_mbufs_are_counted_as_too_long() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.pcap");
-    // DPDK's driver takes an mbuf for every 2 kB; what fits into one is whole.
+    // DPDK's driver takes an mbuf for every 2 kB; only frames that fit into one mbuf are complete.
     let frames = [vec![1; 60], vec![2; 5000], vec![3; 2048], vec![4; 61]];
     std::fs::write(&path, capture(&frames)).unwrap();
     let text = format!("dpdk:{},rx_pcap={}", device("net_pcap"), path.display());
@@ -319,7 +319,7 @@ fn a_frame_in_pieces_is_received_whole_or_counted_as_too_long() {
     assert_eq!(counters.rx_bytes, 60 + 2048 + 61);
 }
 
-/// A capture file (libpcap's classic format, microseconds, little endian).
+/// Returns a capture file (libpcap's classic format, microseconds, little endian).
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1] {

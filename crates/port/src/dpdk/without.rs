@@ -1,4 +1,4 @@
-//! Stand-in where the backend is not built.
+//! A substitute if the backend is not built.
 
 #![cfg_attr(dpdk, allow(dead_code))]
 

@@ -1,4 +1,4 @@
-//! Forwarding in the kernel between real interfaces; needs root, and says so where it is lacking.
+//! Tests of forwarding in the kernel between real interfaces. They need root, and print a line if it is lacking.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{Opened, Testbed, frame_bytes, open};
@@ -23,7 +23,7 @@ fn forward(specs: &[PortSpec], changes: &[HeaderChange]) -> Result<KernelForward
     Ok(KernelForwarder::start(&super::entrances(specs)?, program)?)
 }
 
-/// Ports at the far ends. Those of `af_xdp` have a program there, which lets veth take redirected frames.
+/// Returns ports at the far ends. `af_xdp` ports have a program there, without which veth drops redirected frames.
 fn far_ends(bed: &Testbed, backend: &str) -> [Opened; 2] {
     let queues = if backend == "af_xdp" {
         ",queue=0-1"
@@ -34,7 +34,7 @@ fn far_ends(bed: &Testbed, backend: &str) -> [Opened; 2] {
         .map(|name| bed.in_left(|| open(&format!("{backend}:{name}{queues}")).unwrap()))
 }
 
-/// The counters once this many frames have entered.
+/// Returns the counters once this many frames have entered.
 fn counted(forwarder: &KernelForwarder, rx_packets: u64) -> KernelCounters {
     let begun = Instant::now();
     loop {
@@ -59,7 +59,7 @@ fn frames_cross_both_ways_and_are_counted() {
         ("af_xdp", "", "native"),
         ("af_xdp", ",mode=native", "native"),
         ("af_xdp", ",mode=generic", "generic"),
-        // Whose driver takes no frames from native programs.
+        // The driver of this port's interface accepts no frames from native programs.
         ("af_packet", "", "generic"),
     ] {
         let Some(bed) = Testbed::new(2) else { return };
@@ -122,8 +122,8 @@ fn a_single_interface_gets_its_frames_back() {
 }
 
 #[test]
-fn what_the_other_interface_refuses_is_counted() {
-    // Redirected to a far end without XDP: the driver never gets them.
+fn frames_refused_by_the_egress_interface_are_counted() {
+    // Frames redirected to a far end without XDP never reach the driver.
     let Some(bed) = Testbed::new(2) else { return };
     let mut a = bed.in_left(|| open("af_packet:left0").unwrap());
     let forwarder = start(&bed, ",mode=native", &[]).unwrap();
@@ -140,7 +140,7 @@ fn what_the_other_interface_refuses_is_counted() {
     assert_eq!(counters.refused, 50);
     drop((a, forwarder));
 
-    // And to one whose queue is full: nobody empties it while this thread sends.
+    // The other far end's queue is full, because it is not read while this thread sends.
     let [mut a, _b] = far_ends(&bed, "af_xdp");
     let forwarder = start(&bed, "", &[]).unwrap();
     bed.right_ip("link set right1 down");
@@ -152,7 +152,7 @@ fn what_the_other_interface_refuses_is_counted() {
 }
 
 #[test]
-fn an_interface_that_goes_is_told_and_one_of_its_name_taken_up() {
+fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
     let Some(bed) = Testbed::new(2) else { return };
     let [mut a, b] = far_ends(&bed, "af_xdp");
     let mut forwarder = start(&bed, "", &[]).unwrap();
@@ -182,13 +182,13 @@ fn an_interface_that_goes_is_told_and_one_of_its_name_taken_up() {
 fn nothing_stays_on_the_interfaces() {
     let Some(bed) = Testbed::new(2) else { return };
     drop(start(&bed, "", &[]).unwrap());
-    // Would be refused if a program were left there.
+    // The kernel would refuse if a program were still attached.
     drop(start(&bed, "", &[]).unwrap());
     drop(bed.in_right(|| open("af_xdp:right0").unwrap()));
 }
 
 #[test]
-fn what_cannot_be_forwarded_is_said() {
+fn unsupported_forwarding_is_refused_with_a_reason() {
     let Some(bed) = Testbed::new(2) else { return };
     let error = |texts: &[&str]| {
         let specs: Vec<_> = texts.iter().map(|t| PortSpec::parse(t).unwrap()).collect();
@@ -225,7 +225,7 @@ fn what_cannot_be_forwarded_is_said() {
     let taken = error(&["af_xdp:right0", "af_xdp:right1"]);
     assert!(taken.is_missing(), "{taken}");
     assert!(taken.to_string().contains("right1 has one (id "), "{taken}");
-    // What was attached before is off again.
+    // The programs attached before are detached.
     drop(bed.in_right(|| open("af_xdp:right0").unwrap()));
     // Frames longer than a page do not fit a native program; any program runs after the driver.
     bed.left_ip("link set left0 mtu 9000");

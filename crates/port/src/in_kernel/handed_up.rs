@@ -1,5 +1,6 @@
-//! The port of what a program hands up: frames come out of its ring, and go out of an interface past it. For few
-//! frames: each that is sent is a system call, and who receives sleeps while there are none.
+//! The port for frames that an XDP program passes up. It reads frames from the program's ring, and sends through the
+//! interface without the program. It is for few frames: each sent frame is a system call, and the receiver sleeps while
+//! there are none.
 
 use crate::{Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,10 +10,10 @@ use std::rc::Rc;
 use taut_sys::interface::{self, Interface};
 use taut_xdp::upcall::{HandedUp, UpcallPrograms};
 
-/// Frames that the worker and its functions may hold.
+/// The number of frames that the worker and its functions may hold.
 const POOL_SLOTS: u32 = 1024;
 
-/// Frames that the ring has brought.
+/// The frames read from the ring.
 #[derive(Default)]
 struct Arrived {
     packets: Vec<Packet>,
@@ -37,7 +38,7 @@ impl HandedUpPort {
     ) -> Result<Self, PortError> {
         let name = spec.target().to_string();
         let what = || format!("sending out of {name}");
-        // Of no protocol: it only sends.
+        // Without a protocol the socket only sends.
         let socket = socket_with(
             AddressFamily::PACKET,
             SocketType::RAW,

@@ -1,5 +1,5 @@
-//! What ports are to programs in the kernel, which take their place: the interfaces that those take frames from, and the
-//! ports that bring what such programs hand up.
+//! Ports for XDP programs in the kernel: the interfaces that the programs receive from, and the ports for frames that
+//! the programs pass up.
 
 #[cfg(all(test, feature = "xdp"))]
 mod forward_tests;
@@ -12,14 +12,14 @@ use taut_xdp::Mode;
 use taut_xdp::forward::Entrance;
 use taut_xdp::upcall::UpcallPrograms;
 
-/// Backends whose specs name an interface.
+/// The backends whose specs name an interface.
 const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
 
-/// The interfaces of ports, for a [`taut_xdp::forward::KernelForwarder`]. Ports are taken in pairs: what enters the first
-/// leaves through the second and the other way round; a last port without a partner gets its own frames back.
+/// Returns the interfaces of ports, for a [`taut_xdp::forward::KernelForwarder`]. Ports are taken in pairs: frames that
+/// enter one port of a pair leave through the other. A last port without a partner gets its own frames back.
 ///
 /// # Errors
-/// For a port that is no interface, or that has options beside `mode`; for an interface that is given twice.
+/// A port is not an interface or has options other than `mode`, or an interface is given twice.
 pub fn entrances(specs: &[PortSpec]) -> Result<Vec<Entrance>, PortError> {
     let entrance = |(number, spec): (usize, &PortSpec)| {
         let modes = modes(spec)?;
@@ -36,11 +36,11 @@ pub fn entrances(specs: &[PortSpec]) -> Result<Vec<Entrance>, PortError> {
     specs.iter().enumerate().map(entrance).collect()
 }
 
-/// The port that brings what a program hands up of the frames that enter port `number`, and sends out of that
-/// port's interface.
+/// Returns the port for frames that a program passes up after they entered port `number`. It sends through that port's
+/// interface.
 ///
 /// # Errors
-/// For a port that is no interface, or one that is not there; for what the machine lacks.
+/// The port is not an interface or the interface does not exist, or the machine lacks something.
 pub fn handed_up(
     programs: &dyn UpcallPrograms,
     number: usize,
@@ -52,7 +52,7 @@ pub fn handed_up(
     )?))
 }
 
-/// The modes to try, from a spec that says nothing which the kernel would not do.
+/// Returns the modes to try, for a spec without options that the kernel does not support.
 fn modes(spec: &PortSpec) -> Result<&'static [Mode], PortError> {
     if !BACKENDS.contains(&spec.backend()) {
         return Err(spec.error(

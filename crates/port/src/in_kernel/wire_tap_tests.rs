@@ -1,4 +1,4 @@
-//! Packets seen on virtual cables, whoever sends them; needs root, and says so where it is lacking.
+//! Tests of a wiretap on veth pairs, for frames of any sender. They need root, and print a line if it is lacking.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{Testbed, frame_bytes, open};
@@ -12,7 +12,7 @@ fn tap(bed: &Testbed, interfaces: &[&str]) -> WireTap {
     bed.in_right(|| WireTap::start(&names, 1 << 20)).unwrap()
 }
 
-/// A UDP frame over IPv4 with a stamp; `tag` is in front of the EtherType.
+/// Returns a UDP frame over IPv4 with a stamp; `tag` is before the EtherType.
 fn stamped(flow: u16, sequence: u64, tag: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     frame.extend(tag);
@@ -25,7 +25,7 @@ fn stamped(flow: u16, sequence: u64, tag: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns what a tap saw, once it was this much.
+/// Returns the packets that a wiretap saw, once there are `packets` of them.
 fn seen(tap: &mut WireTap, packets: usize) -> Vec<Sighting> {
     let mut all = Vec::new();
     let begun = Instant::now();
@@ -37,7 +37,7 @@ fn seen(tap: &mut WireTap, packets: usize) -> Vec<Sighting> {
 }
 
 #[test]
-fn stamped_packets_are_seen_in_both_directions_from_sockets_of_every_kind() {
+fn the_wiretap_captures_both_directions_from_every_kind_of_socket() {
     for (backend, options) in [
         ("af_packet", ""),
         ("af_packet", ",qdisc=yes"),
@@ -47,7 +47,7 @@ fn stamped_packets_are_seen_in_both_directions_from_sockets_of_every_kind() {
         let mut tap = tap(&bed, &["right0"]);
         {
             let mut left = bed.in_left(|| open(&format!("{backend}:left0{options}")).unwrap());
-            // One that is not ours, and one with a tag.
+            // A foreign frame, a stamped frame, and a stamped frame with a VLAN tag.
             left.send(&frame_bytes(5, 60));
             left.send(&stamped(3, 1 << 40 | 7, &[]));
             left.send(&stamped(3, 8, &[0x81, 0, 0, 5]));
@@ -76,7 +76,7 @@ fn stamped_packets_are_seen_in_both_directions_from_sockets_of_every_kind() {
 }
 
 #[test]
-fn what_an_xdp_socket_receives_is_seen_where_the_sender_queues() {
+fn the_wiretap_captures_xdp_socket_frames_if_the_sender_queues() {
     let Some(bed) = Testbed::new(1) else { return };
     let mut tap = tap(&bed, &["right0"]);
     let mut right = bed.in_right(|| open("af_xdp:right0,queue=0-1").unwrap());
@@ -85,7 +85,7 @@ fn what_an_xdp_socket_receives_is_seen_where_the_sender_queues() {
     assert_eq!(right.receive_one(), stamped(1, 2, &[]));
     let all = seen(&mut tap, 1);
     assert_eq!((all[0].sequence, all[0].leaving), (2, false), "{all:?}");
-    // Straight to the driver it is not seen, but not overlooked either.
+    // A frame sent directly to the driver is not captured, but counted.
     let before = bed.in_right(|| tap.missed().unseen);
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     left.send(&stamped(1, 3, &[]));
@@ -100,7 +100,7 @@ fn only_the_interfaces_given_are_watched() {
         return;
     };
     let mut tap = tap(&bed, &["right1"]);
-    // Of another namespace and, probably, of the same number.
+    // The first interface is in another namespace and probably has the same index.
     for (bed, name) in [(&other, "left0"), (&bed, "left0"), (&bed, "left1")] {
         let mut port = bed.in_left(|| open(&format!("af_packet:{name}")).unwrap());
         port.send(&stamped(1, 1, &[]));
@@ -110,7 +110,7 @@ fn only_the_interfaces_given_are_watched() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_refused() {
+fn invalid_wiretap_interfaces_are_refused() {
     let Some(bed) = Testbed::new(1) else { return };
     let refused = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -126,11 +126,11 @@ fn what_cannot_be_watched_is_refused() {
 }
 
 #[test]
-fn what_the_ring_has_no_room_for_is_counted() {
+fn packets_beyond_the_ring_capacity_are_counted() {
     const SENT: u64 = 300;
     let Some(bed) = Testbed::new(1) else { return };
     let names = ["right0".to_string()];
-    // Room for 128 sightings, or a few less.
+    // The ring has space for 128 entries, or a few less.
     let mut tap = bed.in_right(|| WireTap::start(&names, 4096)).unwrap();
     let mut left = bed.in_left(|| open("af_packet:left0").unwrap());
     for sequence in 0..SENT {
@@ -138,7 +138,7 @@ fn what_the_ring_has_no_room_for_is_counted() {
     }
     let begun = Instant::now();
     let mut all = Vec::new();
-    // Sending may go on after the call.
+    // Frames may still be sent after the call.
     while all.len() as u64 + tap.missed().ring_full < SENT {
         assert!(begun.elapsed() < PATIENCE, "{:?}", tap.missed());
         if tap.missed().ring_full > 0 {

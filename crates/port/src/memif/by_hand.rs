@@ -1,6 +1,8 @@
-//! The data path of either role without sockets or threads: the caller plays the peer, with both hands on the shared memory.
+//! The data path of either role without sockets or threads: the caller plays the peer, with full access to the shared
+//! memory.
 //!
-//! What tests and fuzz targets show with it is meant for any peer: whatever is written into the rings, whenever.
+//! Tests and fuzz targets use it to show how the data path behaves with any peer, whatever the peer writes into the
+//! rings at any time.
 
 use super::client_queue::ClientQueue;
 use super::connection::{Connection, Regions, RingPlace};
@@ -15,19 +17,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-/// Bytes of the region that rings and buffers lie in.
+/// The bytes of the region with rings and buffers.
 pub const REGION_BYTES: usize = 16 << 10;
 
-/// Role of this side of the connection.
+/// The role of this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Brings the memory: its packets lie in the pool.
+    /// Provides the memory: its packets are in the pool.
     Client,
     /// Receives in the client's memory.
     Server,
 }
 
-/// Direction of one of the two rings, as this side sees them.
+/// The direction of one of the two rings, as seen from this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the peer.
@@ -49,11 +51,11 @@ pub struct DataPath {
 }
 
 impl DataPath {
-    /// Connects rings of `1 << log2_ring_size` descriptors; frames of the client lie in `pool`, as do those that a server
-    /// copies together.
+    /// Connects rings of `1 << log2_ring_size` descriptors. Frames of the client are in `pool`, and so are frames that
+    /// a server gathers from several buffers.
     ///
     /// # Errors
-    /// When the machine has not got the memory or the files, or two such rings are larger than the region.
+    /// The machine lacks the memory or the files, or two such rings are larger than the region.
     pub fn new(role: Role, pool: PoolHandle, log2_ring_size: u8) -> Result<Self, PortError> {
         let memory = Mapping::create_small("taut-by-hand", REGION_BYTES)?;
         let start = memory.base().as_ptr() as usize;
@@ -118,22 +120,22 @@ impl DataPath {
         }
     }
 
-    /// Receives as [`Port::rx`](crate::Port::rx) does.
+    /// Receives packets; see [`Port::rx`](crate::Port::rx).
     pub fn rx(&mut self, batch: &mut Batch) -> usize {
         self.queue.rx(batch)
     }
 
-    /// Sends as [`Port::tx`](crate::Port::tx) does.
+    /// Sends packets; see [`Port::tx`](crate::Port::tx).
     pub fn tx(&mut self, batch: &mut Batch) -> usize {
         self.queue.tx(batch)
     }
 
-    /// Counts as [`Port::counters`](crate::Port::counters) does.
+    /// Returns the counters; see [`Port::counters`](crate::Port::counters).
     pub fn counters(&self) -> PortCounters {
         self.queue.counters()
     }
 
-    /// Down once the data path has asked for the connection's end.
+    /// Returns the link state, which is down once the data path has requested the end of the connection.
     pub fn link(&self) -> Link {
         match self.fault.reason() {
             Some(reason) => Link::Down(reason.to_string()),
@@ -141,12 +143,12 @@ impl DataPath {
         }
     }
 
-    /// Whether a packet lies where it was received, not in the pool.
+    /// Returns true if a packet is where it was received, not in the pool.
     pub fn is_in_place(&self, packet: &Packet) -> bool {
         !self.pool.owns(packet)
     }
 
-    /// Packets that are held where they were received.
+    /// Returns the number of packets that are held where they were received.
     pub fn in_place(&self) -> usize {
         match &self.queue {
             Queue::Client(_) => 0,
@@ -154,7 +156,7 @@ impl DataPath {
         }
     }
 
-    /// Whether all bytes of a packet lie in the pool, or in the region if that is where this role receives.
+    /// Returns true if all bytes of a packet are in the pool, or in the region if this role receives there.
     pub fn holds(&self, packet: &Packet) -> bool {
         let start = packet.data().as_ptr() as usize;
         let inside =
@@ -166,13 +168,13 @@ impl DataPath {
         inside(&pool) || self.role == Role::Server && inside(&self.region)
     }
 
-    /// Lets the connection go; false, and nothing done, while packets lie in its memory. Afterwards only the pool's own
-    /// packets are still out of the pool.
+    /// Releases the connection. Returns false and does nothing while packets are in its memory. After success, only
+    /// packets of the pool itself are outstanding.
     pub fn disconnect(&mut self) -> bool {
         self.queue.disconnect()
     }
 
-    /// Returns, as the peer, where this side's index of a ring is.
+    /// Returns this side's index of a ring, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -180,7 +182,7 @@ impl DataPath {
         }
     }
 
-    /// Moves, as the peer, its own index of a ring to anywhere.
+    /// Sets the peer's index of a ring to any value.
     pub fn move_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_tail(to),
@@ -188,7 +190,7 @@ impl DataPath {
         }
     }
 
-    /// Moves, as the peer, this side's index of a ring, which is not the peer's to write.
+    /// Sets this side's index of a ring, which the peer must not write.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),
@@ -196,17 +198,17 @@ impl DataPath {
         }
     }
 
-    /// Reads, as the peer, a descriptor.
+    /// Reads a descriptor as the peer.
     pub fn descriptor(&self, direction: Direction, at: u16) -> Descriptor {
         self.ring(direction).read(at)
     }
 
-    /// Writes, as the peer, a descriptor.
+    /// Writes a descriptor as the peer.
     pub fn describe(&self, direction: Direction, at: u16, descriptor: Descriptor) {
         self.ring(direction).write(at, descriptor);
     }
 
-    /// Asks, as the peer, to be woken, or not.
+    /// Requests a wakeup as the peer, or withdraws the request.
     pub fn sleep(&self, sleeps: bool) {
         if sleeps {
             self.ring(Direction::Sent).unmask_interrupts();
@@ -226,10 +228,10 @@ mod tests {
     const LOG2: u8 = MIN_LOG2_RING_SIZE;
     const SIZE: u16 = 1 << LOG2;
 
-    /// Slots of the pool: both rings full, and some that a test holds.
+    /// The slots of the pool: both rings full, and some that a test holds.
     const SLOTS: u32 = 160;
 
-    /// Miri takes its time.
+    /// The number of steps; Miri is slow.
     const STEPS: usize = if cfg!(miri) { 20 } else { 60 };
 
     fn data_path(role: Role) -> (DataPath, PoolHandle) {
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_goes_back_while_packets_are_held_gives_no_slot_out_twice() {
+    fn a_head_that_moves_back_assigns_no_slot_twice() {
         let (mut path, _pool) = data_path(Role::Server);
         for at in 0..SIZE {
             path.describe(Direction::Received, at, buffer(at));
@@ -271,13 +273,13 @@ mod tests {
     fn an_index_where_it_cannot_be_ends_the_connection() {
         for role in [Role::Client, Role::Server] {
             for direction in [Direction::Received, Direction::Sent] {
-                // Behind what was seen, and beyond what there is room for.
+                // An index before the last one, and indexes beyond the free slots.
                 for wrong in [u16::MAX, SIZE + 1, 1 << 15] {
                     let (mut path, pool) = data_path(role);
                     path.move_index(direction, wrong);
                     let mut batch = Batch::new();
                     assert_eq!(path.rx(&mut batch), 0);
-                    // More than the ring holds, so that what was sent before is looked for.
+                    // Sends more packets than the ring holds, so that sent packets must be reclaimed.
                     for _ in 0..2 {
                         pool.fill(&mut batch, usize::from(SIZE), 60);
                         path.tx(&mut batch);
@@ -296,22 +298,22 @@ mod tests {
         }
     }
 
-    /// Step of a test: what a peer does to the shared memory between our calls, or what we do.
+    /// A step of a test: an action of the peer in the shared memory, or a call of this side.
     #[derive(Debug, Clone)]
     enum Step {
         Move(Direction, u16),
-        /// The peer moves its index on by so many, as honest peers do.
+        /// Advances the peer's index by this number, as honest peers do.
         Advance(Direction, u16),
         MoveOurs(Direction, u16),
         Describe(Direction, u16, Descriptor),
-        /// Fills every descriptor of the ring with buffers that exist.
+        /// Fills every descriptor of the ring with valid buffers.
         DescribeAll(Direction),
         Sleep(bool),
         Receive(usize),
         Send(usize),
         /// Forwards the oldest batch that is held.
         SendHeld,
-        /// Drops so many batches that are held.
+        /// Drops this number of held batches.
         Drop(usize),
     }
 
@@ -354,7 +356,7 @@ mod tests {
         ]
     }
 
-    /// Whatever the peer does, and however long packets are held.
+    /// Runs the steps, for any actions of the peer and any time that packets are held.
     fn survives(role: Role, steps: Vec<Step>) {
         let (mut path, pool) = data_path(role);
         let mut held: std::collections::VecDeque<Batch> = [].into();

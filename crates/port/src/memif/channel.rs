@@ -10,10 +10,10 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How long a peer may take for its next message of the handshake.
+/// The timeout for the peer's next message of the handshake, ms.
 const PATIENCE_MS: i64 = 2_000;
 
-/// Reason why a connection ended or never came to be.
+/// The reason why a connection ended or could not be established.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChannelError {
     #[error("the peer closed the connection")]
@@ -22,7 +22,7 @@ pub(super) enum ChannelError {
     Refused(String),
     #[error("the peer does not keep to the protocol: {0}")]
     Protocol(String),
-    /// The peer is refused: the two sides do not agree on what they have to agree on.
+    /// The peer is refused, because the two sides do not agree on a required setting.
     #[error("{0}")]
     Mismatch(String),
     #[error("the peer did not answer for {} ms", PATIENCE_MS)]
@@ -44,7 +44,7 @@ impl From<Errno> for ChannelError {
 
 pub(super) struct Channel<'a> {
     socket: OwnedFd,
-    /// Readable once this port is being closed.
+    /// File that is readable once this port is being closed.
     stop: BorrowedFd<'a>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Channel<'a> {
         self.socket.as_fd()
     }
 
-    /// Readable once this port is being closed.
+    /// Returns the file that is readable once this port is being closed.
     pub(super) fn stop(&self) -> BorrowedFd<'a> {
         self.stop
     }
@@ -84,7 +84,7 @@ impl<'a> Channel<'a> {
         Ok(())
     }
 
-    /// Says goodbye, as far as the peer still listens.
+    /// Sends a Disconnect message, if the peer still listens.
     pub(super) fn disconnect(&self, reason: &str) {
         let _ = self.send(
             &Message::Disconnect {
@@ -103,7 +103,7 @@ impl<'a> Channel<'a> {
         self.take()
     }
 
-    /// Takes a message that has arrived. A peer's Disconnect becomes an error.
+    /// Receives a message that has arrived. A peer's Disconnect becomes an error.
     pub(super) fn take(&self) -> Result<(Message, Option<OwnedFd>), ChannelError> {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut space =
@@ -121,7 +121,7 @@ impl<'a> Channel<'a> {
         let mut fd = None;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                // More than one would be against the protocol; the others are closed by being dropped.
+                // More than one file would violate the protocol; the others are closed when they are dropped.
                 fd = fds.last().or(fd);
             }
         }
@@ -145,7 +145,7 @@ impl<'a> Channel<'a> {
     }
 }
 
-/// Waits until one of `fds` is readable or `timeout_ms` is over; tells which are.
+/// Waits until one of `fds` is readable or `timeout_ms` has passed; returns which are.
 ///
 /// # Errors
 /// [`ChannelError::Stopping`] as soon as `stop` is readable.

@@ -1,5 +1,4 @@
-//! The client's control thread: connects, offers rings and the packet pool, connects again when the
-//! server went away.
+//! The client's control thread: connects, offers rings and the packet pool, and reconnects when the server has gone.
 
 use super::channel::{Channel, ChannelError, wait};
 use super::connection::{Connection, Handovers, Regions, RingPlace};
@@ -15,14 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-/// How long to wait before trying again to reach a server that is not there.
+/// The time between two attempts to reach a server, ms.
 const RETRY_MS: i64 = 20;
 
-/// Offer of a client besides its rings: the memory of its workers' packet pools, so that frames cross without a copy.
+/// The memory that a client offers in addition to its rings: the packet pools of its workers, so that frames pass
+/// without a copy.
 pub(super) struct Offer {
     pub(super) path: PathBuf,
     pub(super) log2_ring_size: u8,
-    /// Rings to receive from, as far as the server has use for them.
+    /// Number of rings to receive from, if the server has use for them.
     pub(super) rx_rings: u16,
     /// Pools by worker, each of which has a ring to send through: the file, and its size in bytes.
     pub(super) pools: Vec<(Arc<OwnedFd>, usize)>,
@@ -37,7 +37,7 @@ pub(super) fn run(offer: &Offer, identity: &Identity, handovers: &Handovers, sto
                 let channel = Channel::new(socket, stop);
                 match shake_hands(&channel, offer, identity) {
                     Ok(connection) => {
-                        // Its end is to be told even if the reason is that of the one before.
+                        // The end of this connection must be reported even for the same reason as the previous one.
                         last.clear();
                         watch(&channel, connection, handovers)
                     }
@@ -72,7 +72,7 @@ fn reach(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
-        // One that accepts nobody is to hold nobody up.
+        // Non-blocking, because a server that does not accept must not block this thread.
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
@@ -97,7 +97,7 @@ fn why_unreachable(path: &Path, e: Errno) -> String {
     }
 }
 
-/// Hands the connection to the data path and watches it until it ends.
+/// Passes the connection to the data path and watches it until it ends.
 fn watch(channel: &Channel<'_>, connection: Connection, handovers: &Handovers) -> ChannelError {
     let fault = Arc::clone(&connection.fault);
     handovers.publish(connection);
@@ -123,7 +123,8 @@ fn watch(channel: &Channel<'_>, connection: Connection, handovers: &Handovers) -
     }
 }
 
-/// Shakes hands with a server: agrees on the rings, makes them, and offers their memory and that of the pools.
+/// Performs the handshake with a server: agrees on the rings, makes them, and offers their memory and that of the
+/// pools.
 fn shake_hands(
     channel: &Channel<'_>,
     offer: &Offer,
@@ -158,14 +159,14 @@ fn shake_hands(
     }
 }
 
-/// Rings that both sides have agreed on: their size, and how many there are to send and to receive through.
+/// The rings that both sides have agreed on: their size, and the numbers to send and to receive through.
 struct Rings {
     log2_size: u8,
     tx: u16,
     rx: u16,
 }
 
-/// Returns the rings that a server takes which greets like this, as far as they are offered.
+/// Returns the rings that a server with this greeting accepts, at most the offered ones.
 fn agree(greeting: Message, offer: &Offer) -> Result<Rings, ChannelError> {
     match greeting {
         Message::Hello {
@@ -211,7 +212,7 @@ fn system(error: PortError) -> ChannelError {
     ChannelError::System(error.to_string())
 }
 
-/// Makes the rings, all of them in one region, and the connection that they are for.
+/// Makes the rings, all of them in one region, and their connection.
 fn make_rings(rings: &Rings) -> Result<Connection, ChannelError> {
     let Rings { log2_size, tx, rx } = *rings;
     let ring_bytes = Ring::bytes(log2_size).next_multiple_of(4096);
@@ -244,7 +245,7 @@ fn make_rings(rings: &Rings) -> Result<Connection, ChannelError> {
     Ok(connection)
 }
 
-/// Adds the region of the rings, and behind it that of each worker's pool.
+/// Adds the region of the rings, followed by the region of each worker's pool.
 fn add_regions(
     channel: &Channel<'_>,
     connection: &Connection,
@@ -266,7 +267,7 @@ fn add_regions(
     Ok(())
 }
 
-/// Adds the rings: those to send through, and then those to receive from.
+/// Adds the rings: those to send through, then those to receive from.
 fn add_rings(channel: &Channel<'_>, connection: &Connection) -> Result<(), ChannelError> {
     let tx_rings = (0..).zip(&connection.client_to_server);
     let rx_rings = (0..).zip(&connection.server_to_client);
@@ -284,7 +285,7 @@ fn add_rings(channel: &Channel<'_>, connection: &Connection) -> Result<(), Chann
             Some(place.interrupt.as_fd()),
         )?;
         channel.expect_ack().map_err(|e| match e {
-            // DPDK offers more than it takes.
+            // DPDK announces more rings than it accepts.
             ChannelError::Refused(why) if index > 0 => {
                 ChannelError::Refused(format!("{why}; it takes queues={index} at most"))
             }

@@ -1,4 +1,4 @@
-//! The client's data path: frames lie in the shared pool, so sending and receiving move descriptors.
+//! The client's data path: frames are in the shared pool, so sending and receiving move descriptors.
 
 use super::connection::Connection;
 use super::knock::Knocker;
@@ -8,10 +8,10 @@ use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use taut_sys::Alarm;
 
-/// Empty buffers are offered this many at a time while packets keep coming, and at once when they pause.
+/// The number of empty buffers offered at a time while packets arrive; in pauses they are offered at once.
 const REFILL_BATCH: u16 = 64;
 
-/// Sent frames are taken back once this many are on their way.
+/// The number of frames in flight from which on sent frames are reclaimed.
 const RECLAIM_BATCH: u16 = 64;
 
 pub(super) struct ClientQueue {
@@ -25,21 +25,21 @@ struct Rings {
     connection: Connection,
     tx: Sending,
     rx: Vec<Receiving>,
-    /// The ring that is looked at next for received frames.
+    /// Ring that is checked next for received frames.
     next_rx: usize,
 }
 
 struct Sending {
     pool: PoolHandle,
-    /// The region that the pool is announced as.
+    /// Region number under which the pool is announced.
     pool_region: u16,
     ring: Ring,
     wakes: Wakes,
-    /// Filled up to here: ours to write.
+    /// Index up to which descriptors are filled, written by this side.
     head: u16,
-    /// Index up to which sent frames have been taken back.
+    /// Index up to which sent frames have been reclaimed.
     reclaimed: u16,
-    /// The pool's slot behind each filled descriptor.
+    /// Slot of the pool of each filled descriptor.
     in_flight: Box<[u32]>,
 }
 
@@ -47,13 +47,13 @@ struct Receiving {
     pool: PoolHandle,
     pool_region: u16,
     ring: Ring,
-    /// Offered up to here: ours to write.
+    /// Index up to which empty buffers are offered, written by this side.
     head: u16,
-    /// Received up to here.
+    /// Index up to which buffers have been received.
     tail: u16,
-    /// The pool's slot behind each offered descriptor.
+    /// Slot of the pool of each offered descriptor.
     offered: Box<[u32]>,
-    /// Inside a chained frame that is being skipped because it does not fit one buffer.
+    /// True within a chained frame that is skipped because it does not fit into one buffer.
     skipping: bool,
 }
 
@@ -75,7 +75,7 @@ impl ClientQueue {
         self.rings.is_some()
     }
 
-    /// Lets the connection go; its packets return to the pool. Always possible at once.
+    /// Releases the connection; its packets return to the pool. This always succeeds.
     pub(super) fn disconnect(&mut self) -> bool {
         self.rings = None;
         true
@@ -151,7 +151,7 @@ impl ClientQueue {
         sent
     }
 
-    /// Asks the server to interrupt.
+    /// Requests interrupts from the server.
     pub(super) fn arm(&self, alarm: &mut Alarm) {
         if let Some(Rings { connection, rx, .. }) = &self.rings {
             let rings = rx.iter().map(|rx| rx.ring);
@@ -159,7 +159,7 @@ impl ClientQueue {
         }
     }
 
-    /// Asks the server not to interrupt.
+    /// Withdraws the request for interrupts.
     pub(super) fn disarm(&self) {
         if let Some(Rings { connection, rx, .. }) = &self.rings {
             let rings = rx.iter().map(|rx| rx.ring);
@@ -183,7 +183,7 @@ impl Receiving {
             }
             return 0;
         }
-        // No more is filled than was offered.
+        // The server cannot fill more buffers than were offered.
         let Some(filled) = Ring::advance(tail, self.tail, self.head.wrapping_sub(self.tail)) else {
             connection.end_for_wrong_index(counters);
             return 0;
@@ -215,8 +215,8 @@ impl Receiving {
         received
     }
 
-    /// Passes over a buffer that holds no whole frame: a piece of one that is longer than any we could
-    /// send on, or one whose length cannot be.
+    /// Skips a buffer without a complete frame: a part of a frame that is longer than we could send on, or a buffer
+    /// with an invalid length.
     #[cold]
     fn refuse(&mut self, slot: u32, chained: bool, counters: &mut PortCounters) {
         // SAFETY: lent when it was offered, and taken out of the ring by the caller.
@@ -229,13 +229,13 @@ impl Receiving {
         self.skipping = chained;
     }
 
-    /// Descriptors without a buffer.
+    /// Returns the number of descriptors without a buffer.
     #[inline(always)]
     fn missing(&self) -> u16 {
         self.ring.size() - self.head.wrapping_sub(self.tail)
     }
 
-    /// Offers the server empty buffers in every free descriptor, as far as the pool has any.
+    /// Offers the server empty buffers in all free descriptors, as long as the pool has any.
     #[inline(never)]
     fn refill(&mut self) {
         let length = self.pool.room() as u32;
@@ -326,14 +326,14 @@ impl Sending {
         ring.publish_head(head);
         counters.tx_packets += u64::from(head.wrapping_sub(first));
         counters.tx_bytes += bytes;
-        // After the packets are on their way, so that no packet waits for it.
+        // Reclaiming follows the transmission, so that no packet waits for it.
         if self.in_flight() >= RECLAIM_BATCH {
             self.reclaim(connection, counters);
         }
         n
     }
 
-    /// Takes frames back that the server has read.
+    /// Takes back frames that the server has read.
     #[inline(always)]
     fn reclaim(&mut self, connection: &Connection, counters: &mut PortCounters) {
         let Some(done) = Ring::advance(self.ring.tail(), self.reclaimed, self.in_flight()) else {
@@ -355,8 +355,8 @@ impl Sending {
         self.reclaimed = self.reclaimed.wrapping_add(1);
     }
 
-    /// Copies a packet that lies in somebody else's memory into the pool: the one copy between two
-    /// ports. None for a frame that fits no buffer, or a pool without a free one.
+    /// Copies a packet from other memory into the pool: the only copy between two ports. None if the frame fits into no
+    /// buffer, or the pool is empty.
     #[inline]
     fn copied(&self, packet: &Packet) -> Option<Packet> {
         let mut copy = self.pool.take(packet.len() as u16)?;

@@ -1,4 +1,4 @@
-//! Established connections, and how the control thread hands them to the data path.
+//! Established connections, and their handover from the control thread to the data path.
 
 use super::fault::Fault;
 use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE, Ring};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taut_sys::Mapping;
 
-/// Place of a ring, as the client announced it, and its interrupt file.
+/// The position of a ring, as announced by the client, and its interrupt file.
 #[derive(Debug)]
 pub(super) struct RingPlace {
     pub(super) region: u16,
@@ -19,21 +19,21 @@ pub(super) struct RingPlace {
     pub(super) interrupt: OwnedFd,
 }
 
-/// The memory of a connection, for as long as one of its workers uses it.
+/// The memory of a connection, which exists as long as one of its workers uses it.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// Guards of the regions that the peer has made: dropped before the regions are unmapped.
+    /// Guards of the regions that the peer has made; they are dropped before the regions are unmapped.
     pub(super) _guards: Vec<Guard>,
-    /// The mapped regions by index. The client's pools, from region 1 on, it maps itself: for the
-    /// client this list has region 0 only.
+    /// Mapped regions by index. The client maps its pools itself, from region 1 on, so for the client this list has
+    /// only region 0.
     pub(super) mapped: Vec<Mapping>,
 }
 
-/// An established connection with at least one ring in each direction, or one worker's share of it.
+/// An established connection with at least one ring in each direction, or one worker's part of it.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) regions: Arc<Regions>,
-    /// Region that is the worker's pool; for the client only.
+    /// Region that is the worker's pool; only used by the client.
     pub(super) pool_region: u16,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
@@ -41,8 +41,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A share for each of so many workers: every ring is of one, and a worker has none where there are not rings in both
-    /// directions for it.
+    /// Divides the connection among `workers` workers: every ring belongs to one worker. A worker without rings in both
+    /// directions gets None.
     pub(super) fn shares(self, workers: usize) -> Vec<Option<Self>> {
         let Self {
             regions,
@@ -74,7 +74,7 @@ impl Connection {
             .collect()
     }
 
-    /// The peer moved an index to where it cannot be: counts that once and has the control thread end the connection.
+    /// Counts an invalid index of the peer once, and makes the control thread end the connection.
     #[cold]
     pub(super) fn end_for_wrong_index(&self, counters: &mut PortCounters) {
         if self.fault.raise(Fault::WRONG_INDEX) {
@@ -82,12 +82,12 @@ impl Connection {
         }
     }
 
-    /// Returns all rings, with their places; none if one does not lie inside its region.
+    /// Returns the rings at these positions; None if one is not inside its region.
     pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
         places.iter().map(|place| self.ring(place)).collect()
     }
 
-    /// The ring at `place`, if it is of a size that is spoken here and lies whole and aligned inside its region.
+    /// Returns the ring at `place`, if its size is supported and it is aligned and completely inside its region.
     pub(super) fn ring(&self, place: &RingPlace) -> Option<Ring> {
         if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&place.log2_size) {
             return None;
@@ -105,7 +105,7 @@ impl Connection {
         Some(unsafe { Ring::at(memory, place.log2_size) })
     }
 
-    /// The start of `len` bytes at `offset` of a region, if they all lie inside it.
+    /// Returns the start of `len` bytes at `offset` of a region, if they are all inside it.
     #[inline(always)]
     pub(super) fn bytes(&self, region: u16, offset: u32, len: usize) -> Option<NonNull<u8>> {
         let region = self.regions.mapped.get(usize::from(region))?;
@@ -117,18 +117,18 @@ impl Connection {
     }
 }
 
-/// Whether `len` bytes at `offset` lie inside a region of that many bytes, whatever a peer says of both.
+/// Returns true if `len` bytes at `offset` are inside a region of `region_bytes` bytes, for any values from a peer.
 #[inline(always)]
 const fn lies_inside(offset: u32, len: usize, region_bytes: usize) -> bool {
     offset as usize <= region_bytes && len <= region_bytes - offset as usize
 }
 
-/// The hand-overs to the data paths of all workers that share a port.
+/// The handovers to the data paths of all workers that share a port.
 #[derive(Debug)]
 pub(super) struct Handovers(pub(super) Vec<Arc<Handover>>);
 
 impl Handovers {
-    /// Control thread: a connection stands.
+    /// Passes on an established connection; called by the control thread.
     pub(super) fn publish(&self, connection: Connection) {
         let workers = self.0.len();
         for (handover, share) in self.0.iter().zip(connection.shares(workers)) {
@@ -141,14 +141,14 @@ impl Handovers {
         }
     }
 
-    /// Notes what is being waited for.
+    /// Sets the text that says what the port waits for.
     pub(super) fn note(&self, note: &str) {
         for handover in &self.0 {
             handover.note(note.to_string());
         }
     }
 
-    /// Control thread: it is gone.
+    /// Withdraws an ended connection; called by the control thread.
     pub(super) fn withdraw(&self, note: &str) {
         for handover in &self.0 {
             handover.withdraw(note.to_string());
@@ -156,10 +156,10 @@ impl Handovers {
     }
 }
 
-/// The hand-over between a port's control thread and its data path.
+/// The handover between a port's control thread and its data path.
 ///
-/// The data path looks at `epoch` (one load of a line that hardly ever changes) on every call, and
-/// takes the lock only when it changed.
+/// The data path reads `epoch` in every call, a load of a rarely changing cache line. It takes the lock only after a
+/// change.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     epoch: AtomicU32,
@@ -169,7 +169,7 @@ pub(super) struct Handover {
 #[derive(Debug, Default)]
 struct State {
     connection: Option<Connection>,
-    /// Reason why there is no connection, for people.
+    /// Reason why there is no connection, for display.
     note: String,
 }
 
@@ -183,7 +183,7 @@ impl Handover {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Control thread: a connection stands.
+    /// Passes on an established connection; called by the control thread.
     pub(super) fn publish(&self, connection: Connection) {
         let mut state = self.state();
         state.connection = Some(connection);
@@ -191,7 +191,7 @@ impl Handover {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Control thread: it is gone.
+    /// Withdraws an ended connection; called by the control thread.
     pub(super) fn withdraw(&self, note: String) {
         let mut state = self.state();
         state.connection = None;
@@ -199,18 +199,18 @@ impl Handover {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Control thread: what is being waited for.
+    /// Sets the text that says what the port waits for; called by the control thread.
     pub(super) fn note(&self, note: String) {
         self.state().note = note;
     }
 
-    /// Data path: the present epoch and its connection (once).
+    /// Returns the current epoch, and its connection at the first call; called by the data path.
     pub(super) fn take(&self) -> (u32, Option<Connection>) {
         let mut state = self.state();
         (self.epoch(), state.connection.take())
     }
 
-    /// Returns why there is no connection.
+    /// Returns the reason why there is no connection.
     pub(super) fn why(&self) -> String {
         self.state().note.clone()
     }
@@ -220,9 +220,9 @@ impl Handover {
 mod tests {
     use super::*;
 
-    /// Every pair of values around a region's end, and those that wrap a sum around.
+    /// Tests every pair of values near a region's end, and pairs whose sum wraps around.
     #[test]
-    fn no_offset_and_length_of_any_peer_reach_beyond_a_region() {
+    fn no_offset_and_length_of_a_peer_exceed_a_region() {
         let largest = u32::MAX as usize;
         for region_bytes in [0, 1, 64, 300, largest] {
             let near = |end: usize| (0..=400).chain(end.saturating_sub(400)..=end);

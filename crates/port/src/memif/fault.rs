@@ -1,4 +1,4 @@
-//! Reasons to end a connection, as the data path tells them to the control thread, and the file by which it does.
+//! The fault of a peer that ends a connection: the data path reports it to the control thread through a file.
 
 use crate::error::PortError;
 use rustix::io::write;
@@ -6,20 +6,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Flag by which the data path makes the control thread end a connection.
+/// A flag by which the data path makes the control thread end a connection.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// 0, or what the peer did.
+    /// Code of the fault, or 0.
     what: AtomicU8,
-    /// Readable once it was raised. The peer has no copy of it.
+    /// File that is readable after the fault was raised. The peer has no copy of it.
     file: OwnedFd,
 }
 
 impl Fault {
-    /// The peer moved an index of its rings to where it cannot be.
+    /// The peer set an index of its rings to an invalid value.
     pub(super) const WRONG_INDEX: u8 = 1;
 
-    /// The peer shortened a region that it had shared.
+    /// The peer truncated a region that it had shared.
     pub(super) const SHRUNK: u8 = 2;
 
     pub(super) fn new() -> Result<Arc<Self>, PortError> {
@@ -29,13 +29,13 @@ impl Fault {
         }))
     }
 
-    /// Readable once it was raised.
+    /// Returns the file that is readable after the fault was raised.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Makes the control thread end the connection; false if it had been asked to before. Does only what a signal
-    /// handler may.
+    /// Makes the control thread end the connection. Returns false if the fault was raised before. It only calls
+    /// functions that are allowed in a signal handler.
     #[cold]
     pub(super) fn raise(&self, what: u8) -> bool {
         let first = self
@@ -48,7 +48,7 @@ impl Fault {
         first
     }
 
-    /// Returns what the peer did, for people; none if the fault was not raised.
+    /// Returns a description of the fault; None if it was not raised.
     pub(super) fn reason(&self) -> Option<&'static str> {
         match self.what.load(Ordering::Relaxed) {
             0 => None,

@@ -1,25 +1,26 @@
-//! Adds one to an event counter that a peer has a hand on, without ever waiting.
+//! Increments of an event counter that a peer shares, which never block.
 //!
-//! Whether a write to an event counter waits is a flag of the open file, which whoever shares it may clear at any time, and a
-//! counter can be filled so that the next write waits for a reader. Writes know no flag of their own against it (`pwritev2` refuses
-//! `RWF_NOWAIT` here). Asynchronous I/O does: the kernel adds one to a counter when a request is done, and never waits for
-//! room (`io_submit(2)`, `IOCB_FLAG_RESFD`). The request itself reads nothing from an empty file.
+//! Whether a write to an event counter blocks depends on a flag of the open file, which any process that shares it may
+//! clear at any time. A peer can also fill the counter, so that the next write blocks until it is read. Writes have no
+//! flag of their own against that (`pwritev2` refuses `RWF_NOWAIT` here). Asynchronous I/O does not block: the kernel
+//! adds one to a counter when a request completes, and never waits for space (`io_submit(2)`, `IOCB_FLAG_RESFD`). The
+//! request itself reads nothing from an empty file.
 
 use crate::PortError;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// `IOCB_CMD_PREAD` of linux/aio_abi.h.
+/// The operation `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const READ: u16 = 0;
 
-/// Flag `IOCB_FLAG_RESFD`.
+/// The flag `IOCB_FLAG_RESFD`.
 const COUNT_WHEN_DONE: u32 = 1;
 
-/// Requests whose results the kernel keeps until they are asked for; it rounds up.
+/// The number of unread results that the kernel stores; it rounds up.
 const KEPT: usize = 64;
 
-/// `struct iocb` of linux/aio_abi.h (little endian).
+/// The structure `struct iocb` of linux/aio_abi.h (little endian).
 #[repr(C)]
 struct Request {
     data: u64,
@@ -36,12 +37,12 @@ struct Request {
     counter: u32,
 }
 
-/// Event of a finished request: `struct io_event`.
+/// The event of a completed request: `struct io_event`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Done([u64; 4]);
 
-/// The kernel's context of asynchronous I/O, and the file that is read.
+/// The kernel's context for asynchronous I/O, and the file that is read.
 #[derive(Debug)]
 pub(super) struct Knocker {
     context: libc::c_ulong,
@@ -49,7 +50,7 @@ pub(super) struct Knocker {
 }
 
 impl Knocker {
-    /// The one of this process: the kernel takes milliseconds to end one.
+    /// Returns the context of this process, which is shared because the kernel takes milliseconds to delete one.
     pub(super) fn shared() -> Result<&'static Self, PortError> {
         static SHARED: OnceLock<Knocker> = OnceLock::new();
         match SHARED.get() {
@@ -65,7 +66,7 @@ impl Knocker {
         let what = "asynchronous I/O, to wake memif peers that sleep (see /proc/sys/fs/aio-max-nr)";
         let empty = File::open("/dev/null").map_err(|e| PortError::system(what, e))?;
         let mut context = 0;
-        // Miri knows no such call; nobody sleeps in its tests.
+        // Miri does not support this call; its tests have no sleeping receivers.
         if !cfg!(miri) {
             // SAFETY: the kernel writes the context's number, which has to be 0 before.
             let answer = unsafe { libc::syscall(libc::SYS_io_setup, KEPT, &raw mut context) };
@@ -76,7 +77,7 @@ impl Knocker {
         Ok(Self { context, empty })
     }
 
-    /// Adds one to `counter`; one that is full stays so.
+    /// Adds one to `counter`; a full counter stays full.
     #[cold]
     pub(super) fn knock(&self, counter: &OwnedFd) {
         if cfg!(miri) {
@@ -97,7 +98,7 @@ impl Knocker {
             counter: counter.as_raw_fd() as u32,
         };
         if !self.submit(&mut request) {
-            // As many results are kept as there is room for.
+            // The kernel's list of results is full, so they are discarded before the retry.
             self.forget_results();
             self.submit(&mut request);
         }
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn every_knock_counts_and_a_full_counter_makes_nobody_wait() {
         let knocker = Knocker::new().unwrap();
-        // One that blocks whoever writes to it when it is full.
+        // A counter whose writers block when it is full.
         let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let mut value = [0; 8];
         for _ in 0..1_000 {

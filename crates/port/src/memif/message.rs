@@ -1,101 +1,101 @@
-//! The messages of memif's control channel: 128 bytes each, little-endian fields at fixed offsets,
-//! some with a file descriptor beside them. (memif protocol 2.0, as DPDK's `net_memif` and VPP speak it.)
+//! The messages of memif's control channel: 128 bytes each, with little-endian fields at fixed offsets, some with a
+//! file descriptor. (memif protocol 2.0, as in DPDK's `net_memif` and VPP.)
 
-/// Bytes of every control message.
+/// The bytes of every control message.
 pub const MESSAGE_BYTES: usize = 128;
 
 /// Protocol version 2.0.
 pub const VERSION: u16 = 2 << 8;
 
-/// Interface mode: whole Ethernet frames. The only one this side speaks.
+/// The interface mode for complete Ethernet frames, the only supported one.
 pub const MODE_ETHERNET: u8 = 0;
 
-/// Names are cut or filled with zeros to this many bytes.
+/// The length of a name field in bytes; names are truncated or padded with zeros.
 const NAME_BYTES: usize = 32;
 const SECRET_BYTES: usize = 24;
 const REASON_BYTES: usize = 96;
 
-/// Message of the control channel.
+/// A message of the control channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Accepts the message before.
+    /// Accepts the previous message.
     Ack,
-    /// The server's first word: what it can do.
+    /// Hello of the server, with its capabilities.
     Hello {
-        /// The server's name.
+        /// Name of the server.
         name: String,
-        /// Lowest version it speaks.
+        /// Lowest supported version.
         min_version: u16,
-        /// Highest version it speaks.
+        /// Highest supported version.
         max_version: u16,
-        /// Highest region index it takes.
+        /// Highest supported region index.
         max_region: u16,
         /// Highest server-to-client ring index.
         max_s2c_ring: u16,
         /// Highest client-to-server ring index.
         max_c2s_ring: u16,
-        /// Largest ring, as a power of two.
+        /// Maximum ring size, as a power of two.
         max_log2_ring_size: u8,
     },
-    /// The client's answer: which interface it wants.
+    /// Reply of the client, with the requested interface.
     Init {
-        /// The version that will be spoken.
+        /// Version to be used.
         version: u16,
         /// Number of the interface on this socket.
         id: u32,
-        /// [`MODE_ETHERNET`] or another.
+        /// Interface mode: [`MODE_ETHERNET`] or another.
         mode: u8,
-        /// Empty if none.
+        /// Secret, empty if none.
         secret: String,
-        /// The client's name.
+        /// Name of the client.
         name: String,
     },
-    /// A memory region; its file comes with the message.
+    /// A memory region; its file is passed with the message.
     AddRegion {
-        /// Regions are numbered from 0 in the order they are added.
+        /// Number of the region, counted from 0 in the order of messages.
         index: u16,
         /// Length of the region.
         size_bytes: u64,
     },
-    /// A ring in a region; its interrupt file comes with the message.
+    /// A ring in a region; its interrupt file is passed with the message.
     AddRing {
-        /// Client to server, or server to client.
+        /// True for client to server, false for server to client.
         client_to_server: bool,
-        /// Rings of each direction are numbered from 0.
+        /// Number of the ring, counted from 0 in each direction.
         index: u16,
-        /// The region it lies in.
+        /// Region of the ring.
         region: u16,
         /// Offset of the ring in the region.
         offset_bytes: u32,
         /// Number of the ring's descriptors, as a power of two.
         log2_ring_size: u8,
     },
-    /// The client has said everything.
+    /// End of the client's announcements.
     Connect {
-        /// The client's name for its interface.
+        /// Interface name at the client.
         interface: String,
     },
-    /// The server agrees: packets may flow.
+    /// Acceptance by the server; packets may pass.
     Connected {
-        /// The server's name for its interface.
+        /// Interface name at the server.
         interface: String,
     },
-    /// Either side ends the connection.
+    /// End of the connection, from either side.
     Disconnect {
-        /// An error number; 0 if it has none.
+        /// Error number; 0 if there is none.
         code: u32,
         /// Reason in words.
         reason: String,
     },
 }
 
-/// Reason why a message cannot be understood.
+/// The reason why a message cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// The type is none of the protocol's.
+    /// The message type does not exist in the protocol.
     #[error("unknown message type {0}")]
     UnknownType(u16),
-    /// A message of another length than 128 bytes.
+    /// The length of the message is not 128 bytes.
     #[error("message of {0} bytes instead of 128")]
     BadLength(usize),
 }
@@ -122,18 +122,17 @@ fn put(bytes: &mut [u8; MESSAGE_BYTES], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Writes `text` into a field of `len` bytes, cut so that a zero byte ends it.
+/// Writes `text` into a field of `len` bytes, truncated so that a zero byte ends it.
 fn put_text(bytes: &mut [u8; MESSAGE_BYTES], at: usize, len: usize, text: &str) {
     let n = text.len().min(len - 1);
     bytes[at..at + n].copy_from_slice(&text.as_bytes()[..n]);
 }
 
 impl Message {
-    /// Reads a message.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// When the length is not 128 or the type is unknown. Every other field is only data, to be judged
-    /// by whoever acts on it.
+    /// The length is not 128, or the type is unknown. All other fields are only decoded; the caller has to check them.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let bytes: &[u8; MESSAGE_BYTES] = bytes
             .try_into()
@@ -181,7 +180,7 @@ impl Message {
         })
     }
 
-    /// Writes a message. Texts too long for their field are cut.
+    /// Encodes a message. Texts too long for their field are truncated.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut b = [0; MESSAGE_BYTES];
         match self {
@@ -315,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_the_same(m in message()) {
+        fn an_encoded_message_decodes_to_the_same_message(m in message()) {
             prop_assert_eq!(Message::decode(&m.encode()).unwrap(), m);
         }
 

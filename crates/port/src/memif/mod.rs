@@ -1,16 +1,15 @@
-//! memif: shared-memory packet rings between two processes, as DPDK's `net_memif` and VPP speak them.
+//! memif: shared-memory packet rings between two processes, as in DPDK's `net_memif` and VPP.
 //!
-//! A *server* listens on a UNIX socket; a *client* brings the memory: two rings and, here, the whole
-//! packet pool, so that a client forwards between two memif ports without touching the frames. The
-//! handshake runs on a control thread (`server`, `client`); the data path (`client_queue`,
-//! `server_queue`) sees finished connections only.
+//! A *server* listens on a UNIX socket. A *client* provides the memory: two rings and, here, its complete packet pool,
+//! so that a client forwards between two memif ports without copying frames. The handshake runs on a control thread
+//! (`server`, `client`). The data path (`client_queue`, `server_queue`) only gets established connections.
 //!
-//! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and
-//! checked before use, so that a lying peer costs packets, never memory safety of this process beyond
-//! the bytes of frames in flight. Frames' bytes can be changed by the peer at any time: it is a
-//! shared memory by design. A peer that shortens a region ends its connection (`shrink`), as does one that moves an index to where
-//! it cannot be; interrupt files are event counters, and never waited for (`knock`). Do not share a pool with a peer you would
-//! not share a computer with.
+//! Trust: lengths, offsets and indices from a peer are copied out of the shared memory once and checked before use. Therefore
+//! a malicious peer can cause lost packets, but cannot violate the memory safety of this process, except for the bytes
+//! of frames in flight. The peer can change the bytes of frames at any time, because the memory is shared by design. A
+//! peer that truncates a region ends its connection (`shrink`), and so does one with an invalid index. Interrupt files
+//! are event counters, and writes to them never block (`knock`). Do not share a pool with a peer that you would not
+//! share a computer with.
 
 pub mod by_hand;
 mod channel;
@@ -44,13 +43,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use taut_sys::Alarm;
 
-/// Name by which either side calls itself.
+/// The name that either side sends.
 const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
 
-/// Descriptors per ring unless asked otherwise: DPDK's default.
+/// The default number of descriptors per ring, the same as DPDK's.
 const DEFAULT_RING: u32 = 1024;
 
-/// Rings of a port to receive from at most: as many threads as a peer may send with.
+/// The maximum number of rings that a port receives from: the number of threads with which a peer may send.
 const MOST_QUEUES: u64 = 8;
 
 /// `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,queues=N][,secret=TEXT]`.
@@ -95,7 +94,7 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
-/// Identity of an interface on a socket.
+/// The identity of an interface on a socket.
 #[derive(Debug, Clone)]
 struct Identity {
     id: u32,
@@ -130,7 +129,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     whole.ok_or_else(|| spec.error("no worker"))?(resources)
 }
 
-/// Rings of its own for each worker, on one connection.
+/// Gives each worker its own rings on one connection.
 fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     let identity = Identity {
         id: spec.number("id", 0..=u64::from(u32::MAX))?.unwrap_or(0) as u32,
@@ -182,7 +181,7 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
                 };
                 move |stop: BorrowedFd<'_>| client::run(&offer, &identity, &all, stop)
             };
-            // What is to run, once the pools of all workers are there.
+            // The control thread starts after all workers have made their pools.
             let awaited = Arc::new(Mutex::new((Some(begin), vec![None; workers])));
             let part = |(worker, handover)| {
                 let (control, awaited) = (Arc::clone(&control), Arc::clone(&awaited));
@@ -211,7 +210,7 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     }
 }
 
-/// The control thread of a port. It ends when nobody has this any more.
+/// The control thread of a port. It ends when the last reference is dropped.
 struct Control {
     stop: Arc<OwnedFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -242,7 +241,7 @@ impl Drop for Control {
     }
 }
 
-/// The two ends of the protocol have different duties on the same rings.
+/// The data path of either end, whose operations on the same rings differ.
 enum Queue {
     Client(ClientQueue),
     Server(ServerQueue),
@@ -272,7 +271,7 @@ impl Queue {
         }
     }
 
-    /// Lets the connection go; false if packets still lie in its memory.
+    /// Releases the connection; returns false if packets are still in its memory.
     fn disconnect(&mut self) -> bool {
         match self {
             Self::Client(queue) => queue.disconnect(),
@@ -310,12 +309,12 @@ impl Queue {
 }
 
 struct MemifPort {
-    /// Dropped first: the peer is told before its packets go.
+    /// Control thread. It is dropped first, so that the peer is notified before its packets are released.
     _control: Arc<Control>,
     queue: Queue,
-    /// The hand-over's epoch that `queue` is in.
+    /// Epoch of the handover to which `queue` belongs.
     epoch: u32,
-    /// A new connection that waits until every packet of the last one has been returned.
+    /// New connection that waits until every packet of the previous one has been returned.
     waiting: Option<(u32, Option<Connection>)>,
     handover: Arc<Handover>,
 }
@@ -331,7 +330,7 @@ impl MemifPort {
         }
     }
 
-    /// Adopts a new connection or lets the old one go.
+    /// Adopts a new connection, or releases the old one.
     #[cold]
     fn refresh(&mut self) {
         if self
@@ -382,7 +381,7 @@ impl Port for MemifPort {
 
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.queue.arm(alarm);
-        // A new connection is looked at first.
+        // A new connection must be adopted first.
         self.handover.epoch() == self.epoch
     }
 
@@ -394,7 +393,8 @@ impl Port for MemifPort {
         self.queue.counters()
     }
 
-    /// A client's own memory is the server's as well, wherever in it a frame lies: only a server can keep frames from its peer.
+    /// Only a server can copy frames so that its peer cannot change them. A client's own memory is always shared with
+    /// the server.
     fn own_bytes(&mut self, wanted: bool) {
         if let Queue::Server(queue) = &mut self.queue {
             queue.copies = wanted;

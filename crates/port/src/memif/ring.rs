@@ -1,26 +1,26 @@
-//! One memif ring in shared memory: two indices and descriptors, on cache lines of their own.
+//! A memif ring in shared memory: two indices and the descriptors, on separate cache lines.
 //!
-//! Indices run free (they wrap at 2^16, not at the ring's size). In the client-to-server direction
-//! the client writes `head` (filled up to here) and the server `tail` (emptied up to here). In the
-//! server-to-client direction the client writes `head` (empty buffers offered up to here) and the
-//! server `tail` (filled up to here). Each index has one writer.
+//! Indices run freely (they wrap at 2^16, not at the ring's size). In the client-to-server direction the client writes
+//! `head` (end of the filled descriptors) and the server `tail` (end of the emptied ones). In the server-to-client
+//! direction the client writes `head` (end of the offered empty buffers) and the server `tail` (end of the filled
+//! ones). Each index has one writer.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-/// First word of every ring.
+/// The first word of every ring.
 pub const COOKIE: u32 = 0x03E3_1F20;
 
-/// Ring flag: the receiver polls, do not interrupt it.
+/// The ring flag of a receiver that polls and must not be interrupted.
 pub const FLAG_MASK_INTERRUPT: u16 = 1;
 
-/// Descriptor flag: the frame goes on in the next descriptor.
+/// The descriptor flag of a frame that continues in the next descriptor.
 pub const FLAG_NEXT: u16 = 1;
 
-/// Smallest ring, as a power of two.
+/// The minimum ring size, as a power of two.
 pub const MIN_LOG2_RING_SIZE: u8 = 5;
 
-/// Largest ring, as a power of two (DPDK's limit too).
+/// The maximum ring size, as a power of two (DPDK's limit too).
 pub const MAX_LOG2_RING_SIZE: u8 = 14;
 
 #[repr(C, align(64))]
@@ -33,20 +33,20 @@ struct Header {
     _to_descriptors: [u8; 62],
 }
 
-/// A buffer as one side describes it to the other.
+/// A descriptor of a buffer, as one side passes it to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
-    /// [`FLAG_NEXT`] or 0.
+    /// Flags: [`FLAG_NEXT`] or 0.
     pub flags: u16,
-    /// Region that the buffer lies in.
+    /// Region of the buffer.
     pub region: u16,
-    /// Bytes: of the frame where it is filled, of the buffer where it is empty.
+    /// Length of the frame in a filled buffer, or of an empty buffer, bytes.
     pub length: u32,
-    /// Offset of the ring in the region.
+    /// Offset of the buffer in the region.
     pub offset: u32,
 }
 
-/// A ring that this side may use; see the module for who writes what.
+/// A ring that this side may use. The module documentation says which side writes which index.
 #[derive(Debug, Clone, Copy)]
 pub struct Ring {
     header: NonNull<Header>,
@@ -54,24 +54,24 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Bytes that a ring of `1 << log2_size` descriptors takes.
+    /// Returns the bytes of a ring of `1 << log2_size` descriptors.
     pub const fn bytes(log2_size: u8) -> usize {
         size_of::<Header>() + (16 << log2_size)
     }
 
-    /// Returns how far the peer has moved an index of its own beyond what was `seen` of it; none if it moved it back,
-    /// or on by more than the `most` that it may.
+    /// Returns how far the peer has advanced its index beyond `seen`. None if it moved the index back, or on by more
+    /// than the allowed `most`.
     #[inline(always)]
     pub fn advance(now: u16, seen: u16, most: u16) -> Option<u16> {
         let by = now.wrapping_sub(seen);
         (by <= most).then_some(by)
     }
 
-    /// The ring at `memory`.
+    /// Returns the ring at `memory`.
     ///
     /// # Safety
-    /// `memory` must be 64-byte aligned and valid for [`Ring::bytes`] for as long as this value or a
-    /// copy of it is used; nobody may access the range but through atomics or as a ring.
+    /// `memory` must be 64-byte aligned and valid for [`Ring::bytes`] for as long as this value or a copy of it is
+    /// used; nobody may access the range but through atomics or as a ring.
     pub unsafe fn at(memory: NonNull<u8>, log2_size: u8) -> Self {
         debug_assert!(log2_size <= MAX_LOG2_RING_SIZE);
         Self {
@@ -87,19 +87,19 @@ impl Ring {
         unsafe { self.header.as_ref() }
     }
 
-    /// Number of descriptors.
+    /// Returns the number of descriptors.
     #[inline(always)]
     pub fn size(&self) -> u16 {
         1 << self.log2_size
     }
 
-    /// Place of a free-running index in the ring.
+    /// Returns the position of a free-running index in the ring.
     #[inline(always)]
     pub fn place(&self, index: u16) -> usize {
         usize::from(index & (self.size() - 1))
     }
 
-    /// Makes an empty ring: the client does so before it tells the server.
+    /// Initialises an empty ring. The client does so before it announces the ring to the server.
     pub fn initialise(&self) {
         let header = self.header();
         header.flags.store(0, Ordering::Relaxed);
@@ -108,59 +108,59 @@ impl Ring {
         header.cookie.store(COOKIE, Ordering::Release);
     }
 
-    /// True if somebody has initialised it.
+    /// Returns true if the ring is initialised.
     pub fn has_cookie(&self) -> bool {
         self.header().cookie.load(Ordering::Acquire) == COOKIE
     }
 
-    /// Asks the sender not to interrupt: this side polls.
+    /// Tells the sender not to interrupt, because this side polls.
     pub fn mask_interrupts(&self) {
         self.header()
             .flags
             .fetch_or(FLAG_MASK_INTERRUPT, Ordering::Relaxed);
     }
 
-    /// Asks the sender to interrupt with what it sends from now on: this side will sleep. What is sent just now may come
-    /// without an interrupt, and is seen by looking at the ring after this.
+    /// Requests interrupts from the sender for packets sent from now on, because this side will sleep. Packets sent at
+    /// the same time may not cause an interrupt, so the caller must check the ring after this.
     pub fn unmask_interrupts(&self) {
         self.header()
             .flags
             .fetch_and(!FLAG_MASK_INTERRUPT, Ordering::Relaxed);
-        // The other half stands in `Wakes::asked`: the sender sees the flag, or we its packets.
+        // Pairs with the fence in `Wakes::asked`: the sender sees the flag, or this side sees its packets.
         fence(Ordering::SeqCst);
     }
 
-    /// True if the receiver sleeps and wants to be woken through the ring's interrupt file.
+    /// Returns true if the receiver sleeps and requests wakeups through the ring's interrupt file.
     #[inline(always)]
     pub fn wants_interrupt(&self) -> bool {
         self.header().flags.load(Ordering::Relaxed) & FLAG_MASK_INTERRUPT == 0
     }
 
-    /// The head, as its reader: everything the writer did before is visible.
+    /// Loads the head as its reader: earlier writes of its writer are visible.
     #[inline(always)]
     pub fn head(&self) -> u16 {
         self.header().head.load(Ordering::Acquire)
     }
 
-    /// The tail, as its reader: everything the writer did before is visible.
+    /// Loads the tail as its reader: earlier writes of its writer are visible.
     #[inline(always)]
     pub fn tail(&self) -> u16 {
         self.header().tail.load(Ordering::Acquire)
     }
 
-    /// Publishes the head, as its writer: descriptors and bytes written before become visible first.
+    /// Publishes the head as its writer: descriptors and bytes written before become visible first.
     #[inline(always)]
     pub fn publish_head(&self, head: u16) {
         self.header().head.store(head, Ordering::Release);
     }
 
-    /// Publishes the tail, as its writer: bytes written (or done being read) before come first.
+    /// Publishes the tail as its writer: earlier writes and reads of bytes come first.
     #[inline(always)]
     pub fn publish_tail(&self, tail: u16) {
         self.header().tail.store(tail, Ordering::Release);
     }
 
-    /// The two words of the descriptor at `index`.
+    /// Returns the two words of the descriptor at `index`.
     #[inline(always)]
     fn words(&self, index: u16) -> &[AtomicU64; 2] {
         // SAFETY: `place` is below the ring's size, and the descriptors start right after the header,
@@ -174,7 +174,7 @@ impl Ring {
         }
     }
 
-    /// Copies the descriptor at `index` out of the shared memory, once: what is checked is what is used.
+    /// Copies the descriptor at `index` out of the shared memory, once, so that the checked values are the used ones.
     /// Relaxed, because the index that covers it was loaded with acquire.
     #[inline(always)]
     pub fn read(&self, index: u16) -> Descriptor {
@@ -188,7 +188,7 @@ impl Ring {
         }
     }
 
-    /// Writes the descriptor at `index`; visible to the peer with the next publication.
+    /// Writes the descriptor at `index`; the peer sees it after the next publication.
     #[inline(always)]
     pub fn write(&self, index: u16, d: Descriptor) {
         let [low, high] = self.words(index);
@@ -196,7 +196,7 @@ impl Ring {
         high.store(u64::from(d.offset), Ordering::Relaxed);
     }
 
-    /// Writes flags, region and length, and leaves the offset as the peer wrote it.
+    /// Writes flags, region and length, and keeps the peer's offset.
     #[inline(always)]
     pub fn write_length(&self, index: u16, d: Descriptor) {
         self.words(index)[0].store(first_word(d), Ordering::Relaxed);
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Ring memory on the heap, so that Miri can look at it.
+    /// The memory of a ring on the heap, so that Miri can check it.
     pub(crate) struct HeapRing(Vec<Line>, pub(crate) u8);
 
     #[repr(align(64))]
@@ -237,12 +237,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// A copy for the other thread of a test; both ends outlive the scope they are used in.
+    /// A copy of the ring for the other thread of a test; both ends outlive the scope in which they are used.
     struct Other(Ring);
     // SAFETY: every access to a ring is atomic.
     unsafe impl Send for Other {}
 
-    /// All indices, in rings of all sizes; and all moves of an index, from where arithmetic wraps.
+    /// Tests all indices, in rings of all sizes, and all changes of an index near the wrap-around.
     #[test]
     fn no_index_of_any_peer_leaves_the_ring() {
         for log2_size in MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE {
@@ -288,10 +288,10 @@ pub(crate) mod tests {
         assert_eq!(bytes, [1, 0, 2, 0, 6, 5, 4, 3, 10, 9, 8, 7]);
     }
 
-    /// Two threads pass descriptors through a small ring, wrapping its indices past 2^16; run under
-    /// Miri this also checks the memory orderings (a payload word stands for the frame's bytes).
+    /// Two threads pass descriptors through a small ring, and its indices wrap past 2^16. Run under Miri this also
+    /// checks the memory orderings (a payload word represents the frame's bytes).
     #[test]
-    fn what_one_side_publishes_the_other_sees_whole() {
+    fn published_descriptors_reach_the_peer_complete_and_in_order() {
         let total: u32 = if cfg!(miri) { 300 } else { 200_000 };
         let heap = HeapRing::new(3);
         let payload: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();

@@ -1,9 +1,9 @@
-//! Receiving from several rings in turn.
+//! Round-robin receiving from several rings.
 
 use crate::batch::Batch;
 
-/// Lets `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left behind.
-/// Returns how many packets came.
+/// Lets `receive` fill `batch` from the rings round robin, starting with the next ring at each call, so that none
+/// starves. Returns the number of received packets.
 #[inline(never)]
 pub(super) fn round_robin<R>(
     rings: &mut [R],

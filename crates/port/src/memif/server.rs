@@ -1,4 +1,5 @@
-//! The server's control thread: listens, shakes hands with one client at a time, notices its end.
+//! The server's control thread: listens, performs the handshake with one client at a time, and detects the end of its
+//! connection.
 
 use super::channel::{Channel, ChannelError, wait};
 use super::connection::{Connection, Handovers, Regions, RingPlace};
@@ -18,13 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-/// Regions a client may add. Real ones use two; DPDK's zero-copy client one per memory segment list.
+/// The maximum number of regions of a client. Real clients use two; DPDK's zero-copy client uses one per memory segment
+/// list.
 const MAX_REGIONS: u16 = 64;
 
-/// How long to wait before trying again to accept a client where the process has no more files.
+/// The time between two attempts to accept a client while the process has no free file descriptors, ms.
 const ACCEPT_PAUSE_MS: i64 = 100;
 
-/// A bound and listening socket file, removed again when this is dropped.
+/// A bound and listening socket file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
@@ -32,7 +34,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Binds `path`. A socket file that nobody listens on (its owner was killed) is replaced.
+    /// Binds `path`. It replaces a socket file without a listener, whose owner was killed.
     pub(super) fn bind(path: &Path) -> Result<Self, PortError> {
         let what = || format!("memif socket {}", path.display());
         if let Some(folder) = path
@@ -72,7 +74,7 @@ impl Listener {
                     ));
                 }
                 match connect(&fresh()?, &address) {
-                    // The second: so many clients wait that there is no place for one more.
+                    // The second means that the server's backlog is full.
                     Ok(()) | Err(Errno::AGAIN) => {
                         return Err(PortError::missing(
                             what(),
@@ -95,12 +97,12 @@ impl Listener {
         })
     }
 
-    /// The next client that connects.
+    /// Accepts the next client.
     pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
         accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    /// Says what the port waits for while nobody is connected.
+    /// Returns the text that says what the port waits for while no client is connected.
     pub(super) fn waiting(&self) -> String {
         format!("waiting for a memif client at {}", self.path.display())
     }
@@ -112,8 +114,8 @@ impl Drop for Listener {
     }
 }
 
-/// Runs until the port is closed.
-/// Clients may add `rx_rings` rings to receive from, and one to send through for each worker.
+/// Runs until the port is closed. A client may add `rx_rings` rings to receive from, and one ring to send through for
+/// each worker.
 pub(super) fn run(
     listener: &Listener,
     identity: &Identity,
@@ -129,7 +131,7 @@ pub(super) fn run(
             Ok([true]) => {}
         }
         let Ok(socket) = listener.accept() else {
-            // Out of files: it stays readable.
+            // There are no free file descriptors, so the socket stays readable.
             if wait(&[], stop, Some(ACCEPT_PAUSE_MS)).is_err() {
                 return;
             }
@@ -140,7 +142,7 @@ pub(super) fn run(
             Ok(connection) => {
                 let fault = Arc::clone(&connection.fault);
                 handovers.publish(connection);
-                // Only now: the client offers buffers once it knows that it is connected.
+                // Sent only now, because the client offers buffers as soon as it is connected.
                 match channel.send(
                     &Message::Connected {
                         interface: identity.interface(),
@@ -165,7 +167,7 @@ pub(super) fn run(
     }
 }
 
-/// Serves an established connection until it ends; other clients are told that it is taken.
+/// Serves an established connection until it ends; other clients are refused as the interface is in use.
 fn watch(channel: &Channel<'_>, listener: &Listener, fault: &Fault) -> ChannelError {
     loop {
         match wait(
@@ -211,13 +213,13 @@ fn system<T>(error: PortError) -> Result<T, ChannelError> {
     Err(ChannelError::System(error.to_string()))
 }
 
-/// Whether a file that a peer sent is of the only kind whose readers and writers need not trust it.
+/// Returns true if a peer's file is an event counter, the only kind whose readers and writers need not trust the peer.
 fn is_event_counter(file: &OwnedFd) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).is_ok_and(|kind| kind == Path::new("anon_inode:[eventfd]"))
 }
 
-/// Shakes hands with a client: says what this side takes, lets the client in, and takes its regions and rings.
+/// Performs the handshake with a client: announces the limits, admits the client, and accepts its regions and rings.
 fn shake_hands(
     channel: &Channel<'_>,
     identity: &Identity,
@@ -240,7 +242,7 @@ fn shake_hands(
     Added::receive(channel, rx_rings, tx_rings)?.connection()
 }
 
-/// Receives which interface a client wants, and lets the client in if it is this one.
+/// Receives the client's requested interface, and admits the client if it is this one.
 fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError> {
     match channel.receive()?.0 {
         Message::Init {
@@ -279,7 +281,7 @@ fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError>
     }
 }
 
-/// Regions and rings that a client has added, in the order of their numbers.
+/// The regions and rings that a client has added, in the order of their numbers.
 #[derive(Default)]
 struct Added {
     regions: Vec<Mapping>,
@@ -288,7 +290,7 @@ struct Added {
 }
 
 impl Added {
-    /// Receives regions and rings until the client wants to be connected.
+    /// Receives regions and rings until the client's Connect message.
     fn receive(channel: &Channel<'_>, rx_most: u16, tx_most: u16) -> Result<Self, ChannelError> {
         let mut added = Self::default();
         loop {
@@ -349,7 +351,8 @@ impl Added {
         Ok(())
     }
 
-    /// Returns the connection over these regions and rings, if each ring lies in its region and there is one in each direction.
+    /// Returns the connection over these regions and rings, if each ring is inside its region and there is one in each
+    /// direction.
     fn connection(self) -> Result<Connection, ChannelError> {
         if self.client_to_server.is_empty() || self.server_to_client.is_empty() {
             return protocol("Connect before a ring in each direction was added");
@@ -382,7 +385,7 @@ impl Added {
     }
 }
 
-/// Adds the ring of that number, which has to be the next one of its direction, to `direction`, in which `most` were offered.
+/// Adds the ring of that number, which has to be the next one, to `direction`, for which `most` rings were announced.
 fn add_ring(
     direction: &mut Vec<RingPlace>,
     most: u16,

@@ -1,5 +1,5 @@
-//! The server's data path: receives in place from the client's buffers, and sends by writing into the
-//! empty ones that the client offers.
+//! The server's data path: receives in place from the client's buffers, and sends by writing into the empty buffers
+//! that the client offers.
 
 use super::connection::Connection;
 use super::knock::Knocker;
@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 use taut_sys::Alarm;
 
 pub(super) struct ServerQueue {
-    /// Pool for frames that come in pieces, and for those that the client must not be able to change.
+    /// Pool for frames in several buffers, and for frames that the client must not be able to change.
     pool: PoolHandle,
-    /// Whether all frames are copied.
+    /// True if all frames are copied.
     pub(super) copies: bool,
     rings: Option<Rings>,
     knocker: &'static Knocker,
@@ -23,29 +23,29 @@ pub(super) struct ServerQueue {
 struct Rings {
     connection: Connection,
     rx: Vec<Receiving>,
-    /// The ring that is looked at next for received frames.
+    /// Ring that is checked next for received frames.
     next_rx: usize,
     tx: Sending,
 }
 
 struct Receiving {
     ring: Ring,
-    /// Index up to which descriptors have been seen.
+    /// Index up to which descriptors have been received.
     next: u16,
-    /// Index up to which descriptors have been given back to the client: ours to write.
+    /// Index up to which descriptors have been returned to the client, written by this side.
     tail: u16,
     /// Descriptors that packets hold in place.
     ledger: PoolHandle,
-    /// Returned out of order, waiting for the ones before.
+    /// Descriptors returned out of order, which wait for earlier ones.
     done: Box<[bool]>,
 }
 
 struct Sending {
     ring: Ring,
     wakes: Wakes,
-    /// Filled up to here: ours to write.
+    /// Index up to which buffers are filled, written by this side.
     tail: u16,
-    /// Index up to which the client had offered descriptors when last looked.
+    /// Index up to which the client had offered buffers at the last load.
     offered: u16,
 }
 
@@ -64,13 +64,13 @@ impl ServerQueue {
         self.rings.is_some()
     }
 
-    /// Packets that lie in the connection's memory.
+    /// Returns the number of packets in the connection's memory.
     pub(super) fn in_place(&self) -> usize {
         let rings = self.rings.iter().flat_map(|rings| &rings.rx);
         rings.map(|rx| rx.ledger.outstanding()).sum()
     }
 
-    /// Lets the connection go, unless packets still lie in its memory.
+    /// Releases the connection, unless packets are still in its memory.
     pub(super) fn disconnect(&mut self) -> bool {
         if self.in_place() > 0 {
             return false;
@@ -149,7 +149,7 @@ impl ServerQueue {
         sent
     }
 
-    /// Asks the client to interrupt.
+    /// Requests interrupts from the client.
     pub(super) fn arm(&self, alarm: &mut Alarm) {
         if let Some(Rings { connection, rx, .. }) = &self.rings {
             let rings = rx.iter().map(|rx| rx.ring);
@@ -157,7 +157,7 @@ impl ServerQueue {
         }
     }
 
-    /// Asks the client not to interrupt.
+    /// Withdraws the request for interrupts.
     pub(super) fn disarm(&self) {
         if let Some(Rings { connection, rx, .. }) = &self.rings {
             let rings = rx.iter().map(|rx| rx.ring);
@@ -180,7 +180,7 @@ impl Receiving {
         if head == self.next {
             return 0;
         }
-        // What is not given back yet cannot be filled again: so no more is taken than the ledger has room for.
+        // Descriptors that are not returned yet cannot be filled again, so the ledger always has space.
         let held = self.next.wrapping_sub(self.tail);
         let Some(mut filled) = Ring::advance(head, self.next, self.ring.size() - held) else {
             connection.end_for_wrong_index(counters);
@@ -231,8 +231,8 @@ impl Receiving {
         received
     }
 
-    /// Copies a frame, which may lie in several buffers, into one of the pool. Returns how many descriptors
-    /// it took; 0 if its end has not arrived, or the pool has no packet left.
+    /// Copies a frame, which may be in several buffers, into one of the pool. Returns the number of its descriptors; 0
+    /// if its end has not arrived, or the pool is empty.
     #[cold]
     fn gather(
         &mut self,
@@ -261,7 +261,7 @@ impl Receiving {
                 let fits = fits.filter(|len| usize::from(*len) <= pool.room());
                 let whole = fits.and_then(|len| pool.take(len));
                 match whole {
-                    // It waits until packets are back.
+                    // The frame waits until packets have been returned.
                     None if fits.is_some() => return 0,
                     None => counters.rx_too_long += 1,
                     Some(mut packet) => {
@@ -284,8 +284,8 @@ impl Receiving {
         pieces
     }
 
-    /// Copies `pieces` buffers behind each other; false if one does not lie in its region, or the peer
-    /// changed a length since it was added up.
+    /// Copies `pieces` buffers one after the other. Returns false if one is not inside its region, or the peer changed
+    /// a length since the lengths were added.
     fn copy_pieces(&self, pieces: u16, connection: &Connection, mut to: &mut [u8]) -> bool {
         for i in 0..pieces {
             let d = self.ring.read(self.next.wrapping_add(i));
@@ -304,7 +304,7 @@ impl Receiving {
         to.is_empty()
     }
 
-    /// Gives descriptors back to the client whose packets have been dropped since.
+    /// Returns the descriptors of dropped packets to the client.
     #[inline(always)]
     fn give_back(&mut self) {
         let ledger = self.ledger.clone();
@@ -312,7 +312,7 @@ impl Receiving {
         self.ring.publish_tail(self.tail);
     }
 
-    /// Marks a descriptor as done and moves the tail over all that are done in a row.
+    /// Marks a descriptor as done, and moves the tail past all successive done descriptors.
     #[inline(always)]
     fn return_place(&mut self, place: usize) {
         if place != self.ring.place(self.tail) {
@@ -363,7 +363,7 @@ impl Sending {
                     len as u32
                 }
                 None => {
-                    // The offered buffer lies nowhere: pass it back empty.
+                    // The offered buffer is not inside a region, so it is returned empty.
                     sent.tx_failed += 1;
                     0
                 }
@@ -380,7 +380,7 @@ impl Sending {
         }
         self.tail = tail;
         ring.publish_tail(tail);
-        // After the packets are on their way, so that no packet waits for it.
+        // This follows the transmission, so that no packet waits for it.
         batch.drop_front(n);
         counters.tx_packets += sent.tx_packets;
         counters.tx_bytes += sent.tx_bytes;
@@ -390,7 +390,7 @@ impl Sending {
     }
 }
 
-/// Copies a frame's bytes to a buffer of the peer.
+/// Copies a frame's bytes into a buffer of the peer.
 #[inline(always)]
 fn copy_frame(packet: &Packet, to: NonNull<u8>) {
     // SAFETY: `to` has `packet.len()` bytes in a mapped region (checked by the caller). Source and

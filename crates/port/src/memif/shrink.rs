@@ -1,9 +1,10 @@
-//! Keeps the process alive when a client shortens a memory file whose bytes are in use here.
+//! Protection against a client that truncates a memory file whose bytes are in use here.
 //!
-//! An access beyond the end of a mapped file raises SIGBUS, whose default is the end of the process. A file sealed with
-//! `F_SEAL_SHRINK` cannot be shortened, and what DPDK and VPP make for memif is sealed; packet memory on huge pages that they lend
-//! without a copy is not and cannot be, and huge pages can be taken out of any file (`FALLOC_FL_PUNCH_HOLE`). So the signal
-//! is answered: fresh zeroed pages take the place of the whole region, the access is done again, and the connection ends.
+//! An access beyond the end of a mapped file raises SIGBUS, which by default ends the process. A file sealed with
+//! `F_SEAL_SHRINK` cannot be truncated, and the memif files of DPDK and VPP are sealed. Packet memory on huge pages
+//! that they share without a copy is not sealed and cannot be. Huge pages can also be removed from any file
+//! (`FALLOC_FL_PUNCH_HOLE`). Therefore a signal handler replaces the whole region by zeroed pages, the access is repeated, and
+//! the connection ends.
 
 use super::fault::Fault;
 use crate::PortError;
@@ -14,18 +15,18 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Regions of all connections of this process at most.
+/// The maximum number of regions over all connections of this process.
 const MOST: usize = 512;
 
-/// Mappings that the signal handler looks through, which must not take locks or memory.
+/// The mappings that the signal handler searches, which must not take locks or allocate memory.
 static WATCHED: [Watched; MOST] = [const { Watched::none() }; MOST];
 
-/// Action of SIGBUS before ours.
+/// The previous action for SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Watched {
     taken: AtomicBool,
-    /// 0 while nobody's.
+    /// Start of the region; 0 while the entry is unused.
     start: AtomicUsize,
     len: AtomicUsize,
     fault: AtomicPtr<Fault>,
@@ -42,16 +43,16 @@ impl Watched {
     }
 }
 
-/// A region that may become shorter while this lives.
+/// A guard of a region that the peer may truncate.
 #[derive(Debug)]
 pub(super) struct Guard {
     place: usize,
-    /// The handler uses it.
+    /// Fault that the handler raises.
     _fault: Arc<Fault>,
 }
 
 impl Guard {
-    /// Watches the whole pages at `region`, which a mapping of its own covers and which stay mapped while this lives.
+    /// Protects the pages at `region`, which are a mapping of their own and stay mapped while this exists.
     pub(super) fn new(region: Range<usize>, fault: &Arc<Fault>) -> Result<Self, PortError> {
         let what = "watching a memif peer's region";
         listen().map_err(|e| PortError::system(what, e))?;
@@ -67,7 +68,7 @@ impl Guard {
         watched.len.store(region.len(), Ordering::Relaxed);
         let pointer = Arc::as_ptr(fault).cast_mut();
         watched.fault.store(pointer, Ordering::Relaxed);
-        // Release: whoever sees the start sees the rest.
+        // Release: a handler that sees the start sees the other fields.
         watched.start.store(region.start, Ordering::Release);
         Ok(Self {
             place,
@@ -80,12 +81,12 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let watched = &WATCHED[self.place];
         watched.start.store(0, Ordering::Relaxed);
-        // Release: whoever takes the place writes to it afterwards.
+        // Release: the next user of the entry writes to it only after this.
         watched.taken.store(false, Ordering::Release);
     }
 }
 
-/// Answers SIGBUS from now on, before whoever did so until now.
+/// Installs the handler for SIGBUS, before the previous handler.
 fn listen() -> std::io::Result<()> {
     static LISTENING: OnceLock<Option<i32>> = OnceLock::new();
     let failed = LISTENING.get_or_init(|| {
@@ -93,7 +94,7 @@ fn listen() -> std::io::Result<()> {
         // SAFETY: the kernel reads one structure, which is zeroes but for what is set, and writes the other one. The
         // handler calls nothing but what a signal handler may.
         unsafe {
-            // Asked first, as the handler needs it from the start.
+            // The previous action is read first, because the handler needs it from the start.
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) == 0 {
                 let _ = BEFORE.set(before.assume_init());
                 let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
@@ -109,7 +110,7 @@ fn listen() -> std::io::Result<()> {
     failed.map_or(Ok(()), |code| Err(std::io::Error::from_raw_os_error(code)))
 }
 
-/// The thread that is here was about to touch a byte that its file no longer has.
+/// Handles SIGBUS on the thread that accessed a byte beyond the end of its file.
 extern "C" fn on_bus_error(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -133,7 +134,7 @@ extern "C" fn on_bus_error(
                     transmute::<usize, extern "C" fn(libc::c_int)>(before.sa_sigaction)(signal);
                 }
             }
-            // The access is done again, and ends the process.
+            // The access is repeated, and ends the process.
             _ => {
                 libc::signal(libc::SIGBUS, libc::SIG_DFL);
             }
@@ -141,7 +142,7 @@ extern "C" fn on_bus_error(
     }
 }
 
-/// Puts zeroes in the region's place if the address lies there.
+/// Replaces the region by zeroed pages if the address is in it.
 fn replaced(watched: &Watched, address: usize) -> bool {
     let start = watched.start.load(Ordering::Acquire);
     let len = watched.len.load(Ordering::Relaxed);

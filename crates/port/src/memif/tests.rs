@@ -1,4 +1,4 @@
-//! Tests of both ends of the protocol in one process, of a peer that dies, and of a peer that lies.
+//! Tests of both ends of the protocol in one process, with peers that die and peers that violate the protocol.
 #![allow(clippy::unwrap_used)]
 
 use super::channel::Channel;
@@ -49,7 +49,7 @@ fn pair(path: &Path, ring: u32) -> [(Box<dyn Port>, Resources); 2] {
     [server, client]
 }
 
-/// Sends numbered packets from one port to the other, through every wrap of the ring.
+/// Sends numbered packets from one port to the other, until the ring has wrapped many times.
 fn pass(from: &mut (Box<dyn Port>, Resources), to: &mut dyn Port, total: u32) {
     let (mut sent, mut received) = (0_u32, 0_u32);
     let (mut out, mut arrived) = (Batch::new(), Batch::new());
@@ -148,7 +148,7 @@ fn a_vanished_client_is_noticed_and_a_new_one_served() {
 }
 
 #[test]
-fn packets_in_place_keep_a_vanished_clients_memory_until_they_are_dropped() {
+fn received_packets_keep_the_memory_of_a_closed_client_mapped() {
     let (_folder, path) = folder();
     let [mut server, mut client] = pair(&path, 64);
     let mut out = Batch::new();
@@ -219,7 +219,7 @@ fn a_vanished_server_is_noticed_and_found_again() {
 }
 
 #[test]
-fn wrong_id_secret_or_a_second_client_is_refused_with_the_reason() {
+fn a_wrong_id_or_secret_or_second_client_is_refused() {
     let (_folder, path) = folder();
     let mut server = open(&path, ",id=5,secret=mellon");
     for (options, reason) in [
@@ -280,11 +280,11 @@ fn a_socket_left_by_a_killed_server_is_replaced() {
     let [_server, _client] = pair(&path, 32);
 }
 
-/// A client that speaks the protocol by hand and may say anything.
+/// A client implemented in the test, which can send any message.
 struct Liar {
     channel: Channel<'static>,
     memory: Mapping,
-    /// Interrupt file of all of its rings.
+    /// Interrupt file of all its rings.
     interrupt: OwnedFd,
 }
 
@@ -295,7 +295,7 @@ fn lie(path: &Path) -> Liar {
     lie_with(path, &[])
 }
 
-/// Makes a liar with further rings to the server at these offsets.
+/// Makes such a client with more rings to the server, at these offsets.
 fn lie_with(path: &Path, further: &[u32]) -> Liar {
     let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     shake_hands_with(path, further, super::interrupt_file().unwrap(), memory)
@@ -595,7 +595,7 @@ fn an_interrupt_file_that_is_no_event_counter_is_refused() {
 }
 
 #[test]
-fn a_client_whose_head_goes_back_is_cut_off_with_the_reason() {
+fn a_client_with_a_decreasing_head_is_disconnected_with_reason() {
     let (_folder, path) = folder();
     let (mut server, resources) = open(&path, "");
     for sends in [false, true] {
@@ -639,12 +639,12 @@ fn a_client_whose_head_goes_back_is_cut_off_with_the_reason() {
 }
 
 #[test]
-fn a_server_whose_tail_goes_where_it_cannot_is_left_with_the_reason() {
+fn a_server_with_an_invalid_tail_is_disconnected_with_reason() {
     let (_folder, path) = folder();
     let listener = Listener::bind(&path).unwrap();
     let (mut client, resources) = open(&path, ",role=client,ring=32");
     let never = super::interrupt_file().unwrap();
-    // Twice, with the same reason.
+    // The second connection ends for the same reason.
     for _ in 0..2 {
         let channel = Channel::new(accept(&listener), never.as_fd());
         let (regions, rings) = serve_by_hand(&channel, 1);
@@ -664,12 +664,12 @@ fn a_server_whose_tail_goes_where_it_cannot_is_left_with_the_reason() {
 }
 
 #[test]
-fn a_client_that_shortens_its_memory_is_cut_off_and_harms_no_worker() {
+fn a_client_that_shrinks_its_memory_is_disconnected_without_harm() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     let (_folder, path) = folder();
     let (mut server, _resources) = open(&path, "");
     for held in [false, true] {
-        // Not sealed, as packet memory on huge pages cannot be.
+        // Not sealed, because packet memory on huge pages cannot be.
         let file = memfd_create("liar", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, LIAR_BYTES as u64).unwrap();
         let memory = Mapping::of_file(file, LIAR_BYTES).unwrap();
@@ -701,7 +701,7 @@ fn a_client_that_shortens_its_memory_is_cut_off_and_harms_no_worker() {
     });
 }
 
-/// Makes reads and writes wait that say nothing else, and leaves no room to write.
+/// Makes reads and writes of the counter block unless they have a flag against that, and optionally fills it.
 fn obstruct(counter: &OwnedFd, filled: bool) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(counter).unwrap();
@@ -714,7 +714,7 @@ fn obstruct(counter: &OwnedFd, filled: bool) {
     fcntl_setfl(counter, flags & !OFlags::NONBLOCK).unwrap();
 }
 
-/// Runs `work` on a thread of its own, as it may never end.
+/// Runs `work` on a separate thread, because it may never return.
 fn goes_on(what: &str, work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = std::sync::mpsc::channel();
     let worker = std::thread::spawn(move || {
@@ -730,7 +730,7 @@ fn goes_on(what: &str, work: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn a_client_that_obstructs_its_interrupt_files_holds_no_worker_up() {
+fn a_client_with_blocked_interrupt_files_delays_no_worker() {
     let (_folder, path) = folder();
     goes_on("server", move || {
         let (mut server, resources) = open(&path, "");
@@ -750,7 +750,7 @@ fn a_client_that_obstructs_its_interrupt_files_holds_no_worker_up() {
             let mut alarm = Alarm::default();
             server.arm(&mut alarm);
             alarm.wait(Duration::from_millis(1));
-            // Once with, and once without anything to read.
+            // The first call may have a value to read, the second has none.
             server.disarm();
             server.disarm();
         }
@@ -758,7 +758,7 @@ fn a_client_that_obstructs_its_interrupt_files_holds_no_worker_up() {
 }
 
 #[test]
-fn a_server_that_obstructs_its_interrupt_files_holds_no_worker_up() {
+fn a_server_with_blocked_interrupt_files_delays_no_worker() {
     let (_folder, path) = folder();
     goes_on("client", move || {
         let listener = Listener::bind(&path).unwrap();
@@ -790,13 +790,13 @@ fn a_server_that_accepts_nobody_keeps_no_port_from_closing() {
     let (_folder, path) = folder();
     let listener = Listener::bind(&path).unwrap();
     goes_on("closing", move || {
-        // More than wait to be accepted at most.
+        // More clients than fit into the backlog.
         let clients: Vec<_> = (0..12)
             .map(|_| open(&path, ",role=client,ring=32"))
             .collect();
         std::thread::sleep(Duration::from_millis(100));
         drop(clients);
-        // Nor one from saying that the path is taken.
+        // A full backlog must not delay the error that the path is in use either.
         let spec = PortSpec::parse(&format!("memif:{}", path.display())).unwrap();
         let mut resources = Resources::for_ports(std::slice::from_ref(&spec)).unwrap();
         assert!(spec.open(&mut resources).is_err());
@@ -804,7 +804,7 @@ fn a_server_that_accepts_nobody_keeps_no_port_from_closing() {
     drop(listener);
 }
 
-/// Writes one descriptor's worth of `byte` into memory at `offset`.
+/// Writes one frame of `byte` into memory at `offset`, and its descriptor.
 fn place_frame(memory: &Mapping, ring: Ring, at: u16, offset: u32, byte: u8) {
     // SAFETY: inside the mapping, and nobody else looks there before the ring says so.
     unsafe {
@@ -852,7 +852,7 @@ fn a_server_receives_from_every_ring_that_a_client_adds() {
         seen.extend(first_bytes(&batch));
         batch.clear();
     }
-    // In turn, each ring in its order.
+    // Packets arrive round robin, and in order from each ring.
     assert_eq!(seen, [0, 1, 3, 4, 2, 5]);
     server.rx(&mut batch);
     assert_eq!(rings.map(|ring| ring.tail()), [3, 3]);
@@ -875,7 +875,7 @@ fn accept(listener: &Listener) -> OwnedFd {
     accepted.unwrap()
 }
 
-/// Says hello as a server that sends with `tx_rings` threads.
+/// Sends a Hello as a server with `tx_rings` sending threads.
 fn greet(channel: &Channel<'_>, tx_rings: u16) {
     let hello = Message::Hello {
         name: String::new(),
@@ -889,18 +889,18 @@ fn greet(channel: &Channel<'_>, tx_rings: u16) {
     channel.send(&hello, None).unwrap();
 }
 
-/// Ring that a client adds: whether it leads to the server, its number, its offset in bytes, and the logarithm of its
+/// A ring that a client adds: whether it leads to the server, its number, its offset in bytes, and the logarithm of its
 /// size.
 type AddedRing = (bool, u16, u32, u8);
 
-/// Shakes hands as a server that sends with `tx_rings` threads; the client's rings to it and from it, and the
-/// memory that all of them lie in.
+/// Performs the handshake as a server with `tx_rings` sending threads. Returns the memory regions, and the client's
+/// rings in both directions.
 fn serve_by_hand(channel: &Channel<'_>, tx_rings: u16) -> (Vec<Mapping>, Vec<AddedRing>) {
     let (regions, rings, _) = serve_with_interrupts(channel, tx_rings);
     (regions, rings)
 }
 
-/// Shakes hands as [`serve_by_hand`] does, and returns the rings' interrupt files too.
+/// Performs the handshake as [`serve_by_hand`] does, and returns the rings' interrupt files too.
 fn serve_with_interrupts(
     channel: &Channel<'_>,
     tx_rings: u16,
@@ -939,7 +939,7 @@ fn serve_with_interrupts(
 }
 
 #[test]
-fn a_client_receives_from_every_ring_that_the_server_sends_with() {
+fn a_client_receives_from_every_ring_of_the_server() {
     for (asked, offered, wanted) in [(3, 2, 2), (2, 8, 2), (1, 2, 1)] {
         let (_folder, path) = folder();
         let listener = Listener::bind(&path).unwrap();
@@ -981,7 +981,7 @@ fn a_client_receives_from_every_ring_that_the_server_sends_with() {
 }
 
 #[test]
-fn a_server_that_takes_fewer_rings_than_it_says_is_quoted_with_the_way_out() {
+fn a_refused_ring_is_reported_with_the_queues_to_configure() {
     let (_folder, path) = folder();
     let listener = Listener::bind(&path).unwrap();
     let (mut client, _resources) = open(&path, ",role=client,queues=4");
@@ -1006,7 +1006,7 @@ fn a_server_that_takes_fewer_rings_than_it_says_is_quoted_with_the_way_out() {
 }
 
 #[test]
-fn a_sleeping_receiver_is_woken_by_what_arrives_and_misses_nothing() {
+fn a_sleeping_receiver_wakes_for_arriving_packets_and_loses_none() {
     const PACKETS: usize = 10_000;
     for receiver_is_client in [false, true] {
         let (_folder, path) = folder();
@@ -1031,7 +1031,8 @@ fn a_sleeping_receiver_is_woken_by_what_arrives_and_misses_nothing() {
                 let n = port.tx(&mut batch);
                 batch.clear();
                 sent.fetch_add(n, Ordering::Release);
-                // About when the receiver falls asleep, before and after, and now and then it sleeps for long.
+                // Sends near the moment at which the receiver falls asleep, before or after it, and sometimes long
+                // after.
                 let (pause, waits) = (seed.u32(0..3_000), seed.bool());
                 for _ in 0..pause {
                     std::hint::spin_loop();
@@ -1044,7 +1045,7 @@ fn a_sleeping_receiver_is_woken_by_what_arrives_and_misses_nothing() {
                     std::thread::yield_now();
                 }
             }
-            // The rings stay until all was received.
+            // The rings stay until all packets were received.
             while received.load(Ordering::Acquire) < PACKETS && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -1070,7 +1071,7 @@ fn a_sleeping_receiver_is_woken_by_what_arrives_and_misses_nothing() {
                 alarm.wait(Duration::from_millis(200));
                 sleeps += 1;
                 let overslept = begun.elapsed() >= Duration::from_millis(200);
-                // What was sent long ago and did not wake us.
+                // A packet sent long ago did not wake the receiver.
                 missed += usize::from(overslept && sent_ones.load(Ordering::Acquire) > total);
             }
             total += batch.len();
@@ -1080,7 +1081,7 @@ fn a_sleeping_receiver_is_woken_by_what_arrives_and_misses_nothing() {
         sender.join().unwrap();
         assert_eq!(total, PACKETS);
         assert!(sleeps > 0, "the receiver never slept");
-        // The very first wake-up may be missed, as the sender does not know yet that it must look.
+        // The first wakeup may be missed, because the sender does not know yet that it must check.
         assert!(missed <= 1, "{missed} of {sleeps} sleeps missed a packet");
     }
 }
@@ -1091,7 +1092,7 @@ fn a_polling_receiver_is_not_interrupted() {
     let [mut server, mut client] = pair(&path, 32);
     let mut alarm = Alarm::default();
     let (mut out, mut arrived) = (Batch::new(), Batch::new());
-    // Asks, sleeps no more, and asks again: what came in between is no reason to wake up.
+    // Arms, disarms and arms again: packets in between must not cause a wakeup.
     assert!(server.0.arm(&mut alarm));
     server.0.disarm();
     client.1.pool().fill(&mut out, 1, 60);

@@ -1,4 +1,4 @@
-//! Interrupts of memif: a receiver that sleeps clears its ring's flag, and the sender then writes to the ring's file.
+//! Interrupts of memif: a sleeping receiver clears its ring's flag, and the sender then writes to the ring's file.
 
 use super::connection::RingPlace;
 use super::ring::Ring;
@@ -7,22 +7,22 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 use taut_sys::Alarm;
 
-/// A receiver that has not slept during this many sends is taken for one that polls.
+/// The number of sends without a sleeping receiver after which the receiver counts as polling.
 const REMEMBERED_SENDS: u32 = 1 << 16;
 
-/// Knowledge of a sender about its receiver's sleep.
+/// A sender's knowledge about whether its receiver sleeps.
 ///
-/// The flag has to be read after the packets are published, which takes a fence (Dekker's problem: store, then load
-/// what the other side stores). A receiver that polls is not to pay for it, so the fence begins with the first sleep
-/// that is seen. Before, and with peers without such a fence (DPDK, VPP), a wake-up can be missed in the nanoseconds
-/// that a store takes to become visible: sleepers bound their sleep.
+/// The flag has to be read after the packets are published, which takes a fence (Dekker's problem: store, then load the
+/// other side's store). A polling receiver should not cost that fence, so it is used only after the first observed
+/// sleep. Before that, and with peers without such a fence (DPDK, VPP), a wakeup can be missed in the nanoseconds until
+/// a store is visible. Therefore receivers limit the length of their sleep.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     fenced_sends_left: u32,
 }
 
 impl Wakes {
-    /// Whether the receiver asks to be woken for what has just been published in `ring`.
+    /// Returns true if the receiver requests a wakeup for packets just published in `ring`.
     #[inline(always)]
     pub(super) fn asked(&mut self, ring: Ring) -> bool {
         if self.fenced_sends_left > 0 {
@@ -37,7 +37,7 @@ impl Wakes {
     }
 }
 
-/// Asks the senders of `rings`, which lie at `places`, to interrupt.
+/// Requests interrupts from the senders of `rings`, which are at `places`.
 pub(super) fn arm(rings: impl Iterator<Item = Ring>, places: &[RingPlace], alarm: &mut Alarm) {
     for (ring, place) in rings.zip(places) {
         ring.unmask_interrupts();
@@ -45,11 +45,11 @@ pub(super) fn arm(rings: impl Iterator<Item = Ring>, places: &[RingPlace], alarm
     }
 }
 
-/// Asks them not to, and takes the interrupts that have come.
+/// Withdraws the request, and clears the received interrupts.
 pub(super) fn disarm(rings: impl Iterator<Item = Ring>, places: &[RingPlace]) {
     for (ring, place) in rings.zip(places) {
         ring.mask_interrupts();
-        // Not waiting, whatever the peer makes of the file that it shares.
+        // NOWAIT, because the peer may change the flags of the shared file.
         let mut counted = [0; 8];
         let mut to = [IoSliceMut::new(&mut counted)];
         let _ = preadv2(&place.interrupt, &mut to, u64::MAX, ReadWriteFlags::NOWAIT);

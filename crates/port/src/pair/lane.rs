@@ -1,11 +1,11 @@
-//! A pair between two threads of one data plane, in which every frame bears a note of 52 bits.
+//! A pair of rings between two threads of one data plane, in which every frame has a note of 52 bits.
 
 use super::ring::ROOM_BYTES;
 use super::{OPEN, PairPort};
 use crate::{BATCH_CAPACITY, Batch, PortError};
 use taut_sys::Alarm;
 
-/// One end of a lane. Both ends are opened by the same name, each on the thread that it belongs to; a name serves once.
+/// One end of a lane. Both ends are opened by the same name, each on its own thread; a name can be used once.
 pub struct Lane {
     port: PairPort,
     notes: [u64; BATCH_CAPACITY],
@@ -13,10 +13,10 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// An end of the lane of that name, of `slots` frames in each direction.
+    /// Opens an end of the lane of that name, with `slots` frames in each direction.
     ///
     /// # Errors
-    /// When there is no memory, or the name has served.
+    /// There is no memory, or the name was already used.
     pub fn open(name: &str, slots: u32) -> Result<Self, PortError> {
         let taken = |reason| PortError::system(name.to_string(), std::io::Error::other(reason));
         Ok(Self {
@@ -26,7 +26,8 @@ impl Lane {
         })
     }
 
-    /// Copies a frame, for the other end to see after [`Lane::publish`], with a note of 52 bits. False if there is no room, or nobody there.
+    /// Copies a frame with a note of 52 bits; the other end sees it after [`Lane::publish`]. Returns false if the ring
+    /// is full or the other end is closed.
     #[inline]
     pub fn push(&mut self, frame: &[u8], note: u64) -> bool {
         let pushed = frame.len() <= ROOM_BYTES
@@ -36,7 +37,7 @@ impl Lane {
         pushed
     }
 
-    /// Shows the other end what was pushed, and wakes it if it asked for that.
+    /// Publishes the pushed frames to the other end, and wakes it if it has requested that.
     #[inline]
     pub fn publish(&mut self) {
         if std::mem::take(&mut self.has_pushed) {
@@ -45,7 +46,7 @@ impl Lane {
         }
     }
 
-    /// Takes what has arrived into an empty batch; [`Lane::note`] has what goes with each.
+    /// Receives the arrived frames into an empty batch; [`Lane::note`] returns the note of each.
     #[inline]
     pub fn receive(&mut self, batch: &mut Batch) -> usize {
         let notes = &mut self.notes;
@@ -54,29 +55,29 @@ impl Lane {
         })
     }
 
-    /// Returns the note that came with packet `index` of the last batch.
+    /// Returns the note of packet `index` of the last batch.
     #[inline]
     pub fn note(&self, index: usize) -> u64 {
         self.notes[index & (BATCH_CAPACITY - 1)]
     }
 
-    /// Whether nothing waits to be received.
+    /// Returns true if no frame is waiting.
     #[inline]
     pub fn is_empty(&mut self) -> bool {
         self.port.receiver.is_empty()
     }
 
-    /// Whether the other end is open.
+    /// Returns true if the other end is open.
     pub fn is_open(&self) -> bool {
         self.port.others_state() == OPEN
     }
 
-    /// Arms `alarm` as [`crate::Port::arm`] does.
+    /// Arms `alarm`; see [`crate::Port::arm`].
     pub fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.port.joint.doorbells[1 - self.port.end].arm(alarm) && self.is_empty()
     }
 
-    /// Disarms as [`crate::Port::disarm`] does.
+    /// Disarms; see [`crate::Port::disarm`].
     pub fn disarm(&mut self) {
         self.port.joint.doorbells[1 - self.port.end].disarm();
     }
@@ -106,7 +107,7 @@ mod tests {
             assert_eq!(batch.packets()[number].bytes(), [number as u8; 60]);
             assert_eq!(far.note(number), *expected);
         }
-        // The answer leaves through a port.
+        // The reply leaves through a port.
         assert!(far.push(batch.packets()[7].bytes(), sent[7]));
         batch.clear();
         far.publish();

@@ -1,8 +1,8 @@
-//! Pairs of ports of one process, joined: what is sent into one comes out of the other. The two may belong to two
+//! Joined pairs of ports in one process: packets sent into one port come out of the other. The two may belong to two
 //! threads.
 //!
-//! Packets cannot change threads (their pool belongs to one), so a frame is copied once, into a slot of
-//! the ring between them (`ring`), and received there in place.
+//! Packets cannot change threads, because their pool belongs to one. Therefore a frame is copied once, into a slot of the ring
+//! between them (`ring`), and received there in place.
 
 mod lane;
 mod ring;
@@ -42,22 +42,22 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING_SLOTS: u32 = 1024;
 
-/// State of an end that is not opened yet.
+/// The state of an end that is not opened yet.
 const AWAITED: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// State that both ends share.
+/// The state that both ends share.
 struct Joint {
-    /// Rings, by the end that sends into them.
+    /// Rings by sending end.
     rings: [Arc<Ring>; 2],
-    /// Bells, by the end that rings them for the other.
+    /// Doorbells by the end that rings them.
     doorbells: [Doorbell; 2],
     /// State of each end.
     states: [AtomicU8; 2],
 }
 
-/// Pairs of which an end is open, by name.
+/// The pairs with an open end, by name.
 static PAIRS: Mutex<BTreeMap<String, Arc<Joint>>> = Mutex::new(BTreeMap::new());
 
 fn pairs() -> MutexGuard<'static, BTreeMap<String, Arc<Joint>>> {
@@ -66,12 +66,12 @@ fn pairs() -> MutexGuard<'static, BTreeMap<String, Arc<Joint>>> {
 
 struct PairPort {
     name: String,
-    /// 0 for the one that was opened first.
+    /// End number: 0 for the end that was opened first.
     end: usize,
     joint: Arc<Joint>,
     sender: Sender,
     receiver: Receiver,
-    /// Slots that packets hold; keeps the ring.
+    /// Slots that packets hold; it keeps the ring.
     ledger: PoolHandle,
     counters: PortCounters,
 }
@@ -80,7 +80,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_called(spec, spec.target())
 }
 
-/// A pair for each worker, so that the other end has as many.
+/// Makes a pair for each worker, so that the other end must have as many.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let spec = spec.clone();
     Ok(Box::new(move |worker| {
@@ -104,7 +104,7 @@ fn open_called(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> 
 }
 
 impl PairPort {
-    /// An end of the pair of that name: the first one, or the second.
+    /// Opens an end of the pair of that name: the first one, or the second.
     fn join(
         name: &str,
         wanted: Option<u32>,
@@ -155,7 +155,7 @@ impl PairPort {
         })
     }
 
-    /// Takes what has arrived, as far as `batch` has room, and shows `note` each one's.
+    /// Receives the arrived frames, up to the capacity of `batch`, and passes the note of each to `note`.
     #[inline(always)]
     fn receive(&mut self, batch: &mut Batch, mut note: impl FnMut(usize, u64)) -> usize {
         if self.ledger.has_returned() {
@@ -190,7 +190,7 @@ impl PairPort {
         received
     }
 
-    /// Acquire: what the other end did before it changed its state is seen.
+    /// Acquire: earlier actions of the other end are visible once its state is.
     #[inline(always)]
     fn others_state(&self) -> u8 {
         self.joint.states[1 - self.end].load(Ordering::Acquire)
@@ -280,7 +280,7 @@ mod tests {
     use crate::interface_tests::{Opened, frame_bytes, open};
     use std::time::{Duration, Instant};
 
-    /// Opens both ends of a pair; the name has to be one test's own, as tests share the process.
+    /// Opens both ends of a pair. The name must be unique, because the tests share a process.
     fn both(name: &str, options: &str) -> (Opened, Opened) {
         let spec = format!("pair:{name}{options}");
         (open(&spec).unwrap(), open(&spec).unwrap())
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_cross_both_ways_in_place_and_the_ring_flows_on() {
+    fn frames_pass_in_both_directions_while_the_ring_wraps() {
         let (mut a, mut b) = both("cross", ",ring=32");
         for number in 0..if cfg!(miri) { 70 } else { 1000 } {
             let bytes = frame_bytes(number, 60 + number as usize * 37 % 1900);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_pair_are_told_apart_and_a_third_is_refused() {
+    fn a_pair_reports_a_closed_end_and_refuses_a_third() {
         let mut a = open("pair:life,ring=64").unwrap();
         let Link::Down(why) = a.port.link() else {
             panic!("up alone")
@@ -357,7 +357,7 @@ mod tests {
         };
         assert!(why.contains("closed"), "{why}");
         assert_eq!(a.port.tx(&mut batch), 0);
-        // What was sent before still comes.
+        // Packets sent before still arrive.
         assert_eq!(a.port.supply(), Supply::Open);
         assert_eq!(a.receive_one(), frame_bytes(1, 60));
         assert_eq!(a.port.supply(), Supply::Ended);
@@ -412,7 +412,7 @@ mod tests {
         far.join().unwrap();
     }
 
-    /// Receives at least a packet, asleep while there is none; how often it slept.
+    /// Receives at least one packet, and sleeps while there is none; returns the number of sleeps.
     fn receive_asleep(end: &mut Opened, batch: &mut Batch) -> u32 {
         let (mut alarm, mut sleeps) = (Alarm::default(), 0);
         while end.port.rx(batch) == 0 {
@@ -439,10 +439,10 @@ mod tests {
     fn whoever_sleeps_is_woken_for_every_packet() {
         const TOTAL: u64 = 1_000;
         let name = "pair:woken,ring=32";
-        // The end that is opened first rings the first bell.
+        // The end that is opened first rings the first doorbell.
         let mut near = open(name).unwrap();
         let joint = Arc::clone(&pairs()["woken"]);
-        // Now and then who sends waits until the other one sleeps, which on a busy machine it would seldom come to.
+        // Sometimes the sender waits until the receiver sleeps, because on a busy machine it would rarely do so.
         let wait = |joint: &Joint, end: usize, number: u64| {
             while number % 100 == 99 && !joint.doorbells[end].is_armed() {
                 std::thread::yield_now();

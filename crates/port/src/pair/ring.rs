@@ -1,8 +1,7 @@
-//! Ring of equal slots for one direction of a pair, with one sender and one receiver, on two threads or one.
+//! A ring of equal slots for one direction of a pair, with one sender and one receiver, on one or two threads.
 //!
-//! Indices run free. `head` is written by the sender (filled up to here), `tail` by the receiver (emptied
-//! up to here). The receiver may give slots back in any order; the tail moves over those that are done in
-//! a row.
+//! Indices run freely. The sender writes `head` (end of the filled slots), the receiver `tail` (end of the emptied
+//! ones). The receiver may return slots in any order; the tail moves past successive returned slots.
 
 use crate::PortError;
 use crate::frame_copy::copy_frame;
@@ -11,32 +10,32 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-// For tests of every interleaving (`./run miri`) loom's.
+// For tests of every interleaving (`./run miri`), the types of loom.
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Slot size: as in packet pools, an odd number of cache lines.
+/// The size of a slot: as in packet pools, an odd number of cache lines.
 const STRIDE_BYTES: usize = 2112;
 
-/// Longest frame in bytes.
+/// The length of the longest frame in bytes.
 pub(super) const ROOM_BYTES: usize = STRIDE_BYTES - HEADROOM_BYTES as usize;
 
-/// Binary digits of a frame's length; a note has the rest of a head's 64.
+/// The number of bits of a frame's length; the note has the remaining bits of a slot's 64-bit head.
 const LENGTH_BITS: u32 = 12;
 const _: () = assert!(ROOM_BYTES < 1 << LENGTH_BITS);
 
-/// An index on two cache lines of its own: processors fetch them in pairs.
+/// An index on two cache lines of its own, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Index(AtomicU32);
 
-/// State that sender and receiver share.
+/// The state that sender and receiver share.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Mapping,
-    /// Head of each slot: bytes of the frame in the lowest [`LENGTH_BITS`], and the sender's note above.
+    /// Head of each slot: the length of the frame in the lowest [`LENGTH_BITS`], and the sender's note above.
     heads: Box<[AtomicU64]>,
     head: Index,
     tail: Index,
@@ -47,7 +46,7 @@ pub(super) struct Ring {
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// A ring of `slots` slots, a power of two.
+    /// Makes a ring of `slots` slots, a power of two.
     pub(super) fn new(slots: u32) -> Result<Self, PortError> {
         debug_assert!(slots.is_power_of_two());
         Ok(Self {
@@ -67,7 +66,7 @@ impl Ring {
         index as usize & (self.heads.len() - 1)
     }
 
-    /// Returns where the frame in a slot starts.
+    /// Returns the start of the frame in a slot.
     #[inline(always)]
     fn data(&self, place: usize) -> NonNull<u8> {
         debug_assert!(place < self.heads.len());
@@ -84,9 +83,9 @@ impl Ring {
 #[derive(Debug)]
 pub(super) struct Sender {
     ring: Arc<Ring>,
-    /// Filled up to here.
+    /// Index up to which slots are filled.
     head: u32,
-    /// Emptied up to here, when last looked.
+    /// Index up to which slots are emptied, at the last load.
     tail: u32,
 }
 
@@ -101,14 +100,14 @@ impl Sender {
         }
     }
 
-    /// Copies `frame` (at most [`ROOM_BYTES`]) into the next slot, with a note of 52 bits, for the receiver to see after
-    /// [`Sender::publish`]. False if there is none free.
+    /// Copies `frame` (at most [`ROOM_BYTES`]) with a note of 52 bits into the next slot. The receiver sees it after
+    /// [`Sender::publish`]. Returns false if no slot is free.
     #[inline(always)]
     pub(super) fn push(&mut self, frame: &[u8], note: u64) -> bool {
         debug_assert!(frame.len() <= ROOM_BYTES);
         let ring = &*self.ring;
         if self.head.wrapping_sub(self.tail) == ring.size() {
-            // Acquire: the receiver has done with the slots before we overwrite them.
+            // Acquire: the receiver has finished with the slots before we overwrite them.
             self.tail = ring.tail.0.load(Ordering::Acquire);
             if self.head.wrapping_sub(self.tail) == ring.size() {
                 return false;
@@ -126,7 +125,7 @@ impl Sender {
         true
     }
 
-    /// Shows the receiver what has been pushed.
+    /// Publishes the pushed frames to the receiver.
     #[inline(always)]
     pub(super) fn publish(&self) {
         // Release: lengths and bytes come first.
@@ -134,7 +133,7 @@ impl Sender {
     }
 }
 
-/// A frame that has arrived: the receiver's until [`Receiver::give_back`].
+/// A frame that has arrived; the receiver owns it until [`Receiver::give_back`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrived {
     pub(super) place: u32,
@@ -147,13 +146,13 @@ pub(super) struct Arrived {
 #[derive(Debug)]
 pub(super) struct Receiver {
     ring: Arc<Ring>,
-    /// Index up to which slots have been seen.
+    /// Index up to which slots have been received.
     next: u32,
-    /// Filled up to here, when last looked.
+    /// Index up to which slots are filled, at the last load.
     head: u32,
-    /// Index up to which slots have been given back.
+    /// Index up to which slots have been returned.
     tail: u32,
-    /// Slots, by place, that were given back before those in front of them.
+    /// For each slot, true if it was returned before earlier ones.
     done: Box<[bool]>,
 }
 
@@ -189,7 +188,7 @@ impl Receiver {
         })
     }
 
-    /// Whether nothing has arrived that was not taken.
+    /// Returns true if no received frame is waiting.
     #[inline(always)]
     pub(super) fn is_empty(&mut self) -> bool {
         if self.next == self.head {
@@ -199,7 +198,7 @@ impl Receiver {
         self.next == self.head
     }
 
-    /// Marks a slot as free, for the sender to see after [`Receiver::publish`].
+    /// Marks a slot as free; the sender sees that after [`Receiver::publish`].
     #[inline(always)]
     pub(super) fn give_back(&mut self, place: u32) {
         let place = place as usize;
@@ -213,7 +212,7 @@ impl Receiver {
         }
     }
 
-    /// Shows the sender what has been given back.
+    /// Publishes the returned slots to the sender.
     #[inline(always)]
     pub(super) fn publish(&self) {
         // Release: our last reads and writes of the slots come first.
@@ -228,10 +227,10 @@ mod interleavings {
     use super::*;
     use loom::thread;
 
-    /// Lengths and notes of frames reach the receiver whole and in order. (That a slot is not filled before its last reader is done
-    /// is for Miri: loom has no reads that are late.)
+    /// Lengths and notes of frames reach the receiver complete and in order. (Miri tests that a slot is not filled
+    /// before its last reader has finished: loom does not model late reads.)
     #[test]
-    fn what_is_published_is_seen_whole_and_in_order() {
+    fn published_frames_are_received_complete_and_in_order() {
         let mut all = loom::model::Builder::new();
         all.preemption_bound = Some(3);
         all.check(|| {
@@ -291,8 +290,8 @@ mod tests {
         unsafe { std::slice::from_raw_parts(arrived.data.as_ptr(), arrived.len.into()) }.to_vec()
     }
 
-    /// Run under Miri this also checks the memory orderings.
-    /// All sizes that a ring can have, and indices around where they wrap.
+    /// Tests all sizes of a ring, and indices near the wrap-around. Run under Miri this also checks the memory
+    /// orderings.
     #[test]
     fn no_index_leaves_the_ring() {
         // Miri takes a thousand times as long.
@@ -341,7 +340,7 @@ mod tests {
                 held.push(arrived.place);
                 n += 1;
                 if held.len() == 3 {
-                    // Out of order.
+                    // The slots are returned out of order.
                     held.swap(0, 2);
                     held.drain(..).for_each(|place| receiver.give_back(place));
                     receiver.publish();
@@ -369,8 +368,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of sends, receives and returns: nothing is lost, doubled, reordered or
-        /// overwritten while it is held.
+        /// For any order of sends, receives and returns, no frame is lost, duplicated, reordered or overwritten while
+        /// it is held.
         #[test]
         fn frames_come_once_and_in_order(steps in proptest::collection::vec((0_u8..3, any::<u8>()), 1..300)) {
             let (mut sender, mut receiver) = ends(8);
@@ -380,7 +379,7 @@ mod tests {
                 match step {
                     0 => {
                         let pushed = sender.push(&[sent; 40], 0);
-                        // Room for what is neither under way nor behind something that is held.
+                        // Slots are free if they are neither in flight nor after a held slot.
                         let oldest = held.iter().map(|(_, n)| seen.wrapping_sub(*n)).max().unwrap_or(0);
                         prop_assert_eq!(pushed, sent.wrapping_sub(seen) + oldest < 8);
                         sent = sent.wrapping_add(u8::from(pushed));

@@ -1,4 +1,4 @@
-//! Writes packets of pcapng files that carry comments, and files of chosen packets.
+//! Writing of packets with comments to pcapng files, and of files of selected packets.
 //!
 //! draft-ietf-opsawg-pcapng sections 4.3 (enhanced packet block) and 3.5 (option `opt_comment`).
 
@@ -6,28 +6,28 @@ use super::format::{ENHANCED_HEADER_BYTES, ENHANCED_PACKET};
 use super::record::Format;
 use std::io::{self, Write};
 
-/// Option of any block: text for people (section 3.5).
+/// The option of any block for a comment (section 3.5).
 pub const OPT_COMMENT: u16 = 1;
-/// Longest text in bytes: what is longer is cut.
+/// The maximum length of a text in bytes; longer texts are truncated.
 const LONGEST_TEXT_BYTES: usize = 4096;
 
-/// A frame and what is said about it.
+/// A frame and its comment.
 #[derive(Debug, Clone, Copy)]
 pub struct Annotated<'a> {
     /// Time at which the frame passed, nanoseconds since 1970.
     pub time_ns: u64,
-    /// The bytes kept of it.
+    /// Captured bytes of the frame.
     pub frame: &'a [u8],
     /// Length of the frame on the wire.
     pub len_bytes: usize,
-    /// Comment; nothing where empty.
+    /// Comment; an empty one is not written.
     pub comment: &'a str,
 }
 
-/// Writes a whole file.
+/// Writes a complete file.
 ///
 /// # Errors
-/// What the writer says.
+/// The error of `out`.
 pub fn write_annotated<'a>(
     out: &mut impl Write,
     frames: impl IntoIterator<Item = Annotated<'a>>,
@@ -37,7 +37,7 @@ pub fn write_annotated<'a>(
     for frame in frames {
         block.clear();
         let wire_bytes = frame.len_bytes as u32;
-        // The only interface.
+        // The file has only this interface.
         append_packet(
             &mut block,
             0,
@@ -51,7 +51,7 @@ pub fn write_annotated<'a>(
     Ok(())
 }
 
-/// Bytes that [`append_packet`] takes for a frame of which so much is kept.
+/// Returns the bytes that [`append_packet`] writes for a frame with `kept` captured bytes.
 #[inline]
 pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
     let comments = comments.iter().map(|it| cut(it, LONGEST_TEXT_BYTES));
@@ -59,12 +59,12 @@ pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
         .filter(|it| !it.is_empty())
         .map(|it| 4 + it.len().next_multiple_of(4))
         .sum();
-    // What ends the options.
+    // The end of the options.
     let end = if options == 0 { 0 } else { 4 };
     ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + options + end + 4
 }
 
-/// Appends an enhanced packet block (section 4.3) of the interface of that number. Comments that are empty are left out.
+/// Appends an enhanced packet block (section 4.3) of the interface of that number. Empty comments are skipped.
 #[inline]
 pub fn append_packet(
     to: &mut Vec<u8>,
@@ -102,14 +102,14 @@ pub fn append_packet(
     to.extend_from_slice(&total.to_le_bytes());
 }
 
-/// Appends an option that is a text (section 3.5), cut to what is written of one; nothing of an empty one.
+/// Appends a text option (section 3.5), truncated to the maximum length; an empty text is skipped.
 pub fn append_text(to: &mut Vec<u8>, code: u16, text: &str) {
     if !text.is_empty() {
         append_option(to, code, cut(text, LONGEST_TEXT_BYTES).as_bytes());
     }
 }
 
-/// Appends an option (section 3.5). Its value is at most 65,535 bytes.
+/// Appends an option (section 3.5). Its value has at most 65,535 bytes.
 pub fn append_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
     to.extend(code.to_le_bytes());
     to.extend((value.len() as u16).to_le_bytes());
@@ -117,7 +117,7 @@ pub fn append_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
     to.extend_from_slice(&[0; 3][..value.len().next_multiple_of(4) - value.len()]);
 }
 
-/// The beginning of a text, so many bytes at most.
+/// Truncates a text to at most `most_bytes` bytes.
 pub fn cut(text: &str, most_bytes: usize) -> &str {
     let mut len = text.len().min(most_bytes);
     while !text.is_char_boundary(len) {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_with_comments_read_back_and_cut_ones_are_known_as_cut() {
+    fn commented_frames_are_read_back_and_truncated_ones_are_marked() {
         let frames = [
             (vec![1; 60], 60, "worst 1: 20 us"),
             (vec![2; 61], 61, ""),

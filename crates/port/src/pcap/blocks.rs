@@ -1,17 +1,17 @@
-//! The memory that frames of a file are read into: equal blocks, owned by number, shared by the reading
-//! thread and the packets that lie in them.
+//! The memory that frames of a file are read into: equal blocks, owned by number, shared by the reading thread and the
+//! packets in them.
 
 use crate::PortError;
 use std::ptr::NonNull;
 use taut_sys::Mapping;
 
-/// Bytes of one block: a read of the file.
+/// The bytes of one block, which is one read of the file.
 const BLOCK_BYTES: usize = 512 << 10;
 
-/// Blocks: some being read, some waiting, some in use.
+/// The number of blocks: some being read, some waiting, some in use.
 pub(super) const BLOCKS: usize = 8;
 
-/// Memory for [`BLOCKS`] blocks. Whoever has a block's number, and nobody else, may touch its bytes.
+/// The memory of [`BLOCKS`] blocks. Only the owner of a block's number may access its bytes.
 #[derive(Debug)]
 pub(super) struct Blocks(Mapping);
 
@@ -27,7 +27,7 @@ impl Blocks {
         )?))
     }
 
-    /// The start of a block.
+    /// Returns the start of a block.
     #[inline(always)]
     pub(super) fn start(&self, number: usize) -> NonNull<u8> {
         debug_assert!(number < BLOCKS);
@@ -35,10 +35,10 @@ impl Blocks {
         unsafe { self.0.base().add((number % BLOCKS) * BLOCK_BYTES) }
     }
 
-    /// The bytes of a block, to read a file into.
+    /// Returns the bytes of a block, to read a file into.
     ///
     /// # Safety
-    /// The caller must be the one who has the number, and let go of the slice before he passes it on.
+    /// The caller must own the number, and drop the slice before passing the number on.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn bytes(&self, number: usize) -> &mut [u8] {
         // SAFETY: inside the mapping, which lives while `self` does; nobody else touches the block, as the

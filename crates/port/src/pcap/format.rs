@@ -1,4 +1,5 @@
-//! Capture files as bytes: finds the frames in pcap and pcapng. Knows memory only, no file.
+//! The format of capture files: finds the frames in pcap and pcapng. This file only parses memory, and accesses no
+//! file.
 //!
 //! pcap as in draft-ietf-opsawg-pcap, pcapng as in draft-ietf-opsawg-pcapng.
 
@@ -6,50 +7,50 @@ use super::link::{CARRIED, LinkType};
 pub use super::link::{ETHERNET, LONGEST_FRAME_BYTES};
 use std::fmt;
 
-/// No program captures more than this of one frame (libpcap's limit); a longer record is damage.
+/// The maximum number of captured bytes per frame (libpcap's limit); a longer record is an error.
 const LONGEST_CAPTURE_BYTES: u32 = 262_144;
 
-/// A pcapng block up to this size is looked at as a whole, with the copy of its length at its end.
+/// The maximum size of a pcapng block that is checked as a whole, including the copy of its length at its end.
 const LONGEST_WHOLE_BLOCK_BYTES: usize = LONGEST_FRAME_BYTES + 4096;
 
-/// Bytes that [`Scanner::step`] asks for at most: a window at least this long always gets on.
+/// The maximum number of bytes that [`Scanner::step`] requests. A window of this length is always sufficient.
 pub const WINDOW_BYTES: usize = LONGEST_WHOLE_BLOCK_BYTES;
 
-/// First word of a pcap file with times in microseconds.
+/// The first word of a pcap file with times in microseconds.
 const MICROSECOND_MAGIC: u32 = 0xa1b2_c3d4;
-/// First word of a pcap file with times in nanoseconds.
+/// The first word of a pcap file with times in nanoseconds.
 pub(super) const NANOSECOND_MAGIC: u32 = 0xa1b2_3c4d;
-/// Bytes of a pcap file before its first record.
+/// The bytes of a pcap file before its first record.
 pub(super) const FILE_HEADER_BYTES: usize = 24;
-/// Bytes of a pcap record before its frame.
+/// The bytes of a pcap record before its frame.
 pub(super) const RECORD_HEADER_BYTES: usize = 16;
 
-/// pcapng: a section begins; reads the same in both byte orders.
+/// The pcapng block type of a section header; it reads the same in both byte orders.
 pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-/// pcapng: an interface is described.
+/// The pcapng block type of an interface description.
 pub const INTERFACE_DESCRIPTION: u32 = 1;
-/// pcapng: a frame, as older programs wrote it.
+/// The pcapng block type of a frame, as older programs wrote it.
 const OLD_PACKET: u32 = 2;
-/// pcapng: a frame without a time.
+/// The pcapng block type of a frame without a time.
 const SIMPLE_PACKET: u32 = 3;
-/// pcapng: a frame.
+/// The pcapng block type of a frame.
 pub const ENHANCED_PACKET: u32 = 6;
-/// pcapng: what a section header says in its own byte order.
+/// The byte-order magic of a pcapng section header, in the section's own byte order.
 pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// pcapng: bytes of an enhanced packet block before its frame.
+/// The bytes of a pcapng enhanced packet block before its frame.
 pub const ENHANCED_HEADER_BYTES: usize = 28;
-/// pcapng: bytes of a simple packet block before its frame.
+/// The bytes of a pcapng simple packet block before its frame.
 const SIMPLE_HEADER_BYTES: usize = 12;
-/// pcapng: the option of an interface that tells the unit of its times.
+/// The pcapng interface option for the unit of its times.
 pub const IF_TSRESOL: u16 = 9;
-/// pcapng: the option of an interface that tells seconds to add to its times.
+/// The pcapng interface option for the seconds to add to its times.
 const IF_TSOFFSET: u16 = 14;
 
-/// Reason why a file cannot be read on from here.
+/// The reason why a file cannot be read any further.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     reason: String,
-    /// The file is no worse than others of its kind, and that kind is not carried.
+    /// True if the file is valid, but of an unsupported kind.
     pub(super) is_of_its_kind: bool,
 }
 
@@ -66,45 +67,45 @@ fn fault<T>(reason: impl Into<String>) -> Result<T, Fault> {
     })
 }
 
-/// Item at the start of the bytes given to [`Scanner::step`].
+/// The item at the start of the bytes given to [`Scanner::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A whole frame: `len` bytes after `before` bytes of header; the next record starts `size` bytes on.
+    /// A complete frame: `len` bytes after `before` bytes of header; the next record starts `size` bytes on.
     Frame {
-        /// Bytes of the record before the frame.
+        /// Number of bytes of the record before the frame.
         before: usize,
-        /// Bytes of the frame.
+        /// Number of bytes of the frame.
         len: usize,
-        /// Time of capture, in nanoseconds since 1970; none where the format does not say.
+        /// Capture time, ns since 1970; None if the format has none.
         time_ns: Option<u64>,
-        /// Bytes from the start of this record to the next one.
+        /// Number of bytes from the start of this record to the next one.
         size: u64,
     },
-    /// Something else, or a frame that cannot be handed on; the next record starts `size` bytes on.
+    /// Another item, or a frame that cannot be delivered; the next record starts `size` bytes on.
     Pass {
-        /// Kind of what was passed over.
+        /// Kind of the skipped item.
         over: Over,
-        /// Bytes from the start of this record to the next one.
+        /// Number of bytes from the start of this record to the next one.
         size: u64,
     },
-    /// More bytes are needed: so many, counted from the start of those given.
+    /// More bytes are needed: this number, counted from the start of the given bytes.
     More(usize),
 }
 
-/// Kind of what [`Step::Pass`] passes over.
+/// The kind of item that [`Step::Pass`] skips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// A header, or a block that holds no frame.
+    /// A header, or a block without a frame.
     NoFrame,
-    /// A frame of which only the beginning was captured.
+    /// A truncated frame, of which only the first bytes were captured.
     CutFrame {
-        /// Bytes of the record before the frame.
+        /// Number of bytes of the record before the frame.
         before: usize,
-        /// Bytes of the frame that were captured.
+        /// Number of captured bytes of the frame.
         len: usize,
-        /// Bytes of the whole frame.
+        /// Number of bytes of the complete frame.
         whole_bytes: u32,
-        /// Time of capture, as in [`Step::Frame`].
+        /// Capture time, as in [`Step::Frame`].
         time_ns: Option<u64>,
     },
     /// A frame longer than [`LONGEST_FRAME_BYTES`].
@@ -118,7 +119,7 @@ enum Order {
 }
 
 impl Order {
-    /// The order in which `bytes` read as `magic`.
+    /// Returns the byte order in which `bytes` are `magic`.
     fn in_which(bytes: [u8; 4], magic: u32) -> Option<Self> {
         if bytes == magic.to_le_bytes() {
             Some(Self::Little)
@@ -129,7 +130,7 @@ impl Order {
         }
     }
 
-    /// The number at `at`, which the caller has checked to be there; 0 past the end.
+    /// Returns the number at `at`, which the caller has checked; 0 past the end.
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let word = word(bytes, at);
         match self {
@@ -157,7 +158,7 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
         .unwrap_or_default()
 }
 
-/// The unit in which an interface counts time, and what to add.
+/// The unit in which an interface counts time, and the offset to add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Times {
     resolution: Resolution,
@@ -166,9 +167,9 @@ struct Times {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resolution {
-    /// So many units in a second.
+    /// Number of units per second.
     Decimal(u128),
-    /// Two to this power units in a second.
+    /// Logarithm to base 2 of the number of units per second.
     Binary(u32),
 }
 
@@ -190,18 +191,18 @@ impl Times {
     }
 }
 
-/// Interface of a pcapng section.
+/// An interface of a pcapng section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Source {
     link_type: u16,
-    /// Bytes captured of a frame at most; 0 is no limit.
+    /// Maximum number of captured bytes per frame; 0 is no limit.
     snap_bytes: u32,
     times: Times,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Format {
-    /// The first bytes have not been seen yet.
+    /// The first bytes have not been read yet.
     Unknown,
     Pcap {
         order: Order,
@@ -213,7 +214,7 @@ enum Format {
     },
 }
 
-/// Goes through a capture file record by record, whatever its format.
+/// A scanner that reads a capture file of either format record by record.
 ///
 /// ```
 /// use taut_port::pcap::format::{Scanner, Step};
@@ -225,7 +226,7 @@ enum Format {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanner {
     format: Format,
-    /// Whether link types are carried that can be made Ethernet.
+    /// True if link types that can be converted to Ethernet are accepted.
     of_packets: bool,
     /// Link type of the last frame.
     link: LinkType,
@@ -238,7 +239,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// A scanner at the start of a file, which wants frames of Ethernet.
+    /// Makes a scanner for the start of a file, which accepts only Ethernet frames.
     pub fn new() -> Self {
         Self {
             format: Format::Unknown,
@@ -247,7 +248,7 @@ impl Scanner {
         }
     }
 
-    /// A scanner at the start of a file that takes all link types which [`super::link`] knows.
+    /// Makes a scanner for the start of a file, which accepts all link types of [`super::link`].
     pub(super) fn of_packets() -> Self {
         Self {
             of_packets: true,
@@ -260,11 +261,11 @@ impl Scanner {
         self.link
     }
 
-    /// Reads what stands at the start of `bytes`, which begin where the last record ended. After [`Step::More`] nothing
-    /// has happened: come again with more.
+    /// Parses the item at the start of `bytes`, which begin where the last record ended. [`Step::More`] changes
+    /// nothing: call again with more bytes.
     ///
     /// # Errors
-    /// What cannot be right there.
+    /// The error says what is invalid there.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         match &mut self.format {
             Format::Unknown => self.first(bytes),
@@ -280,7 +281,7 @@ impl Scanner {
         }
     }
 
-    /// The start of the file.
+    /// Parses the start of the file.
     fn first(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         let Some(&magic) = bytes.first_chunk() else {
             return Ok(Step::More(4));
@@ -307,14 +308,14 @@ impl Scanner {
         if major != 2 {
             return fault(format!("pcap version {major}, which nobody knows"));
         }
-        // The upper half may tell of check sequences.
+        // The upper half may describe frame check sequences.
         let link_type = order.u32(bytes, 20) as u16;
         self.link = self.carried(link_type)?;
         self.format = Format::Pcap { order, nanoseconds };
         Ok(no_frame(FILE_HEADER_BYTES as u64))
     }
 
-    /// The link type of that number, if frames of it are carried.
+    /// Returns the link type of that number, if its frames are accepted.
     fn carried(&self, link_type: u16) -> Result<LinkType, Fault> {
         let known = LinkType::of(link_type);
         known
@@ -338,7 +339,7 @@ fn no_frame(size: u64) -> Step {
     }
 }
 
-/// Guesses what a file that is no capture may be.
+/// Guesses the type of a file that is not a capture.
 fn what_else(bytes: &[u8]) -> String {
     let compressed: [(&[u8], &str, &str); 3] = [
         (&[0x1f, 0x8b], "gzip", "gunzip"),
@@ -354,7 +355,8 @@ fn what_else(bytes: &[u8]) -> String {
     }
 }
 
-/// Decides whether `captured` bytes of a frame of `whole` bytes can be handed on, and how far the next record is.
+/// Decides whether `captured` bytes of a frame of `whole` bytes can be delivered, and computes the distance to the next
+/// record.
 fn judge(
     before: usize,
     (captured, whole): (u32, u32),
@@ -385,7 +387,7 @@ fn check_captured(captured: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Reads one record of a pcap file.
+/// Parses one record of a pcap file.
 fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> {
     if bytes.len() < RECORD_HEADER_BYTES {
         return Ok(Step::More(RECORD_HEADER_BYTES));
@@ -412,7 +414,7 @@ fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> 
     })
 }
 
-/// Reads one block of a pcapng file, and the number of the link type of a frame in it.
+/// Parses one block of a pcapng file, and the number of the link type of a frame in it.
 fn block(
     order: &mut Order,
     sources: &mut Vec<Source>,
@@ -468,7 +470,7 @@ fn block(
     }
 }
 
-/// A block without its type and both lengths, if it is all there.
+/// Returns a block without its type and both lengths, if it is complete.
 fn whole_block(order: Order, bytes: &[u8], total: usize) -> Result<Option<&[u8]>, Fault> {
     if total > LONGEST_WHOLE_BLOCK_BYTES {
         return fault(format!("a pcapng interface described by {total} bytes"));
@@ -490,7 +492,7 @@ fn check_end(order: Order, bytes: &[u8], total: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The body of an interface description.
+/// Parses the body of an interface description.
 fn source(order: Order, body: &[u8]) -> Result<Source, Fault> {
     if body.len() < 8 {
         return fault("a pcapng interface without a link type");
@@ -526,7 +528,7 @@ fn source(order: Order, body: &[u8]) -> Result<Source, Fault> {
     Ok(source)
 }
 
-/// Reads the value of `if_tsresol`: a power of ten or, with its top bit, of two.
+/// Parses the value of `if_tsresol`: a power of ten or, with its top bit, of two.
 fn resolution(unit: u8) -> Result<Resolution, Fault> {
     let power = u32::from(unit & 0x7f);
     match (unit & 0x80 != 0, power) {
@@ -536,7 +538,7 @@ fn resolution(unit: u8) -> Result<Resolution, Fault> {
     }
 }
 
-/// A block with a frame in it.
+/// Parses a block with a frame.
 fn packet(
     order: Order,
     kind: u32,
@@ -618,7 +620,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Returns all steps through `bytes`, as a reader with everything in memory makes them.
+    /// Returns all steps through `bytes`, as a reader with the whole file in memory makes them.
     fn steps(bytes: &[u8]) -> Result<Vec<Step>, (usize, Fault)> {
         let (mut scanner, mut at, mut steps) = (Scanner::new(), 0, Vec::new());
         while at < bytes.len() {
@@ -632,7 +634,7 @@ mod tests {
         Ok(steps)
     }
 
-    /// Writes numbers in either byte order.
+    /// A writer of numbers in either byte order.
     struct Writer {
         big: bool,
         bytes: Vec<u8>,
@@ -671,7 +673,7 @@ mod tests {
             self
         }
 
-        /// A pcapng block around `body`.
+        /// Returns a pcapng block around `body`.
         fn block(self, kind: u32, body: &[u8]) -> Self {
             let padding = vec![0; body.len().next_multiple_of(4) - body.len()];
             let total = (body.len() + padding.len() + 12) as u32;
@@ -861,7 +863,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_section_may_turn_the_byte_order_and_forgets_the_interfaces() {
+    fn a_new_section_may_change_byte_order_and_resets_interfaces() {
         let first = Writer::new(false).section().interface(1, 0, &[]);
         let second = Writer::new(true)
             .section()
@@ -876,7 +878,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn a_damaged_capture_is_refused_with_the_cause() {
         let pcap = || Writer::new(false).pcap(MICROSECOND_MAGIC, 1);
         let section = || Writer::new(false).section();
         let lying_end = |mut writer: Writer| {
@@ -928,7 +930,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_of_another_kind_is_harmless_until_it_has_a_frame() {
+    fn an_unsupported_interface_without_frames_is_accepted() {
         let file = Writer::new(false)
             .section()
             .interface(113, 0, &[])

@@ -1,6 +1,6 @@
-//! Reads a capture block by block and notes where its frames lie, when they are due, and what was wrong.
+//! The index of a capture, made block by block: the positions of frames, their send times, and errors.
 //!
-//! Each block starts with a record: what did not fit into the last one is read again, not copied.
+//! Each block starts with a record: a record that did not fit into the previous block is read again, not copied.
 
 use super::format::{Fault, Over, Scanner, Step};
 use super::link::{NoFrame, as_ethernet};
@@ -8,15 +8,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Frames noted of one block at most: a block of the shortest Ethernet frames.
+/// The maximum number of frames indexed per block: the number of shortest Ethernet frames in a block.
 pub const ENTRIES: usize = 8192;
 
-/// Bytes that can be read at any place.
+/// A source of bytes that can be read at any offset.
 pub trait Source {
-    /// Reads at `offset`; 0 at the end.
+    /// Reads at `offset`; returns 0 at the end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -38,72 +38,72 @@ impl Source for &[u8] {
     }
 }
 
-/// Entry of the index: where one frame lies and when it is due.
+/// An entry of the index: the position of one frame and its intended send time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Bytes from the start of the block.
+    /// Offset from the start of the block, bytes.
     pub at: u32,
-    /// Bytes of the frame.
+    /// Length of the frame, bytes.
     pub len: u16,
-    /// Bytes before it that are its record's header, which nobody needs any more.
+    /// Length of the record's header before it, which may be overwritten, bytes.
     pub headroom: u16,
-    /// Nanoseconds after the first frame of all; times that run backwards are due at once.
+    /// Send time, ns after the first frame of the file. Frames whose times run backwards are sent at once.
     pub due_ns: u64,
-    /// Time of capture, ns since 1970; 0 where the file does not say.
+    /// Capture time, ns since 1970; 0 if the file has none.
     pub time_ns: u64,
 }
 
-/// End of a capture.
+/// The end of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The capture ends after its last record.
     Whole,
-    /// The capture ends in the middle of a record, which starts at this byte.
+    /// The capture ends within the record that starts at this offset.
     Truncated(u64),
-    /// Something at this byte cannot be right.
+    /// The bytes at this offset are invalid.
     Damaged(u64, Fault),
-    /// The system could not read at this byte.
+    /// The system could not read at this offset.
     Unreadable(u64, String),
 }
 
-/// Content of one block.
+/// The content of one block.
 #[derive(Debug, Default)]
 pub struct Filled {
     /// Frames of the block, in order.
     pub entries: Vec<Entry>,
-    /// Frames passed over because only their beginning was captured.
+    /// Number of frames skipped because they are truncated.
     pub cut_frames: u64,
-    /// Frames passed over because they are too long.
+    /// Number of frames skipped because they are too long.
     pub long_frames: u64,
-    /// Packets passed over because they have no place in an Ethernet frame.
+    /// Number of packets skipped because they cannot be converted to Ethernet.
     pub other_frames: u64,
     /// End of the capture; set in the last block.
     pub end: Option<End>,
 }
 
-/// Goes through a source, `rounds` times.
+/// An index that reads a source `rounds` times.
 #[derive(Debug)]
 pub struct Index<S> {
     source: S,
     scanner: Scanner,
     /// Offset of the next record, in bytes from the start of the source.
     offset: u64,
-    /// Offset of the record before it.
+    /// Offset of the previous record.
     last_record: u64,
-    /// Rounds that are left, this one included.
+    /// Number of remaining rounds, including this one.
     rounds: u64,
-    /// Frames found in this round.
+    /// Number of frames found in this round.
     found: u64,
     /// Time of the first frame of a round.
     first_ns: Option<u64>,
-    /// Due time at which this round starts.
+    /// Send time at which this round starts.
     round_ns: u64,
-    /// Due time of the last frame.
+    /// Send time of the last frame.
     last_ns: u64,
 }
 
 impl<S: Source> Index<S> {
-    /// The index of `source`, which is gone through `rounds` times, one after the other.
+    /// Makes an index of `source`, which is read `rounds` times.
     pub fn new(source: S, rounds: u64) -> Self {
         Self {
             source,
@@ -118,8 +118,8 @@ impl<S: Source> Index<S> {
         }
     }
 
-    /// Reads the next block and notes its frames in `entries`, which it empties first. `block` has to be
-    /// at least [`super::format::WINDOW_BYTES`] long.
+    /// Reads the next block and replaces `entries` by its frames. `block` must be at least
+    /// [`super::format::WINDOW_BYTES`] long.
     pub fn fill(&mut self, block: &mut [u8], mut entries: Vec<Entry>) -> Filled {
         entries.clear();
         let mut filled = Filled {
@@ -194,7 +194,7 @@ impl<S: Source> Index<S> {
         filled
     }
 
-    /// Reads as much as there is, up to the end of `block`.
+    /// Reads until the end of `block` or of the source.
     fn read(&self, block: &mut [u8]) -> io::Result<usize> {
         let mut have = 0;
         while have < block.len() {
@@ -213,14 +213,14 @@ impl<S: Source> Index<S> {
 
     /// Begins the next round after the last record, or returns the end.
     fn next_round(&mut self) -> Option<End> {
-        // A record that was passed over may claim to reach further than the source.
+        // A skipped record may claim to extend beyond the source.
         match self.source.read_at(&mut [0], self.offset - 1) {
             Ok(0) => return Some(End::Truncated(self.last_record)),
             Ok(_) => {}
             Err(error) => return Some(End::Unreadable(self.offset, error.to_string())),
         }
         self.rounds -= 1;
-        // Nothing but passed-over records will not be more the next time.
+        // A source with only skipped records has no frames in the next round either.
         if self.rounds == 0 || self.found == 0 {
             return Some(End::Whole);
         }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns every frame of `file` with its due time, found in blocks of `block_bytes`, and the end.
+    /// Returns every frame of `file` with its send time, found in blocks of `block_bytes`, and the end.
     fn frames(file: &[u8], rounds: u64, block_bytes: usize) -> (Vec<(Vec<u8>, u64)>, End) {
         let mut index = Index::new(file, rounds);
         let (mut block, mut found) = (vec![0; block_bytes], Vec::new());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_the_end() {
+    fn a_read_error_ends_the_capture() {
         struct Broken;
         impl Source for Broken {
             fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where blocks begin and end makes no difference, to good files and to damaged ones.
+        /// Block boundaries make no difference, for valid and for damaged files.
         #[test]
         fn blocks_of_every_size_show_the_same_frames(
             lengths in proptest::collection::vec(0_usize..16_384, 1..40),

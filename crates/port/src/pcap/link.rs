@@ -1,48 +1,50 @@
-//! Link types of captures that are not Ethernet: in the place of their link header, packets get one of Ethernet, so that functions
-//! read them as all others. The header is written over the end of the record's, which nobody needs any more.
+//! Conversion of captures with other link types to Ethernet, so that functions can parse their packets as usual. An
+//! Ethernet header replaces the link header, and is written over the end of the record's header, which may be
+//! overwritten.
 //!
-//! Numbers and headers as in the registry of link types (draft-ietf-opsawg-pcaplinktype) and on its pages at tcpdump.org.
+//! Numbers and headers are those of the registry of link types (draft-ietf-opsawg-pcaplinktype) and of its pages at
+//! tcpdump.org.
 
-/// Link type of Ethernet frames, in both formats.
+/// The link type of Ethernet frames, in both formats.
 pub const ETHERNET: u16 = 1;
 
-/// Longest frame in bytes that a port hands on; longer ones are passed over.
+/// The length in bytes of the longest frame that a port delivers; longer ones are skipped.
 pub const LONGEST_FRAME_BYTES: usize = 16384;
 
-/// Link types that are carried, for people.
+/// The supported link types, for display.
 pub(super) const CARRIED: &str = "Ethernet (1), BSD loopback (0, 108), raw IP (12, 14, 101, 228, 229), PPP (9, 50), Cisco HDLC (104) and \
      Linux cooked (113, 276)";
 
-/// Addresses that stand in frames whose capture had none, locally administered ones: of who gets them, and who sends them.
+/// The MAC addresses for frames whose capture had none, locally administered: destination and source.
 const ADDRESSES: [u8; 12] = [0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1];
 const ETHERNET_BYTES: usize = ADDRESSES.len() + 2;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// The least EtherType; smaller numbers are of frames that say their length there.
+/// The lowest EtherType; lower values are the length of a frame.
 const LEAST_ETHERTYPE: u16 = 0x0600;
 
-/// What stands in front of each packet of a capture.
+/// The link header of each packet of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkType {
     /// Ethernet.
     Ethernet,
-    /// Address family, four bytes in the order of the machine that captured or in that of networks (NULL, LOOP).
+    /// Address family, four bytes in the byte order of the capturing machine or in network byte order (NULL, LOOP).
     Loopback,
-    /// Nothing: IP begins at once.
+    /// No link header: the packet begins with IP.
     RawIp,
-    /// Number of a protocol as of PPP (RFC 1661), behind address and control (RFC 1662) or without.
+    /// PPP protocol number (RFC 1661), with or without address and control (RFC 1662).
     Ppp,
     /// Address, control and EtherType.
     CiscoHdlc,
-    /// Sixteen bytes, the EtherType the last of them (SLL).
+    /// Sixteen bytes, the last two of which are the EtherType (SLL).
     LinuxCooked,
-    /// Twenty bytes, the EtherType the first of them (SLL2).
+    /// Twenty bytes, the first two of which are the EtherType (SLL2).
     LinuxCooked2,
 }
 
 impl LinkType {
-    /// The link type of that number; none if its packets cannot be made frames of Ethernet.
+    /// Returns the link type of that number; None if its packets cannot be converted to Ethernet.
     pub(super) fn of(number: u16) -> Option<Self> {
         Some(match number {
             ETHERNET => Self::Ethernet,
@@ -56,7 +58,7 @@ impl LinkType {
         })
     }
 
-    /// The EtherType of what a packet carries, and bytes of its link header.
+    /// Returns the EtherType of a packet's payload, and the bytes of its link header.
     fn read(self, packet: &[u8]) -> Option<(u16, usize)> {
         let half = |at: usize| {
             let bytes = packet.get(at..)?.first_chunk()?;
@@ -67,7 +69,7 @@ impl LinkType {
             Self::Loopback => Some((ip_version(packet.get(4..)?)?, 4)),
             Self::RawIp => Some((ip_version(packet)?, 0)),
             Self::Ppp => {
-                // Address and control, if they are there.
+                // Address and control are optional.
                 let at = if packet.starts_with(&[0xff, 0x03]) {
                     2
                 } else {
@@ -91,7 +93,7 @@ impl LinkType {
     }
 }
 
-/// The EtherType of an IP packet, by its version.
+/// Returns the EtherType of an IP packet, by its version.
 fn ip_version(packet: &[u8]) -> Option<u16> {
     match packet.first()? >> 4 {
         4 => Some(IPV4),
@@ -100,16 +102,16 @@ fn ip_version(packet: &[u8]) -> Option<u16> {
     }
 }
 
-/// Reason why a packet becomes no frame.
+/// The reason why a packet cannot be converted to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoFrame {
-    /// It carries nothing that has an EtherType, or its record has no room in front of it.
+    /// The payload has no EtherType, or its record has no space before it.
     Other,
-    /// It is too long.
+    /// The packet is too long.
     TooLong,
 }
 
-/// Makes the packet of a record, which begins at `before`, a frame of Ethernet. Returns where that begins, and its length.
+/// Converts the packet of a record, which begins at `before`, to an Ethernet frame. Returns its offset and its length.
 pub(super) fn as_ethernet(
     link: LinkType,
     record: &mut [u8],
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The frame that a packet becomes behind a record header of so many bytes.
+    /// Returns the frame that a packet becomes after a record header of `before` bytes.
     fn made(number: u16, packet: &[u8], before: usize) -> Result<Vec<u8>, NoFrame> {
         let mut record = [&vec![7; before][..], packet].concat();
         let (at, len) = as_ethernet(LinkType::of(number).unwrap(), &mut record, before)?;
@@ -184,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_in_a_frame_is_passed_over() {
+    fn packets_that_yield_no_ethernet_frame_are_skipped() {
         for (number, packet, before) in [
             (0, &[2, 0, 0, 0, 0x12][..], 16),
             (101, &[0x55][..], 16),
             (101, &[][..], 16),
-            // No room in front of it.
+            // There is no space before the packet.
             (101, &[0x45, 0][..], 12),
             (9, &[0xff, 3, 0xc0, 0x21][..], 16),
             (
@@ -212,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a record holds: a frame within it, or none.
+        /// Any packet becomes a frame within its record, or no frame.
         #[test]
         fn any_packet_is_a_frame_within_its_record_or_none(
             number in 0..300_u16,

@@ -1,12 +1,14 @@
-//! A port on capture files: frames of one file come in, frames sent go out to another. pcap and pcapng.
+//! The port `pcap` on capture files: it receives the frames of one file, and writes sent frames to another. It supports
+//! pcap and pcapng.
 //!
-//! Frames that are read are packets in place: a thread (`reader`) reads blocks of the file ahead and
-//! notes where frames lie (`index`, `format`), the data path hands them out. What is compressed by zstd it unpacks first
-//! (`unpacked`). Frames that are sent are copied once, into blocks that another thread (`writer`) writes. No system call
-//! is made per packet.
+//! Frames that are read are packets in place: a thread (`reader`) reads blocks of the file ahead and indexes their
+//! frames (`index`, `format`), and the data path delivers them. Files compressed by zstd are decompressed first
+//! (`unpacked`). Sent frames are copied once, into blocks that another thread (`writer`) writes. There is no system
+//! call per packet.
 
 pub mod annotated;
 mod blocks;
+mod capture_file;
 pub mod format;
 pub mod index;
 mod link;
@@ -14,11 +16,10 @@ mod reader;
 mod record;
 #[cfg(test)]
 mod tests;
-mod unpacked;
 mod writer;
 
 pub use annotated::{Annotated, write_annotated};
-pub use unpacked::CaptureFile;
+pub use capture_file::CaptureFile;
 
 use crate::{Backend, Batch, Breakdown, Handling, Link, Port, PortCounters, PortError, PortSpec};
 use crate::{Receives, Resources, Sends, Split, Supply};
@@ -69,7 +70,8 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Never("the packets of a file come one after the other"),
 };
 
-/// Time for which the clock is compared with the system's: a part in a million, a millisecond in a quarter of an hour.
+/// The time for calibrating the clock against the system's: an error of a part in a million is a millisecond in a
+/// quarter of an hour.
 const CALIBRATION: Duration = Duration::from_millis(50);
 
 struct PcapPort {
@@ -81,14 +83,14 @@ struct PcapPort {
 struct Input {
     path: String,
     reader: Reader,
-    /// Keeps others from writing over the file for as long as the port is there.
+    /// Lock against writers of the file, as long as the port exists.
     _claim: Option<Locked>,
 }
 
 struct Output {
     path: String,
     writer: Writer,
-    /// Keeps others from reading or writing the file until all is written.
+    /// Lock against readers and writers of the file, until everything is written.
     _claim: Option<Locked>,
 }
 
@@ -155,7 +157,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
             return Err(spec.error(format!("format={other}: want pcap or pcapng")));
         }
     };
-    // Not truncated before it is claimed: it may be the file that another port reads.
+    // The file is not truncated before it is locked, because another port may be reading it.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -173,7 +175,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
     })
 }
 
-/// Tells a file's end in words.
+/// Describes the end of a file.
 fn told(path: &str, end: &End) -> String {
     match end {
         End::Whole => format!("end of {path}"),
@@ -181,7 +183,7 @@ fn told(path: &str, end: &End) -> String {
         End::Truncated(at) => {
             format!("end of {path}, which was cut off in the record at byte {at}")
         }
-        // What its first bytes say is no damage.
+        // An error in the first bytes means another kind of file, not damage.
         End::Damaged(at, fault) if *at == 0 || fault.is_of_its_kind => format!("{path} is {fault}"),
         End::Damaged(at, fault) => format!("{path} is damaged: at byte {at} is {fault}"),
         End::Unreadable(at, why) => format!("{path} cannot be read at byte {at}: {why}"),
@@ -189,7 +191,7 @@ fn told(path: &str, end: &End) -> String {
 }
 
 impl Input {
-    /// Returns how the port's supply of frames stands.
+    /// Returns the state of the port's supply of frames.
     fn supply(&self) -> Supply {
         match self.reader.ended() {
             None => Supply::Open,

@@ -1,9 +1,9 @@
-//! The reading side: a thread reads and indexes the file ahead of the data path, which finds frames that
-//! lie ready and makes packets of them in place.
+//! The reading side: a thread reads and indexes the file ahead of the data path, which makes packets of the indexed
+//! frames in place.
 
 use super::blocks::{BLOCKS, Blocks};
+use super::capture_file::CaptureFile;
 use super::index::{End, Entry, Filled, Index};
-use super::unpacked::CaptureFile;
 use crate::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortCounters, PortError};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use taut_sys::spawn_background;
 use taut_sys::{Clock, ticks};
 
-/// A block on its way to the thread, with the list to note its frames in.
+/// A block for the thread, with the list for its index.
 type Empty = (usize, Vec<Entry>);
 
 /// A block on its way back.
@@ -25,20 +25,20 @@ pub(super) struct Reader {
     empty: Option<SyncSender<Empty>>,
     thread: Option<JoinHandle<()>>,
     current: Option<Current>,
-    /// Frames of each block that are still to be delivered or that packets hold.
+    /// For each block, the number of frames that are still to be delivered or that packets hold.
     in_use: [u32; BLOCKS],
-    /// List of each block, while the frames that it told of are still held.
+    /// List of each block, while its frames are still held.
     lists: [Vec<Entry>; BLOCKS],
-    /// Ledger of what packets hold; keeps the blocks.
+    /// Ledger of the frames that packets hold; it keeps the blocks.
     ledger: PoolHandle,
     pace: Pace,
-    /// Times of capture of the frames that were delivered last.
+    /// Capture times of the last delivered frames.
     times_ns: Vec<u64>,
-    /// End of the file, once every frame of it has been delivered.
+    /// End of the file, once all its frames have been delivered.
     ended: Option<End>,
 }
 
-/// The block that frames are delivered from.
+/// The block whose frames are being delivered.
 struct Current {
     number: usize,
     entries: Vec<Entry>,
@@ -46,16 +46,16 @@ struct Current {
     end: Option<End>,
 }
 
-/// Pace at which frames are due.
+/// The clock of the frames' send times.
 struct Pace {
-    /// Nanoseconds that a tick lasts; 0 makes every frame due at once.
+    /// Nanoseconds per cycle; 0 sends every frame at once.
     ns_per_tick: f64,
-    /// Time at which the first frame was asked for.
+    /// Time at which the first frame was requested.
     start_ticks: Option<u64>,
 }
 
 impl Pace {
-    /// Nanoseconds since the first call.
+    /// Returns the nanoseconds since the first call.
     #[inline(always)]
     fn now_ns(&mut self) -> u64 {
         if self.ns_per_tick == 0.0 {
@@ -68,12 +68,11 @@ impl Pace {
 }
 
 impl Reader {
-    /// Starts reading `file`, `rounds` times; `clock` paces the frames as they were captured, none makes
-    /// them come as fast as they are asked for.
+    /// Starts reading `file`, `rounds` times. With `clock`, frames are paced by their capture times, otherwise they are
+    /// delivered as fast as they are requested.
     ///
     /// # Errors
-    /// When the machine has not got the memory or the thread; what is wrong where the file starts, as text
-    /// made by `wrong`.
+    /// The machine lacks the memory or the thread, or the start of the file is invalid, as described by `wrong`.
     pub(super) fn start(
         file: CaptureFile,
         rounds: u64,
@@ -98,7 +97,7 @@ impl Reader {
             return Err(wrong(end));
         }
         let done = filled.end.is_some();
-        // There is room for every block.
+        // The channel has space for every block.
         let _ = give_full.try_send((0, filled));
         for number in 1..BLOCKS {
             let _ = empty.try_send((number, list()));
@@ -130,17 +129,17 @@ impl Reader {
         })
     }
 
-    /// Returns the end of the file, once every frame of it has been delivered.
+    /// Returns the end of the file, once all its frames have been delivered.
     pub(super) fn ended(&self) -> Option<&End> {
         self.ended.as_ref()
     }
 
-    /// Returns when the frames that were delivered last were captured, ns since 1970; 0 where the file does not say.
+    /// Returns the capture times of the last delivered frames, ns since 1970; 0 if the file has none.
     pub(super) fn times_ns(&self) -> &[u64] {
         &self.times_ns
     }
 
-    /// Delivers what is due.
+    /// Delivers the frames whose send time has come.
     #[inline]
     pub(super) fn rx(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
         if self.ledger.has_returned() {
@@ -189,7 +188,7 @@ impl Reader {
         received
     }
 
-    /// Notes which frames have been dropped since, and gives blocks without any back to the thread.
+    /// Counts the frames that have been dropped, and returns blocks without frames to the thread.
     #[inline(always)]
     fn take_back(&mut self) {
         let ledger = self.ledger.clone();
@@ -204,17 +203,17 @@ impl Reader {
         }
     }
 
-    /// Passes on a block that nobody holds any more; called once a block.
+    /// Returns an unused block to the thread; called once per block.
     #[cold]
     fn pass_on(&mut self, number: usize) {
         let list = std::mem::take(&mut self.lists[number]);
         if let Some(empty) = &self.empty {
-            // There is room for every block; the thread may have ended.
+            // The channel has space for every block; the thread may have ended.
             let _ = empty.try_send((number, list));
         }
     }
 
-    /// Goes on to the next block; false if there is none now.
+    /// Advances to the next block; returns false if none is ready.
     #[cold]
     fn next_block(&mut self, counters: &mut PortCounters) -> bool {
         if self.ended.is_some() {
@@ -224,7 +223,7 @@ impl Reader {
             Ok((number, filled)) => {
                 counters.rx_malformed += filled.cut_frames + filled.other_frames;
                 counters.rx_too_long += filled.long_frames;
-                // One more, so that it stays until it has been gone through.
+                // One more, so that the block stays until all its frames are delivered.
                 self.in_use[number] = filled.entries.len() as u32 + 1;
                 self.current = Some(Current {
                     number,
@@ -254,7 +253,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // The thread waits for empty blocks, and ends when none can come.
+        // The thread waits for empty blocks, and ends when the channel is closed.
         self.empty = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -285,7 +284,7 @@ fn read_ahead(
             list = next.entries;
         }
         let done = filled.end.is_some();
-        // Full only if the port is gone.
+        // Sending fails only if the port is closed.
         if full.send((number, std::mem::take(&mut filled))).is_err() || done {
             return;
         }

@@ -1,7 +1,7 @@
-//! Writes capture files as bytes: the start of a file, and the header and padding around a frame.
+//! Encoding of capture files: the start of a file, and the header and padding of a frame.
 //!
-//! pcap with times in nanoseconds, and pcapng with one interface and times in nanoseconds; both in the
-//! byte order of small machines, whatever this one is, as every reader takes either.
+//! pcap with times in nanoseconds, and pcapng with one interface and times in nanoseconds. Both are little endian on
+//! every machine, since every reader accepts either byte order.
 
 use super::format::{
     BYTE_ORDER_MAGIC, ENHANCED_HEADER_BYTES, ENHANCED_PACKET, ETHERNET, FILE_HEADER_BYTES,
@@ -9,10 +9,10 @@ use super::format::{
 };
 use crate::frame_copy;
 
-/// Longest frame in bytes that the file is said to hold.
+/// The maximum frame length in the header of the file, bytes.
 const SNAP_BYTES: u32 = 262_144;
 
-/// Kind of the file that is written.
+/// The format of the written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Pcap,
@@ -20,14 +20,14 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The bytes that a file starts with.
+    /// Returns the bytes at the start of a file.
     pub(super) fn start(self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
             Self::Pcap => {
                 put(&mut bytes, NANOSECOND_MAGIC);
                 bytes.extend([2, 0, 4, 0]);
-                // Time zone and accuracy, which nobody gives.
+                // Time zone and accuracy, which are always 0 in practice.
                 put(&mut bytes, 0);
                 put(&mut bytes, 0);
                 put(&mut bytes, SNAP_BYTES);
@@ -39,7 +39,7 @@ impl Format {
                 put(&mut bytes, 28);
                 put(&mut bytes, BYTE_ORDER_MAGIC);
                 bytes.extend([1, 0, 0, 0]);
-                // Of a length that is not told.
+                // The section length is unspecified.
                 bytes.extend([0xff; 8]);
                 put(&mut bytes, 28);
                 put(&mut bytes, INTERFACE_DESCRIPTION);
@@ -57,7 +57,7 @@ impl Format {
         bytes
     }
 
-    /// Bytes that a frame of `len` takes in the file.
+    /// Returns the bytes of a frame of `len` bytes in the file.
     #[inline(always)]
     pub(super) fn record_bytes(self, len: usize) -> usize {
         match self {
@@ -66,7 +66,7 @@ impl Format {
         }
     }
 
-    /// Appends a frame that passed `time_ns` after 1970.
+    /// Appends a frame captured at `time_ns` since 1970.
     #[inline(always)]
     pub(super) fn append(self, to: &mut Vec<u8>, frame: &[u8], time_ns: u64) {
         let len = frame.len() as u32;
@@ -82,7 +82,7 @@ impl Format {
                 let total = self.record_bytes(frame.len()) as u32;
                 put(to, ENHANCED_PACKET);
                 put(to, total);
-                // The only interface.
+                // The file has only this interface.
                 put(to, 0);
                 put(to, (time_ns >> 32) as u32);
                 put(to, time_ns as u32);
@@ -96,8 +96,8 @@ impl Format {
         }
     }
 
-    /// Returns how much of `records`, of which the first `written` bytes reached the file, is whole there: bytes and
-    /// frames.
+    /// Returns the complete records in `records`, of which the first `written` bytes reached the file: their bytes, and
+    /// the number and bytes of their frames.
     pub(super) fn whole(self, records: &[u8], written: usize) -> (usize, u64, u64) {
         let (mut at, mut frames, mut frame_bytes) = (0, 0, 0);
         let length_at = match self {
@@ -132,13 +132,13 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What is written is read again, frame by frame and time by time.
+        /// Written frames are read back with the same bytes and times.
         #[test]
         fn written_frames_read_back(
             lengths in proptest::collection::vec(0_usize..3000, 0..20),
             start_ns in 0_u64..(1 << 62),
         ) {
-            // Seconds of pcap have 32 bits.
+            // Seconds in pcap have 32 bits.
             let start_ns = start_ns % (u64::from(u32::MAX) * 1_000_000_000);
             for format in [Format::Pcap, Format::Pcapng] {
                 let mut file = format.start();
@@ -165,9 +165,9 @@ mod tests {
             }
         }
 
-        /// However many bytes reached the file, what is called whole ends with a record.
+        /// For any number of written bytes, the complete part ends with a record.
         #[test]
-        fn what_is_whole_ends_between_records(
+        fn the_complete_part_ends_at_a_record_boundary(
             lengths in proptest::collection::vec(0_usize..200, 1..20),
             part in 0.0..1.0_f64,
         ) {

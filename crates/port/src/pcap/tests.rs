@@ -1,4 +1,4 @@
-//! The backend on real files.
+//! Tests of the backend on real files.
 #![allow(clippy::unwrap_used)]
 
 use super::record::Format;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long to wait for what must happen.
+/// The timeout for expected events.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Files(TempDir);
@@ -52,7 +52,7 @@ fn refused(text: &str) -> PortError {
     open(text).err().unwrap()
 }
 
-/// Receives to the end of the file; checks that frames of these numbers come in order.
+/// Receives to the end of the file, and checks that frames of these numbers arrive in order.
 fn expect_all(port: &mut Opened, numbers: impl Iterator<Item = u64>) {
     let (mut batch, start) = (Batch::new(), Instant::now());
     for number in numbers {
@@ -93,7 +93,7 @@ fn frames_in(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_file_larger_than_all_blocks_comes_in_place_whole_and_in_order() {
+fn a_large_file_arrives_complete_without_copy_and_in_order() {
     let files = Files::new();
     for name in ["in.pcap", "in.pcapng"] {
         let bytes = files.capture(name, 0..8000, 0);
@@ -115,7 +115,7 @@ fn blocks_whose_packets_are_held_are_not_read_over() {
     let mut port = open(&files.spec("in.pcap", "")).unwrap();
     let mut held = Vec::new();
     let start = Instant::now();
-    // All blocks are held, and the file has more.
+    // All blocks are held, and the file has more frames.
     while held.len() < 5000 {
         let mut batch = Batch::new();
         port.port.rx(&mut batch);
@@ -131,7 +131,7 @@ fn blocks_whose_packets_are_held_are_not_read_over() {
         number += 1;
     }
     assert!((4000..8000).contains(&number), "{number}");
-    // Given back in another order than they came.
+    // Packets are returned in another order.
     while let Some(batch) = held.pop() {
         drop(batch);
     }
@@ -139,7 +139,7 @@ fn blocks_whose_packets_are_held_are_not_read_over() {
 }
 
 #[test]
-fn a_packet_can_be_changed_and_outlives_the_port_and_the_file_stays_as_it_was() {
+fn packets_outlive_their_port_and_changes_never_reach_the_file() {
     let files = Files::new();
     let bytes = files.capture("in.pcapng", 0..2, 0);
     let mut port = open(&files.spec("in.pcapng", "")).unwrap();
@@ -169,7 +169,7 @@ fn a_file_is_repeated_as_often_as_asked_for() {
             assert!(packet.bytes() == frame_bytes(number, length(number)));
         });
     }
-    // A file without frames is not looked through for ever.
+    // A file without frames does not repeat forever.
     files.capture("empty.pcap", 0..0, 0);
     let mut port = open(&files.spec("empty.pcap", ",repeat=0")).unwrap();
     expect_all(&mut port, 0..0);
@@ -183,13 +183,13 @@ fn with_original_timing_no_frame_comes_before_its_time() {
     let spec = files.spec("in.pcapng", ",timing=original,repeat=2");
     let mut port = open(&spec).unwrap();
     let (mut batch, mut start) = (Batch::new(), None);
-    // The second round begins when the first one's last frame is due.
+    // The second round begins at the send time of the first round's last frame.
     for steps in (0..6).chain(5..11) {
         if batch.is_empty() {
             start.get_or_insert_with(Instant::now);
             port.receive(&mut batch, 1);
         }
-        // The clocks are compared to a part in a thousand at least.
+        // The clocks agree to within a part in a thousand.
         let earliest = gap.mul_f64(f64::from(steps) * 0.999);
         let elapsed = start.unwrap().elapsed();
         assert!(elapsed >= earliest, "step {steps} after {elapsed:?}");
@@ -198,10 +198,10 @@ fn with_original_timing_no_frame_comes_before_its_time() {
 }
 
 #[test]
-fn frames_that_are_cut_or_too_long_are_counted_and_the_others_come() {
+fn truncated_and_oversized_frames_are_counted_and_others_received() {
     let files = Files::new();
     let mut bytes = files.capture("in.pcap", 0..3, 0);
-    // The second record says that its frame was longer than what was captured.
+    // The second record states a longer frame than was captured.
     let second = 24 + 16 + length(0);
     bytes[second + 13] += 1;
     Format::Pcap.append(&mut bytes, &[7; 20_000], 0);
@@ -220,9 +220,9 @@ fn frames_that_are_cut_or_too_long_are_counted_and_the_others_come() {
 }
 
 #[test]
-fn packets_without_ethernet_come_in_frames_of_it_and_bear_the_time_of_capture() {
+fn ip_packets_get_an_ethernet_header_and_their_capture_timestamp() {
     let files = Files::new();
-    // IP of either version, and something else.
+    // IP of either version, and an unknown protocol.
     let packets = [&[0x45, 7, 7][..], &[0x60, 8], &[0x10, 9]];
     for (name, link_type_at) in [("in.pcap", 20), ("in.pcapng", 28 + 8)] {
         let format = if name.ends_with("ng") {
@@ -259,7 +259,7 @@ fn packets_without_ethernet_come_in_frames_of_it_and_bear_the_time_of_capture() 
 }
 
 #[test]
-fn of_a_file_that_breaks_off_everything_whole_is_delivered() {
+fn every_complete_record_of_a_truncated_file_is_delivered() {
     let files = Files::new();
     for name in ["in.pcap", "in.pcapng"] {
         let bytes = files.capture(name, 0..3, 0);
@@ -282,7 +282,7 @@ fn of_a_file_that_breaks_off_everything_whole_is_delivered() {
 }
 
 #[test]
-fn a_passed_over_block_that_reaches_beyond_the_file_is_a_file_that_breaks_off() {
+fn a_skipped_block_beyond_the_end_means_a_truncated_file() {
     let files = Files::new();
     for claimed in [400, 40_000_000_u32] {
         let mut bytes = files.capture("in.pcapng", 0..1, 0);
@@ -299,7 +299,7 @@ fn a_passed_over_block_that_reaches_beyond_the_file_is_a_file_that_breaks_off() 
 }
 
 #[test]
-fn damage_is_named_with_file_and_byte_after_what_came_before_it() {
+fn damage_is_reported_with_file_and_offset_after_earlier_frames() {
     let files = Files::new();
     let mut bytes = files.capture("in.pcap", 0..3, 0);
     let third = bytes.len() - 16 - length(2);
@@ -319,7 +319,7 @@ fn damage_is_named_with_file_and_byte_after_what_came_before_it() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_at_once() {
+fn files_other_than_captures_are_refused_at_open() {
     let files = Files::new();
     let mut other = Format::Pcap.start();
     other[20] = 105;
@@ -360,7 +360,7 @@ fn specs_that_cannot_be_say_what_could() {
 }
 
 #[test]
-fn a_file_is_not_written_over_while_it_is_read_or_written() {
+fn a_file_in_use_is_not_overwritten() {
     let files = Files::new();
     let bytes = files.capture("a.pcap", 0..3, 0);
     let (reading, writing) = (
@@ -386,7 +386,7 @@ fn a_file_is_not_written_over_while_it_is_read_or_written() {
 }
 
 #[test]
-fn what_is_sent_is_in_the_file_once_the_port_is_closed() {
+fn sent_frames_are_in_the_file_after_close() {
     let files = Files::new();
     for name in ["out.pcap", "out.pcapng", "out"] {
         let mut port = open(&files.spec(name, ",role=write")).unwrap();
@@ -409,7 +409,7 @@ fn what_is_sent_is_in_the_file_once_the_port_is_closed() {
     }
 }
 
-/// Reads frames as [`frames_in`] does, from a file that a port still has for writing.
+/// Reads frames as [`frames_in`] does, from a file that a port still has open for writing.
 fn frames_in_while_open(path: &Path) -> Vec<Vec<u8>> {
     let copy = path.with_extension("copy");
     fs::copy(path, &copy).unwrap();
@@ -417,7 +417,7 @@ fn frames_in_while_open(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_slowly_is_written_when_links_are_looked_at() {
+fn a_link_check_writes_frames_that_were_sent_slowly() {
     let files = Files::new();
     let mut port = open(&files.spec("out.pcap", ",role=write")).unwrap();
     port.send(&frame_bytes(0, length(0)));
@@ -451,7 +451,7 @@ fn one_port_may_read_one_file_and_write_another() {
 }
 
 #[test]
-fn what_is_sent_to_a_file_that_is_only_read_is_refused_and_counted() {
+fn frames_sent_to_an_input_file_are_counted_as_failed() {
     let files = Files::new();
     let before = files.capture("in.pcap", 0..1, 0);
     let mut port = open(&files.spec("in.pcap", "")).unwrap();

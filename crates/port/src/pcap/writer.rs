@@ -1,7 +1,7 @@
 //! The writing side: frames are gathered in large blocks, which a thread writes to the file.
 //!
-//! The file is a whole capture at every moment but for what the system itself leaves half done, and is cut
-//! back to its last whole frame when the disk is full.
+//! The file is a complete capture at every moment, except for unfinished writes of the system. If the disk is full, the
+//! file is truncated after its last complete frame.
 
 use super::record::Format;
 use crate::{Batch, PortError};
@@ -14,17 +14,16 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 use taut_sys::{Locked, spawn_background};
 
-/// Bytes that are written at a time.
+/// The number of bytes written at a time.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Blocks, one of them being filled: 16 MiB ride out what a disk pauses now and then.
+/// The number of blocks, one of which is being filled: 16 MiB bridge the occasional pauses of a disk.
 const BLOCKS: usize = 64;
 
-/// A block that is not full is written when the port has been asked this many times about its link, which
-/// a worker does ten times a second.
+/// The number of link checks after which a partly filled block is written. A worker makes ten checks per second.
 const LINK_CALLS: u32 = 5;
 
-/// A block of whole records and how many frames and bytes of frames they are.
+/// A block of complete records, and the number of frames and bytes of frames in it.
 #[derive(Default)]
 struct Block {
     records: Vec<u8>,
@@ -32,12 +31,12 @@ struct Block {
     frame_bytes: u64,
 }
 
-/// Progress that the thread tells the data path.
+/// The progress that the thread reports to the data path.
 #[derive(Default)]
 struct Progress {
-    /// Frames in the file.
+    /// Number of frames in the file.
     written: AtomicU64,
-    /// Frames that did not get there, and their bytes.
+    /// Number of frames that were not written, and their bytes.
     lost: AtomicU64,
     lost_bytes: AtomicU64,
     failed: AtomicBool,
@@ -56,17 +55,17 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Frames of a writer that did not reach the file.
+/// The frames of a writer that did not reach the file.
 pub(super) struct Lost {
     pub(super) frames: u64,
     pub(super) bytes: u64,
 }
 
 impl Writer {
-    /// Starts `file` anew; it has to be open for writing.
+    /// Starts writing to `file`, which must be open for writing and is overwritten.
     ///
     /// # Errors
-    /// When not even its start can be written, or the machine has no thread to spare.
+    /// The start of the file cannot be written, or the machine cannot start a thread.
     pub(super) fn start(mut file: File, format: Format, what: &str) -> Result<Self, PortError> {
         let failed = |e: io::Error| PortError::system(what, e);
         let regular = file.metadata().map_err(failed)?.is_file();
@@ -82,7 +81,7 @@ impl Writer {
             ..Block::default()
         };
         for _ in 1..BLOCKS {
-            // There is room for every block.
+            // The channel has space for every block.
             let _ = give_empty.try_send(block());
         }
         let progress = Arc::new(Progress::default());
@@ -114,11 +113,10 @@ impl Writer {
         })
     }
 
-    /// Takes frames from the front of `batch` as long as there is memory for them; returns how many, and
-    /// their bytes.
+    /// Takes frames from the front of `batch` as long as there is memory for them. Returns their number and bytes.
     #[inline]
     pub(super) fn tx(&mut self, batch: &mut Batch) -> (usize, u64) {
-        // Without a system call on the machines taut is for, and shared by the batch where it takes one.
+        // This is not a system call on the supported machines, and one time is used for the batch.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let time_ns = now.map_or(0, |t| t.as_nanos() as u64);
         let (mut taken, mut bytes) = (0, 0);
@@ -138,19 +136,19 @@ impl Writer {
         (taken, bytes)
     }
 
-    /// Gives the block to the thread and takes an empty one; false if there is none.
+    /// Passes the block to the thread and takes an empty one; returns false if there is none.
     #[cold]
     fn hand_over(&mut self) -> bool {
         let (Some(full), Ok(empty)) = (&self.full, self.empty.try_recv()) else {
             return false;
         };
         self.link_calls = 0;
-        // There is room for every block; the thread lives as long as this sender.
+        // The channel has space for every block; the thread lives as long as this sender.
         let _ = full.try_send(std::mem::replace(&mut self.block, empty));
         true
     }
 
-    /// Writes what has waited for long; called now and then.
+    /// Writes a block that has waited for long; called from time to time.
     pub(super) fn look(&mut self) {
         if self.block.frames == 0 {
             return;
@@ -161,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// Returns what did not reach the file.
+    /// Returns the frames that did not reach the file.
     pub(super) fn lost(&self) -> Lost {
         Lost {
             frames: self.progress.lost.load(Ordering::Relaxed),
@@ -169,16 +167,16 @@ impl Writer {
         }
     }
 
-    /// Returns why nothing can be written any more, if so.
+    /// Returns the reason why no more can be written, if so.
     pub(super) fn failure(&self) -> Option<String> {
-        // Acquire: the reason was written before.
+        // Acquire: the reason was stored before.
         self.progress.failed.load(Ordering::Acquire).then(|| {
             let why = self.progress.why.lock();
             why.unwrap_or_else(PoisonError::into_inner).clone()
         })
     }
 
-    /// Writes what is left and waits until it is in the file.
+    /// Writes the remaining frames and waits until they are in the file.
     pub(super) fn close(&mut self) {
         if let Some(full) = self.full.take()
             && self.block.frames > 0
@@ -201,9 +199,9 @@ impl Drop for Writer {
 struct Sink {
     file: File,
     format: Format,
-    /// The file is neither a device nor a pipe: it can be cut back.
+    /// True if the file is neither a device nor a pipe, so that it can be truncated.
     regular: bool,
-    /// Bytes of whole records in the file.
+    /// Bytes of complete records in the file.
     bytes: u64,
     progress: Arc<Progress>,
 }
@@ -243,12 +241,12 @@ impl Sink {
             .why
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = why;
-        // Release: whoever sees this sees the reason.
+        // Release: a thread that sees this sees the reason.
         self.progress.failed.store(true, Ordering::Release);
     }
 }
 
-/// Writes all of `bytes` or as much as goes; how much, and why not the rest.
+/// Writes as many of `bytes` as possible. Returns their number, and the error if not all were written.
 fn write_most(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -262,11 +260,11 @@ fn write_most(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
-/// Marks a file as being read (by any number) or written (by one), so that nobody writes over what he or another reads,
-/// until what is returned is dropped.
+/// Locks a file for reading (by any number) or writing (by one) until the returned lock is dropped, so that no port
+/// overwrites a file in use.
 ///
 /// # Errors
-/// When another program or port has it for what does not go together.
+/// Another program or port has a conflicting lock.
 pub(super) fn claim(file: &File, writing: bool, what: &str) -> Result<Option<Locked>, PortError> {
     let copy = file.try_clone().map_err(|e| PortError::system(what, e))?;
     let locked = match writing {
@@ -278,7 +276,7 @@ pub(super) fn claim(file: &File, writing: bool, what: &str) -> Result<Option<Loc
             what,
             "a file that no other port reads or writes at this moment; choose another name",
         )),
-        // Not every file system has such marks.
+        // Not every file system supports locks.
         locked => Ok(locked.ok()),
     }
 }

@@ -1,33 +1,33 @@
-//! The slots of a pool: the list of those that are free, and the count of those that are not.
+//! The slots of a pool: the list of free ones, and the count of the others.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use taut_sys::Mapping;
 
-/// Slots of packet memory. Made and shared through [`PoolHandle`](super::PoolHandle).
+/// The slots of packet memory. They are made and shared through [`PoolHandle`](super::PoolHandle).
 #[derive(Debug)]
 pub struct Pool {
-    /// Slots nobody holds, the most recently returned last.
+    /// Free slots, the most recently returned last.
     pub(super) returned: UnsafeCell<Vec<u32>>,
-    /// Slots that packets hold.
+    /// Number of slots that packets hold.
     pub(super) outstanding: Cell<u32>,
-    /// Living [`PoolHandle`](super::PoolHandle)s; the pool is freed when this and `outstanding` are both 0.
+    /// Number of existing [`PoolHandle`](super::PoolHandle)s; the pool is freed when this and `outstanding` are both 0.
     pub(super) handles: Cell<u32>,
     pub(super) memory: Option<Mapping>,
     pub(super) stride_bytes: u32,
-    /// Memory that a ledger's packets lie in, if it is to live as long as they do.
+    /// Memory of a ledger's packets, if it must live as long as they do.
     pub(super) _keeps: Option<Box<dyn Any>>,
 }
 
 impl Pool {
-    /// Bytes of a slot; 0 for a ledger, which does not know where its slots end.
+    /// Returns the bytes of a slot; 0 for a ledger, which does not know where its slots end.
     #[inline(always)]
     pub(crate) fn stride_bytes(&self) -> usize {
         self.stride_bytes as usize
     }
 
-    /// Counts one slot as held by a packet.
+    /// Counts `slots` slots as held by packets.
     #[inline(always)]
     pub(crate) fn count_out(&self, slots: u32) {
         self.outstanding.set(self.outstanding.get() + slots);
@@ -62,7 +62,8 @@ impl Pool {
     }
 }
 
-/// The list was made with room for every slot, and a slot that was counted out is not in it: there is no way on.
+/// Panics after a double return. The list has space for every slot, and a slot that is counted out is not in it, so
+/// this is an error in the program.
 #[cold]
 #[inline(never)]
 pub(super) fn given_back_twice() -> ! {

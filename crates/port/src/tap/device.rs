@@ -1,5 +1,5 @@
-//! A tap interface as the kernel makes it: see `Documentation/networking/tuntap.rst` of the kernel, and
-//! netdevice(7) for its settings.
+//! A tap interface of the kernel: see `Documentation/networking/tuntap.rst` of the kernel, and netdevice(7) for its
+//! settings.
 
 use crate::PortError;
 use rustix::fs::{Mode, OFlags, open};
@@ -13,22 +13,22 @@ use taut_sys::interface::request_with;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// Request of linux/if_tun.h: `_IOW('T', 226, int)`.
+/// The request `_IOW('T', 226, int)` of linux/if_tun.h.
 const TUNSETCARRIER: libc::Ioctl = 0x4004_54e2;
 
-/// Bytes that a name may have in the kernel.
+/// The maximum length of an interface name in the kernel, bytes.
 const LONGEST_NAME_BYTES: usize = 15;
 
-/// Settings that the interface gets when it is made.
+/// The settings of a new interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) mac: Option<[u8; 6]>,
-    /// Address and length of the network's prefix in bits.
+    /// Address, and prefix length of its network in bits.
     pub(super) address: Option<(Ipv4Addr, u32)>,
     pub(super) mtu_bytes: u32,
-    /// Frames that the kernel keeps for us.
+    /// Maximum number of frames in the kernel's queue.
     pub(super) queue_frames: u32,
-    /// Several threads have a queue of it each.
+    /// True if several threads have a queue of the interface each.
     pub(super) has_queues: bool,
 }
 
@@ -43,16 +43,16 @@ impl Settings {
     }
 }
 
-/// A tap interface, or a queue of one. The interface goes away with the last.
+/// A tap interface, or a queue of one. The interface is deleted with its last queue.
 #[derive(Debug)]
 pub(super) struct Device {
-    /// Frames are read from and written to this.
+    /// File that frames are read from and written to.
     file: OwnedFd,
-    /// Asks about the interface, in the network namespace that it was made in.
+    /// Socket for requests about the interface, in the network namespace in which it was made.
     lookup: OwnedFd,
 }
 
-/// Whether the name may be an interface's; `%` would have the kernel put a number in.
+/// Returns true for a valid interface name; with `%` the kernel would insert a number.
 pub fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= LONGEST_NAME_BYTES
@@ -75,7 +75,7 @@ fn open_device(what: &str) -> Result<OwnedFd, PortError> {
     })
 }
 
-/// Opens the socket that asks about interfaces.
+/// Opens the socket for requests about interfaces.
 fn lookup(what: &str) -> Result<OwnedFd, PortError> {
     let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
     socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(|e| PortError::system(what, e))
@@ -85,7 +85,7 @@ fn no_permission(what: &str) -> PortError {
     PortError::missing(what, "root or CAP_NET_ADMIN (run with sudo)")
 }
 
-/// Whether this process may make interfaces.
+/// Checks that this process may make interfaces.
 pub(super) fn probe() -> Result<String, PortError> {
     let what = "tap interfaces";
     open_device(what)?;
@@ -104,7 +104,7 @@ impl Device {
             file: open_device(what)?,
             lookup: lookup(what)?,
         };
-        // Exclusive: somebody else's interface of this name stays his.
+        // Exclusive, so that an existing interface of this name is not taken over.
         let flags = settings.flags() | libc::IFF_TUN_EXCL;
         device
             .attach(name, flags)
@@ -122,7 +122,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens another queue of an interface that has them, to which the kernel gives the flows that were last sent
+    /// Opens another queue of an interface with several queues. The kernel assigns to it the flows that were last sent
     /// through it.
     pub(super) fn queue(what: &str, name: &str, settings: &Settings) -> Result<Self, PortError> {
         let another = Self {
@@ -169,7 +169,7 @@ impl Device {
             request.ifr_ifru.ifru_mtu = settings.mtu_bytes as libc::c_int;
         })?;
         set("setting queue", libc::SIOCSIFTXQLEN, &|request| {
-            // The queue's length lies where an MTU would: both are the union's number.
+            // The queue's length has the same position as an MTU: both are the union's number.
             request.ifr_ifru.ifru_mtu = settings.queue_frames as libc::c_int;
         })?;
         if let Some((address, prefix_bits)) = settings.address {
@@ -186,15 +186,15 @@ impl Device {
         })
     }
 
-    /// Tells the kernel whether the interface has a carrier. A kernel that does not know the request (before 5.0) takes it for
-    /// there always.
+    /// Sets the carrier state of the interface. Kernels before 5.0 do not support the request, so that the carrier is
+    /// always on.
     pub(super) fn set_carrier(&self, is_there: bool) {
         let carrier = libc::c_int::from(is_there);
         // SAFETY: the request reads one `int`.
         let _ = unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETCARRIER, &raw const carrier) };
     }
 
-    /// A socket in the network namespace that the interface was made in.
+    /// Returns a socket in the network namespace in which the interface was made.
     pub(super) fn lookup(&self) -> BorrowedFd<'_> {
         self.lookup.as_fd()
     }
@@ -205,7 +205,7 @@ impl Device {
         self.file.as_fd()
     }
 
-    /// Whether there is an interface behind the file, whatever its name and namespace by now.
+    /// Returns true if the interface still exists, whatever its current name and namespace.
     pub(super) fn exists(&self) -> bool {
         // SAFETY: an `ifreq` is plain data, and this request writes one.
         unsafe {
@@ -222,7 +222,7 @@ fn socket_address(family: u16) -> libc::sockaddr {
     }
 }
 
-/// An IPv4 address as the kernel reads it in a request: behind family and port.
+/// Encodes an IPv4 address for a request: after family and port.
 fn ipv4(address: Ipv4Addr) -> libc::sockaddr {
     let mut to = socket_address(libc::AF_INET as u16);
     for (to, from) in to.sa_data[2..].iter_mut().zip(address.octets()) {

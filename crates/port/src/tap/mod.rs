@@ -1,8 +1,8 @@
-//! A port on a tap interface that is made on the spot: what is sent into the port arrives at the interface,
-//! and what the kernel sends out through the interface is received from the port.
+//! The port `tap` on a tap interface that it creates. Packets sent through the port arrive at the interface, and
+//! packets that the kernel sends through the interface are received from the port.
 //!
-//! Each frame takes a system call, the kernel offers no other way here; it copies straight from and to
-//! where packets lie, so none is copied in user space.
+//! Each frame takes a system call, because the kernel has no other interface here. The kernel copies directly from and
+//! to packet memory, so no frame is copied in user space.
 
 mod beside;
 mod device;
@@ -68,7 +68,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     open_device(spec, device, resources)
 }
 
-/// A queue for each worker.
+/// Makes a queue for each worker.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, what, settings) = (spec.clone(), what(spec), settings(spec, true)?);
     Ok(Box::new(move |worker| {
@@ -123,7 +123,7 @@ fn open_device(
     }))
 }
 
-/// Reads a MAC address that one interface can have.
+/// Parses a MAC address that is valid for one interface.
 fn mac(spec: &PortSpec, text: &str) -> Result<[u8; 6], PortError> {
     let mut octets = text.split(':').map(|part| {
         let two = part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
@@ -166,14 +166,14 @@ impl Port for TapPort {
                 break;
             };
             match read(self.device.file(), packet.bytes_mut()) {
-                // The kernel does not tell a frame that fills the buffer from one that it cut.
+                // The kernel does not distinguish a frame that fills the buffer from a truncated one.
                 Ok(n) if n >= usize::from(room) => self.counters.rx_too_long += 1,
                 Ok(n) => {
                     packet.truncate(n as u16);
                     self.counters.rx_bytes += n as u64;
                     batch.push(packet);
                 }
-                // None there, or no interface any more, which `link` tells.
+                // There is no frame, or the interface was deleted, which `link` reports.
                 Err(_) => break,
             }
         }
@@ -196,7 +196,8 @@ impl Port for TapPort {
                         self.counters.tx_packets += 1;
                         self.counters.tx_bytes += frame.len() as u64;
                     }
-                    // The kernel is short of memory, or the interface is down or gone: not now.
+                    // The kernel is short of memory, or the interface is down or deleted: the packets stay with the
+                    // caller.
                     Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::IO | Errno::BADFD) => {
                         break;
                     }
@@ -215,7 +216,7 @@ impl Port for TapPort {
                 self.interface = now;
                 now.passes(&self.name).into()
             }
-            // Renamed or in another namespace; still ours.
+            // The interface was renamed or moved to another namespace, but still belongs to this port.
             Err(_) if self.device.exists() => Link::Up,
             Err(error) => Link::Down(interface::lost(&self.name, &error)),
         }

@@ -1,11 +1,11 @@
-//! The backend in throw-away network namespaces; needs root, and says so where it is lacking.
+//! Tests of the backend in temporary network namespaces. They need root, and print a line if it is lacking.
 #![allow(clippy::unwrap_used)]
 
 use crate::interface_tests::{Opened, Testbed, frame_bytes, open};
 use crate::{Batch, Link};
 use std::process::Command;
 
-/// A testbed without cables; none, with a line saying so, where taps cannot be made.
+/// Makes a testbed without veth pairs; returns None and prints a line if taps cannot be made.
 fn testbed() -> Option<Testbed> {
     let bed = Testbed::new(0)?;
     if let Err(error) = super::device::probe() {
@@ -15,7 +15,7 @@ fn testbed() -> Option<Testbed> {
     Some(bed)
 }
 
-/// Returns what `ip` says of the interface, on its own.
+/// Returns the output of `ip` for the interface.
 fn shown(name: &str) -> String {
     let output = Command::new("ip")
         .args(["addr", "show", name])
@@ -24,7 +24,7 @@ fn shown(name: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A tap and a packet socket on the kernel's side of it: what one sends the other receives.
+/// Makes a tap and a packet socket on the kernel's side of it: each receives what the other sends.
 fn tap_and_socket(bed: &Testbed, options: &str) -> (Opened, Opened) {
     bed.in_left(|| {
         let tap = open(&format!("tap:tap0{options}")).unwrap();
@@ -79,7 +79,7 @@ fn an_owner_that_sleeps_is_woken() {
 }
 
 #[test]
-fn the_interface_is_up_and_has_what_was_asked_for_and_goes_with_the_port() {
+fn an_interface_has_the_requested_settings_until_the_port_closes() {
     let Some(bed) = testbed() else { return };
     bed.in_left(|| {
         let options = ",address=192.0.2.1/28,mac=02:00:00:00:0a:01,mtu=1280,queue=77";
@@ -119,7 +119,7 @@ fn the_kernel_answers_what_it_is_asked() {
     let Some(bed) = testbed() else { return };
     let mut tap =
         bed.in_left(|| open("tap:tap0,address=192.0.2.1/24,mac=02:00:00:00:00:0a").unwrap());
-    // Who has 192.0.2.1? Tell 192.0.2.9, at 02:00:00:00:00:09 (RFC 826).
+    // ARP request for 192.0.2.1 from 192.0.2.9, at 02:00:00:00:00:09 (RFC 826).
     let asker = [2, 0, 0, 0, 0, 9];
     let mut question = [[0xff; 6], asker].concat();
     question.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -136,7 +136,7 @@ fn the_kernel_answers_what_it_is_asked() {
 }
 
 #[test]
-fn a_link_that_goes_down_moves_away_or_vanishes_is_told() {
+fn a_link_that_is_down_or_deleted_is_reported() {
     let Some(bed) = testbed() else { return };
     let mut tap = bed.in_left(|| open("tap:tap0").unwrap());
     bed.left_ip("link set tap0 down");
@@ -156,7 +156,7 @@ fn a_link_that_goes_down_moves_away_or_vanishes_is_told() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_its_owner_keeps_it() {
+fn a_name_in_use_is_refused_and_its_owner_unaffected() {
     let Some(bed) = testbed() else { return };
     bed.in_left(|| {
         let mut first = open("tap:tap0").unwrap();
@@ -191,7 +191,7 @@ fn specs_that_cannot_be_say_what_could() {
 fn without_the_right_to_make_interfaces_it_says_so() {
     let Some(bed) = testbed() else { return };
     drop(bed);
-    // Capabilities are the thread's own.
+    // Capabilities belong to a single thread.
     let error = std::thread::spawn(|| {
         crate::interface_tests::give_up_capabilities();
         assert!(super::device::probe().is_err());

@@ -1,4 +1,4 @@
-//! The controller's side: answers reports with commands, at once.
+//! The controller's side replies to reports with commands at once.
 
 use super::{Datagrams, LOOK_NS, complain, next};
 use crate::messages::{Messages, now_ns, open};
@@ -14,28 +14,28 @@ use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::{Controller, Format, Message, Model, ModelError, Shape, Stage};
 use taut_transport::Notice;
 
-/// Silence after which a plant that begins again is taken for another run, ns.
+/// Idle time after which a restarted sequence counts as a new run of the plant, ns.
 const NEW_RUN_NS: u64 = 500_000_000;
 
-/// When a report came and its command went, ns of this machine's monotonic clock.
+/// Times at which a report arrived and its command was sent, ns of this machine's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
-    /// Sequence of the report.
+    /// Sequence number of the report.
     pub sequence: u64,
-    /// S,SRX.
+    /// Time of `S,SRX`.
     pub received_ns: u64,
-    /// A,STX.
+    /// Time of `A,STX`.
     pub sent_ns: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct ControllerRun {
-    /// Reports that were answered, of the last plant.
+    /// Reports of the last plant that got a reply.
     pub heard: Vec<Heard>,
-    /// What came over the socket.
+    /// Counters of the socket.
     pub datagrams: Datagrams,
-    /// What was wrong with the first datagram that was no message.
+    /// The error of the first datagram that was no message.
     pub complaint: Option<ProtocolError>,
 }
 
@@ -43,15 +43,15 @@ pub struct ControllerRun {
 #[derive(Debug)]
 pub struct ControllerSide {
     messages: Box<dyn Messages>,
-    /// Delay that is reckoned with while the transport cannot meet its targets, ns: twice the target.
+    /// Assumed delay while the transport cannot meet its target, ns: twice the target.
     worst_ns: u64,
 }
 
 impl ControllerSide {
-    /// Hears reports at `bind`.
+    /// Opens a socket that receives reports at `bind`.
     ///
     /// # Errors
-    /// The address is taken, or not of this machine.
+    /// The address is in use, or not of this machine.
     pub fn open(bind: SocketAddr, over: &Over) -> io::Result<Self> {
         Ok(Self {
             messages: open(over.transport, bind, &over.deadline)?,
@@ -59,19 +59,20 @@ impl ControllerSide {
         })
     }
 
-    /// Where it hears reports.
+    /// Returns the address at which it receives reports.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// The socket is closed.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.messages.address()
     }
 
-    /// Answers until `stop` is set, whichever plant speaks first: commands go to `answer_port` of the address that it has, or
-    /// back to where reports come from. A plant that begins again after a silence is a new one. At the end the plant is told.
+    /// Sends commands until `stop` is set, to the first plant that sends reports. They go to `answer_port` of its address, or
+    /// back to the source of the reports. A plant that restarts after an idle time is a new one. At the end it sends the
+    /// plant a farewell.
     ///
     /// # Errors
-    /// There is no such controller for this plant.
+    /// The controller does not support this plant.
     pub fn run(
         &mut self,
         model: &Model,
@@ -80,7 +81,7 @@ impl ControllerSide {
         answer_port: Option<u16>,
         stop: &AtomicBool,
     ) -> Result<ControllerRun, ModelError> {
-        // The kernel may not wake it later to save energy; if it refuses, it does.
+        // A smaller timer slack avoids late wakeups; without it they are only less precise.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let shape = Shape {
             sensors: model.parts().sensors.len(),

@@ -1,6 +1,6 @@
 //! Both sides of a control loop as processes over sockets, paced by absolute time.
 //!
-//! What they do when is decided by `taut_control`, which reads no clock: here are the clock and the sockets.
+//! `taut_control` decides what they do and reads no clock; this module has the clock and the sockets.
 
 mod controller;
 mod plant;
@@ -13,40 +13,40 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 
-/// Longest that a side sleeps before it looks whether it is to stop, ns.
+/// Longest sleep before a side checks whether it must stop, ns.
 const LOOK_NS: u64 = 100_000_000;
 
-/// What came over a socket.
+/// Counters of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Datagrams {
     /// Messages sent.
     pub sent: u64,
-    /// Messages that the kernel did not take.
+    /// Messages that the kernel rejected.
     pub not_sent: u64,
-    /// Messages that were followed.
+    /// Messages that were accepted.
     pub taken: u64,
-    /// Commands that came too late, and copies.
+    /// Commands that were too late, and duplicates.
     pub too_late: u64,
-    /// Commands for reports that were never sent, and reports older than the last: forged, or overtaken.
+    /// Commands for reports that were never sent, and reports older than the last: forged, or reordered.
     pub not_asked: u64,
-    /// What is no message of the format.
+    /// Datagrams that are no messages of the format.
     pub malformed: u64,
-    /// What came from another address than the peer's.
+    /// Datagrams from another address than the peer's.
     pub strangers: u64,
 }
 
-/// The next message, if there is one. What is longer than any message is cut off, and so is none.
+/// Returns the next message, if there is one. A datagram longer than any message is truncated, and thus invalid.
 fn next(
     messages: &mut dyn Messages,
     bytes: &mut [u8; MOST_BYTES + 1],
 ) -> Option<(usize, SocketAddr)> {
-    // Errors are of messages sent before, to somebody who is not there (yet).
+    // Such errors are about earlier messages, to a peer that is not running (yet).
     let received = messages.receive(bytes).ok().flatten()?;
     Some((received.length, received.from))
 }
 
-/// Keeps the first complaint about what came, which tells most.
+/// Stores the first error about a received datagram, which is the most useful one.
 fn complain(
     datagrams: &mut Datagrams,
     complaint: &mut Option<ProtocolError>,
@@ -71,7 +71,7 @@ mod tests {
 
     const HERE: &str = "127.0.0.1:0";
 
-    /// Both sides on the loopback interface for some periods; `meanwhile` knows both addresses.
+    /// Runs both sides on the loopback interface for some periods; `meanwhile` gets both addresses.
     fn loop_of(
         format: Format,
         over: &Over,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_closes_over_sockets_in_both_formats_whatever_else_arrives() {
+    fn the_control_loop_closes_in_both_formats_despite_malformed_datagrams() {
         for format in [Format::Ncsbench, Format::Taut] {
             let (run, controls) = loop_of(format, &Over::default(), 30, |plant, controller| {
                 let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
@@ -128,7 +128,7 @@ mod tests {
             });
             let kpis = Kpis::of(&run.records, 2, true, run.fallen_ns);
             assert!(kpis.rounds > 0, "{format:?}: {run:?}");
-            // A machine that is busy elsewhere may let it fall, but not silently.
+            // On a busy machine the plant may fall, but the run must report that.
             assert!(matches!(run.end, End::Periods | End::Fallen), "{run:?}");
             assert!(
                 run.datagrams.strangers + run.datagrams.malformed >= 4,
@@ -146,7 +146,7 @@ mod tests {
                 transport,
                 ..Over::default()
             };
-            // What a busy machine meets as well.
+            // These settings suit a busy machine as well.
             let patient = &mut over.deadline.settings;
             (patient.target_ns, patient.window_ns) = (4_000_000_000, 4_000_000_000);
             let (run, controls) = loop_of(Format::Taut, &over, 30, |_, _| ());

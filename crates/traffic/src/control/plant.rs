@@ -1,4 +1,4 @@
-//! The plant's side: a plant in software that sends reports and applies commands in real time.
+//! The plant's side is a simulated plant that sends reports and applies commands in real time.
 
 use super::{Datagrams, LOOK_NS, complain, next};
 use crate::messages::{Messages, Transport, now_ns, open};
@@ -17,12 +17,12 @@ use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::station::{Receipt, Settings, Standing};
 use taut_control::{Format, Message, Record, Stage, Station};
 
-/// Time from the start to the first reading, ns: so that it is not late.
+/// Time from the start to the first reading, ns, so that the first reading is not late.
 const LEAD_NS: u64 = 5_000_000;
-/// Periods without a command after which the controller is taken for gone; 0 is applied long before.
+/// Periods without a command after which the controller counts as gone; 0 is applied long before.
 const SILENT_PERIODS: u64 = 64;
 
-/// Why a run ended.
+/// Reason why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -30,28 +30,28 @@ pub enum End {
     Periods,
     /// The plant fell.
     Fallen,
-    /// The controller said that it goes, or fell silent.
+    /// The controller sent a farewell, or nothing for too long.
     Gone,
-    /// No command ever came.
+    /// No command ever arrived.
     NobodyAnswered,
-    /// It was told to stop.
+    /// The caller requested it.
     Stopped,
 }
 
-/// What came of a run. Stamps are ns of this machine's monotonic clock.
+/// The result of a run. Timestamps are ns of this machine's monotonic clock.
 #[derive(Debug)]
 pub struct PlantRun {
     /// Rounds from the first command on.
     pub records: Vec<Record>,
-    /// When the plant fell, ns.
+    /// Time of the plant's fall, ns.
     pub fallen_ns: Option<u64>,
-    /// Why it ended.
+    /// Reason for its end.
     pub end: End,
-    /// What came over the socket.
+    /// Counters of the socket.
     pub datagrams: Datagrams,
-    /// What was wrong with the first datagram that was no message.
+    /// The error of the first datagram that was no message.
     pub complaint: Option<ProtocolError>,
-    /// Periods without a reading, as this process was held up.
+    /// Periods without a reading because this process was delayed.
     pub missed: u64,
 }
 
@@ -60,15 +60,15 @@ pub struct PlantRun {
 pub struct PlantSide {
     messages: Box<dyn Messages>,
     controller: SocketAddr,
-    /// Whether the transport has nothing to do while nobody sends or receives.
+    /// True if the transport only acts when the caller sends or receives.
     is_plain: bool,
 }
 
 impl PlantSide {
-    /// Hears commands at `bind` and sends reports from there to the controller.
+    /// Opens a socket that receives commands at `bind` and sends reports from there to the controller.
     ///
     /// # Errors
-    /// The address is taken, or not of this machine.
+    /// The address is in use, or not of this machine.
     pub fn open(bind: SocketAddr, controller: SocketAddr, over: &Over) -> io::Result<Self> {
         let messages = open(over.transport, bind, &over.deadline)?;
         Ok(Self {
@@ -78,17 +78,17 @@ impl PlantSide {
         })
     }
 
-    /// Where it hears commands.
+    /// Returns the address at which it receives commands.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// The socket is closed.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.messages.address()
     }
 
-    /// Runs a plant until its periods are over, it falls, or nobody controls it any more; then 0 is applied. Readings are at
-    /// absolute times, so that what is late once does not shift those that follow. How it stands at each reading is put where
-    /// others see it, unless somebody is just looking.
+    /// Runs a plant until its periods are over, it falls, or the controller is gone; then 0 is applied. Readings are at
+    /// absolute times, so that a late one does not shift later ones. At each reading the plant's state is published for
+    /// readers, unless one of them holds the lock.
     pub fn run(
         &mut self,
         plant: Box<dyn Plant>,
@@ -98,7 +98,7 @@ impl PlantSide {
         stop: &AtomicBool,
         seen: &Mutex<Standing>,
     ) -> PlantRun {
-        // The kernel may not wake it later to save energy; if it refuses, it does.
+        // A smaller timer slack avoids late wakeups; without it they are only less precise.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let period_ns = plant.model().period_ns();
         let start_ns = now_ns() + LEAD_NS;
@@ -177,7 +177,7 @@ impl PlantSide {
         }
     }
 
-    /// Sleeps until something is due or arrives.
+    /// Sleeps until an action is due or a message arrives.
     fn sleep(&mut self, station: &Station) {
         let (now, due_ns) = (now_ns(), station.due_ns());
         let left_ns = due_ns.saturating_sub(now);
@@ -189,7 +189,7 @@ impl PlantSide {
                 tv_sec: (due_ns / 1_000_000_000) as i64,
                 tv_nsec: (due_ns % 1_000_000_000) as i64,
             };
-            // A signal ends the sleep early, and the loop comes back.
+            // A signal ends the sleep early; the loop then calls this again.
             let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
             return;
         }
@@ -198,7 +198,7 @@ impl PlantSide {
     }
 }
 
-/// Says how the plant stands, without waiting for who looks.
+/// Publishes the plant's state, without waiting for readers.
 fn show(seen: &Mutex<Standing>, station: &Station) {
     if let Ok(mut seen) = seen.try_lock() {
         *seen = station.standing();

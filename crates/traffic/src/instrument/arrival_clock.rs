@@ -1,17 +1,17 @@
-//! The clock by which a receiving port stamps arrivals, and how it relates to the ticks of send stamps.
+//! The clock of a receiving port's timestamps, and its relation to the ticks of send timestamps.
 
 use taut_sys::{Clock, ClockReading, StampClock};
 
-/// Time for which a reading is good.
+/// Time for which a reading is valid, ns.
 const FRESH_NS: f64 = 2e6;
 
-/// The relation of arrival stamps' clock to the ticks, kept fresh.
+/// The relation between the clock of arrival timestamps and the ticks, which is refreshed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Related {
     stamps: StampClock,
     now: ClockReading,
     fresh_until: u64,
-    /// Error of the worst reading so far.
+    /// Largest error of a reading so far.
     pub(super) error_ns: f64,
 }
 

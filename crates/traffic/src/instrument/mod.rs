@@ -1,8 +1,8 @@
-//! The instrument: one loop that sends when packets are due and receives whenever they come.
+//! The load generator: one loop that sends packets when they are due and receives at any time.
 //!
-//! Stamps: the send stamp is read once per burst, last before the frames are stamped and handed over;
-//! the receive stamp first after packets were seen. Latency can also be had from the time a packet was
-//! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
+//! Timestamps: the send timestamp is read once per burst, immediately before the frames are stamped and sent; the
+//! receive timestamp immediately after packets are received. Latency is also available from the intended send time, so
+//! that a late generator (or backpressure of the device) cannot hide waiting time.
 
 mod arrival_clock;
 mod handover;
@@ -35,10 +35,10 @@ use taut_port::{
 use taut_sys::{Clock, StampClock};
 use taut_wire::PortRange;
 
-/// Packets handed over together at most when several are due at once.
+/// Largest burst of packets that are due together.
 const BURST: usize = 32;
 
-/// Stamps carry a trial's number above the stream's.
+/// Bits of the stream's number in stamps; the trial's number is above them.
 const STREAM_BITS: u16 = 4;
 
 /// Opens one port.
@@ -47,7 +47,7 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
     specs: Vec<PortSpec>,
-    /// Gone before the ports are whose memory it keeps.
+    /// The line is dropped before the ports, because it holds buffers of their memory.
     return_line: Option<ReturnLine>,
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: PoolHandle,
@@ -56,46 +56,46 @@ pub struct Instrument {
     ports_of_flows: PortRange,
     stations: Stations,
     pacing: Pacing,
-    /// MAC addresses that were found.
+    /// MAC addresses of gateways.
     gateways: Gateways,
-    /// Answers on their way to a port; empty between two calls.
+    /// Replies on their way to a port; empty between two calls.
     answers: Batch,
-    /// Number of the trial, carried in the stamps, so that stragglers of the last one are known. The first one is drawn, so that
-    /// another generator on the same wire has others.
+    /// Number of the trial in the stamps, which identifies late packets of the last trial. The first one is random, so that
+    /// another generator on the same link has other numbers.
     trial: u16,
-    /// Time at which the trial began: no stamp of its packets is older.
+    /// Begin of the trial: no timestamp of its packets is older.
     begun_ticks: u64,
-    /// Trials so far.
+    /// Number of trials so far.
     trials: u64,
-    /// Seed of the times at which packets of random patterns are due.
+    /// Seed of the intended send times of random patterns.
     seed: u64,
-    /// Longest latency of the trial: what is under way may take as long, so nothing is lost before.
+    /// Longest latency of the trial: packets in flight may take as long, so none counts as lost before.
     longest_ticks: u64,
-    /// Longest latency of the trials before: how far the path is, as long as nothing has come back in this one.
+    /// Longest latency of the earlier trials: the estimate of the path until the first packet of this trial comes back.
     farthest_ticks: u64,
     pub(crate) out: Batch,
-    /// Facts about the packets in `out`, and what they must get when they are stamped.
+    /// Data of the packets in `out`, for their stamps.
     pending: [Pending; BURST],
     handed: Handed,
     pub(crate) arrived: Batch,
-    /// Packets that a hand made ahead, by stream.
+    /// Packets that a script made in advance, by stream.
     crafted: Vec<Crafted>,
-    /// Facts about the packets in `arrived`.
+    /// Data of the packets in `arrived`.
     arrivals: [Arrival; BATCH_CAPACITY],
     /// Empty between two calls.
     making: Batch,
     slow: Batch,
-    /// Relation of the clocks, where the receiving port stamps arrivals by a clock that can be read here.
+    /// Relation of the clocks, if the receiving port timestamps arrivals by a clock that can be read here.
     stamps: Option<Related>,
     stamp_clock: Option<StampClock>,
     interruptions: LoopInterruptions,
 }
 
 impl Instrument {
-    /// Opens `specs` (the first sends, the last receives; they may be the same one).
+    /// Opens `specs` (the first sends, the last receives; they may be the same port).
     ///
     /// # Errors
-    /// What the ports say.
+    /// A port cannot be opened.
     pub fn open(
         specs: &[PortSpec],
         traffic: impl Into<Traffic>,
@@ -106,11 +106,11 @@ impl Instrument {
         })
     }
 
-    /// Opens an instrument as [`Instrument::open`] does, but each port, by index, is opened inside `around`, which may
-    /// enter the network namespace that it belongs to.
+    /// Opens a load generator like [`Instrument::open`], but each port, by index, is opened inside `around`, which may
+    /// enter the port's network namespace.
     ///
     /// # Errors
-    /// What `around` says.
+    /// `around` or a port fails.
     pub fn open_with<E: From<PortError>>(
         specs: &[PortSpec],
         traffic: impl Into<Traffic>,
@@ -122,12 +122,12 @@ impl Instrument {
         })
     }
 
-    /// Opens an instrument for one of several workers that send together, on its part of each of the ports `specs`
-    /// ([`PortSpec::parts`]). A gateway that one of them has found is known to all that were given the same `gateways`,
-    /// as the answer may come to any part.
+    /// Opens a load generator for one of several workers that send together, on its part of each of the ports `specs`
+    /// ([`PortSpec::parts`]). Workers share MAC addresses through the same `gateways`, as a gateway's reply may arrive
+    /// at any part.
     ///
     /// # Errors
-    /// What the ports say.
+    /// A port cannot be opened.
     pub fn open_parts(
         specs: &[PortSpec],
         parts: Vec<Part>,
@@ -168,7 +168,7 @@ impl Instrument {
         ))
     }
 
-    /// An instrument on ports that are open.
+    /// Makes a load generator on open ports.
     fn on(
         specs: Vec<PortSpec>,
         ports: Vec<Box<dyn Port>>,
@@ -209,44 +209,44 @@ impl Instrument {
         }
     }
 
-    /// The clock of the receiving port's own stamps of arrival; none where it was not asked for them.
+    /// Returns the clock of the receiving port's own timestamps; none if they were not requested.
     pub fn stamp_clock(&self) -> Option<StampClock> {
         self.stamp_clock
     }
 
-    /// Returns how far arrival stamps may be off the send stamps, as the clocks were read one after the other and
-    /// stamps are cut to their unit, ns; none where the receiving port has no stamps, or by a clock that cannot be read
-    /// here.
+    /// Returns the largest error of arrival timestamps relative to send timestamps, ns, from the sequential reading of
+    /// the clocks and the resolution of timestamps. It is none if the receiving port has no timestamps, or has those of
+    /// a clock that cannot be read here.
     pub fn stamp_error_ns(&self) -> Option<f64> {
         let related = self.stamps.as_ref()?;
         Some(related.error_ns)
     }
 
-    /// Traffic that the instrument sends.
+    /// Returns the traffic that is sent.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// The seed of the times at which packets of random patterns are due: drawn, unless it was set.
+    /// Returns the seed of the intended send times of random patterns: random, unless it was set.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Sets the seed: instruments with equal seeds and equal traffic send at equal times in their first trials from then on,
-    /// their second ones, and so on.
+    /// Sets the seed: load generators with equal seeds and equal traffic send at equal times in their first trials from then
+    /// on, in their second ones, and so on.
     pub fn set_seed(&mut self, seed: u64) {
         (self.seed, self.trials) = (seed, 0);
     }
 
-    /// Sets what holds the gaps from now on.
+    /// Sets the pacing.
     pub fn set_pacing(&mut self, pacing: Pacing) {
         self.pacing = pacing;
     }
 
-    /// Sends `traffic` from now on, over the ports as they are.
+    /// Sets the traffic, for the open ports.
     ///
     /// # Errors
-    /// Frames that do not fit the buffers.
+    /// Frames do not fit the buffers.
     pub fn set_traffic(&mut self, traffic: Traffic) -> Result<(), TrialError> {
         check_room(&self.specs[0], &traffic, self.pool.room())?;
         check_link(&self.specs[0], &traffic, &*self.ports[0])?;
@@ -259,8 +259,8 @@ impl Instrument {
         Ok(())
     }
 
-    /// Takes no more packets than so many a second from the receiving port from now on, and gives the memory of each back only when
-    /// `keep` more have come: of a ring of `n` slots the device sees `n - keep`. None: as many as come.
+    /// Limits the rate at which packets are taken from the receiving port, and delays the release of each buffer until `keep` more
+    /// packets have arrived. The device thus sees `n - keep` slots of a ring of `n`. None removes the limit.
     pub fn set_return_line(&mut self, line: Option<(f64, usize)>) {
         self.return_line = line.map(|(pps, keep)| ReturnLine::new(pps, keep, &self.clock));
         self.arrived.set_limit(BATCH_CAPACITY);
@@ -272,28 +272,28 @@ impl Instrument {
         running::schedules(&self.traffic, trial, &self.clock, seeds, start)
     }
 
-    /// Returns what each port counted since it was opened.
+    /// Returns the counters of each port since it was opened.
     pub fn counters(&mut self) -> Vec<PortCounters> {
         self.ports.iter_mut().map(|p| p.counters()).collect()
     }
 
-    /// Returns when the core was taken away from the instrument in the last trial.
+    /// Returns the interruptions of the last trial.
     pub fn interruptions(&self) -> &LoopInterruptions {
         &self.interruptions
     }
 
-    /// The clock of its stamps.
+    /// Returns the clock of the timestamps.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 }
 
-/// Draws a seed for a run that states it: of few enough digits for readers of JSON that keep numbers as doubles.
+/// Returns a random seed that is short enough for JSON parsers that store numbers as doubles.
 pub fn drawn_seed() -> u64 {
     u64::from(fastrand::u32(..))
 }
 
-/// Checks that buffers of `room_bytes` hold all frames of `traffic`.
+/// Checks that buffers of `room_bytes` are large enough for all frames of `traffic`.
 fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(), PortError> {
     let longest = traffic.streams().iter().map(|s| s.longest_bytes()).max();
     match longest.filter(|longest| *longest > room_bytes) {
@@ -304,7 +304,7 @@ fn check_room(spec: &PortSpec, traffic: &Traffic, room_bytes: usize) -> Result<(
     }
 }
 
-/// Checks that the link behind a port takes all frames of `traffic`.
+/// Checks that the link of a port carries all frames of `traffic`.
 fn check_link(spec: &PortSpec, traffic: &Traffic, port: &dyn Port) -> Result<(), PortError> {
     let longest = traffic.streams().iter().filter_map(Stream::longest_frame);
     match longest.filter(|frame| !port.fits(frame)).map(<[u8]>::len).max() {
@@ -317,7 +317,7 @@ fn check_link(spec: &PortSpec, traffic: &Traffic, port: &dyn Port) -> Result<(),
     }
 }
 
-/// Ports by which packets of any stream are known again.
+/// Returns the ports that identify packets of any stream.
 fn ports_of_flows(traffic: &Traffic) -> PortRange {
     let ports = traffic.streams().iter().map(|s| s.ports());
     let widest = |a: PortRange, b: PortRange| PortRange {

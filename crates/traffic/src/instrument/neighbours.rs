@@ -1,5 +1,4 @@
-//! Neighbours: links that are waited for, gateways that are asked for their MAC addresses, and answers to who asks for the
-//! stations of the streams.
+//! Neighbours: waits for links, requests the MAC addresses of gateways, and replies to requests for the streams' hosts.
 
 use super::{Instrument, TrialError};
 use crate::Traffic;
@@ -12,10 +11,10 @@ use taut_port::{Batch, Packet, PoolHandle, Port};
 use taut_wire::Mac;
 use taut_wire::resolution::LONGEST_BYTES;
 
-/// Time between two questions to a gateway.
+/// Interval between requests to a gateway.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// MAC addresses of gateways that were found, the same for all instruments that share it.
+/// MAC addresses of gateways, shared by several load generators.
 #[derive(Debug, Clone, Default)]
 pub struct Gateways(Arc<Mutex<Vec<(Gateway, Mac)>>>);
 
@@ -24,7 +23,7 @@ impl Gateways {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all that were found.
+    /// Returns all known addresses.
     pub(super) fn all(&self) -> Vec<(Gateway, Mac)> {
         self.found().clone()
     }
@@ -43,11 +42,10 @@ impl Gateways {
 }
 
 impl Instrument {
-    /// Waits until all ports' other sides are there, and the gateways of all streams have said their MAC
-    /// addresses.
+    /// Waits until all ports have a link, and the MAC addresses of all streams' gateways are known.
     ///
     /// # Errors
-    /// When they are or have not after `patience` each, or `stop` is set.
+    /// A link or an address is missing after `patience` each, or `stop` is set.
     pub fn wait_for_links(
         &mut self,
         patience: Duration,
@@ -80,7 +78,7 @@ impl Instrument {
         }
     }
 
-    /// Asks for the MAC addresses of the gateways that nobody knows yet, and puts those of all into the streams.
+    /// Requests the unknown MAC addresses of gateways, and sets those of all in the streams.
     fn find_gateways(&mut self, patience: Duration, stop: &AtomicBool) -> Result<(), TrialError> {
         for index in 0..self.traffic.streams().len() {
             let Some(gateway) = self.traffic.streams()[index].gateway() else {
@@ -140,7 +138,7 @@ impl Instrument {
         }
     }
 
-    /// Answers the questions among what arrived at a port; returns how many.
+    /// Replies to requests among the packets that arrived at a port; returns their number.
     pub(crate) fn answer_arrived(&mut self, port: usize) -> u64 {
         let ends = (port == 0, port + 1 == self.ports.len());
         for packet in self.arrived.packets() {
@@ -155,7 +153,7 @@ impl Instrument {
         send_answers(&mut *self.ports[port], &mut self.answers)
     }
 
-    /// Looks for questions at the first port where packets are not received there anyway.
+    /// Checks for requests at the first port if it is not the receiving port.
     #[cold]
     pub(super) fn look_at_first_port(&mut self) -> u64 {
         if self.ports.len() < 2 || self.ports[0].rx(&mut self.arrived) == 0 {
@@ -167,7 +165,7 @@ impl Instrument {
     }
 }
 
-/// Sends packets for a gateway to its MAC address.
+/// Sets the MAC address of the packets for a gateway.
 pub(super) fn point_at(traffic: &mut Traffic, gateway: &Gateway, mac: Mac) {
     for stream in traffic.streams_mut() {
         if stream.gateway() == Some(*gateway) {
@@ -176,7 +174,8 @@ pub(super) fn point_at(traffic: &mut Traffic, gateway: &Gateway, mac: Mac) {
     }
 }
 
-/// Makes the answer to a frame that asks for one of the stations, if it does; what finds no memory is asked again.
+/// Makes the reply to a frame that requests the address of one of the hosts; without memory there is none, and the
+/// requester repeats.
 #[cold]
 pub(super) fn answer(
     stations: &Stations,
@@ -194,7 +193,7 @@ pub(super) fn answer(
     }
 }
 
-/// Sends the answers that there are; returns how many.
+/// Sends the pending replies; returns their number.
 pub(super) fn send_answers(port: &mut dyn Port, answers: &mut Batch) -> u64 {
     if answers.is_empty() {
         return 0;
@@ -214,7 +213,7 @@ mod tests {
     use taut_sys::Clock;
 
     #[test]
-    fn a_gateway_that_another_worker_has_found_is_not_asked_for_again() {
+    fn a_worker_reuses_a_gateway_that_another_worker_has_resolved() {
         let traffic = Traffic::of_settings(&[("gateway", "198.18.0.99")]).unwrap();
         let specs = [PortSpec::parse("null:").unwrap()];
         let clock = Clock::calibrate(Duration::from_millis(5));

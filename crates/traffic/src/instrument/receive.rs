@@ -1,4 +1,4 @@
-//! Receiving: the time is read first after packets came, then each is told from others and given to its record.
+//! Receiving: reads the time immediately after a receive call, then identifies each packet and passes it to its record.
 
 use super::neighbours::{answer, send_answers};
 use super::running::Running;
@@ -11,8 +11,8 @@ use taut_wire::resolution::may_be_about_neighbours;
 use taut_wire::{Received, claimed_stamp, classify};
 
 impl Instrument {
-    /// Makes one receive call; returns the time at which packets of the trial were seen, when some came. Foreign ones
-    /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
+    /// Makes one receive call; returns its time if packets of the trial arrived. Foreign packets are only counted;
+    /// otherwise a source that never ends would keep the trial from ending.
     #[inline(always)]
     pub(super) fn receive<R: Record, H: Hand>(
         &mut self,
@@ -58,7 +58,7 @@ impl Instrument {
                             latency as f64 * self.clock.to_ns(1),
                         ));
                     }
-                    // What was stamped before the trial began is somebody else's, or of a generator that was ended.
+                    // A stamp from before the begin of the trial is from another generator.
                     let of_trial = stamp.flow >> STREAM_BITS
                         == self.trial & (u16::MAX >> STREAM_BITS)
                         && stamp.stamp_ticks >= self.begun_ticks;
@@ -121,7 +121,7 @@ impl Instrument {
                     }
                 }
                 self.arrived.settle(&mut self.slow);
-                // What finds no room is lost, as from any host that answers.
+                // A reply that does not fit is lost, as from any host.
                 port.tx(&mut self.arrived);
             }
         }
@@ -132,7 +132,7 @@ impl Instrument {
         ours.then_some(seen)
     }
 
-    /// Throws away what arrived before the trial, but for questions, which are answered (a bounded amount: some sources never run dry).
+    /// Discards packets from before the trial, except for requests, which get replies (a bounded number, as some sources never end).
     pub(crate) fn discard_arrived(&mut self) {
         for port in 0..self.ports.len() {
             for _ in 0..1024 {
@@ -146,7 +146,7 @@ impl Instrument {
     }
 }
 
-/// Tells the record of the stream that a damaged packet says it is of.
+/// Passes a corrupt packet to the record of the stream that it names.
 #[cold]
 fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], records: &mut [R]) {
     let Some((stamp, _)) = claimed_stamp(frame) else {

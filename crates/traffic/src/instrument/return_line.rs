@@ -1,19 +1,18 @@
-//! A line of limited rate behind the receiving port, where a port itself has none: over shared memory whoever receives is as fast as
-//! its processor. So a device's port can be overloaded at a rate that is known.
+//! A line of limited rate after the receiving port, for ports without a rate: over shared memory the receiver is as fast as its
+//! processor. It allows overloading a device's port at a known rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 use taut_port::{Batch, Packet};
 use taut_sys::Clock;
 
-/// Packets that a line which was looked at late makes good for, at most.
+/// Largest number of packets for which a line that was checked late compensates.
 const MOST_BEHIND: u64 = 4;
 
-/// Line that takes packets no faster than its rate allows, and keeps the last ones, so that the ring that they lie in has so much
-/// less room.
+/// A line that receives packets no faster than its rate, and retains the last ones, so that their ring has that much less space.
 pub(super) struct ReturnLine {
     interval_ticks: u64,
-    /// When the line is free again.
+    /// Time at which the line is free again.
     free_at: u64,
     kept: VecDeque<Packet>,
     keep: usize,
@@ -30,7 +29,7 @@ impl ReturnLine {
         }
     }
 
-    /// Packets that the line takes now.
+    /// Returns the number of packets that the line accepts now.
     #[inline(always)]
     pub(super) fn room(&self, now: u64) -> usize {
         match now.checked_sub(self.free_at) {
@@ -39,7 +38,7 @@ impl ReturnLine {
         }
     }
 
-    /// Takes the packets of a batch that were received at this time, and lets go of those that it has had for longest.
+    /// Accepts the packets of a batch that were received at this time, and releases the oldest ones.
     pub(super) fn take(&mut self, now: u64, arrived: &mut Batch) {
         let behind = (MOST_BEHIND - 1) * self.interval_ticks;
         let since = self.free_at.max(now.saturating_sub(behind));
@@ -60,15 +59,15 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn packets_come_no_faster_than_the_line_carries_them_and_none_is_lost() {
+    fn the_return_line_limits_the_rate_and_loses_no_packet() {
         let mut instrument = instrument(256, |_, _| Harm::None);
-        // A fifth of what is sent: the last ones come long after they were sent.
+        // The rate is a fifth of what is sent, so the last packets arrive long after they were sent.
         instrument.set_return_line(Some((20_000.0, 4)));
         let mut record = Summaries::new(instrument.clock());
         let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
         assert_eq!(tally.received, tally.sent, "{tally:?}");
         let longest = record.latency.max_ns().unwrap();
-        // 256 wait at most, at 50 µs each; of those that were sent the last one waits at least as long as the line is behind.
+        // At most 256 packets wait, at 50 µs each; the last one waits at least as long as the line is late.
         assert!(longest >= 10_000_000, "{longest}");
         instrument.set_return_line(None);
         let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_looked_at_late_makes_good_for_a_few_packets_and_no_more() {
+    fn a_late_return_line_releases_a_limited_number_of_packets() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let mut line = ReturnLine::new(1e6, 0, &clock);
         let pool = taut_port::PoolHandle::new(8, false).unwrap();

@@ -1,4 +1,4 @@
-//! The loop of a trial: it sends what is due, looks whether something came, and knows when all is over.
+//! The loop of a trial sends due packets, polls for arrivals, and detects the end.
 
 use super::running::choose;
 use super::{Instrument, Tally, Trial};
@@ -10,48 +10,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_sys::ticks;
 
-/// Time to wait for stragglers after the last packet that came back, besides the longest that a packet took.
+/// Time to wait for late packets after the last arrival, in addition to the longest latency.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Longest time to go on receiving after the last packet was sent, however many still come: a device that multiplies
-/// packets must not keep a trial from ending. It is also how long the first packet may take that comes back at all
-/// (RFC 2544 section 23 waits two seconds): how far a path is, is only known from then on.
+/// Longest time of reception after the last packet was sent, so that a device that multiplies packets cannot keep a
+/// trial from ending. It is also the timeout for the first packet that comes back (RFC 2544 section 23 waits two
+/// seconds), as the latency of the path is only known after it.
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// Delay with which a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
-/// multiple of the time that stalls took: these are made good, too high a rate is not.
+/// Delay within which a generator may still send pending packets, as a fraction of the trial (and at least 1 ms) and as
+/// a multiple of the stall time. It compensates for stalls, but not for a rate that is too high.
 const GRACE: f64 = 0.01;
 const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 const STALL_GRACE: u64 = 5;
 
-/// A round of the loop that took longer was stalled: 32 packets take a fraction of that on any port.
+/// An iteration longer than this is a stall: 32 packets take a fraction of that on any port.
 const STALL: Duration = Duration::from_micros(500);
 
-/// Lateness that is not a stall: a round of the loop under load.
+/// Lateness that is no stall: the length of an iteration under load.
 const SLACK: Duration = Duration::from_micros(2);
 
-/// An idle round of the loop that took longer was interrupted by the machine.
+/// An idle iteration longer than this was interrupted by the machine.
 const INTERRUPTION: Duration = Duration::from_micros(2);
 
-/// Time between two looks for questions at the port that only sends.
+/// Interval of the checks for requests at a port that only sends.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Least time before the next packet is due in which a hand may still be asked to make some.
+/// Least time before the next due packet in which a script may still be called.
 const AHEAD: Duration = Duration::from_micros(5);
 
-/// How long silence lasts before what is still away is lost; ticks.
+/// Idle time after which packets in flight count as lost, ticks.
 struct Patience {
     settle_ticks: u64,
     endless_ticks: u64,
-    /// Longest latency of the trials before; 0 while nothing has ever come back.
+    /// Longest latency of the earlier trials; 0 if no packet has come back yet.
     farthest_ticks: u64,
-    /// Whether anything is sent that is known when it comes back.
+    /// True if any sent packet can be identified when it comes back.
     awaits: bool,
 }
 
 impl Patience {
-    /// The patience of a trial whose packets took `longest_ticks` at most so far; 0 while none has come back. Then the path is as
-    /// far as it was in the trials before.
+    /// Returns the timeout of a trial with the longest latency `longest_ticks` so far; 0 before the first arrival. Then the
+    /// longest latency of earlier trials is used.
     #[inline(always)]
     fn ticks(&self, longest_ticks: u64) -> u64 {
         match (longest_ticks, self.farthest_ticks) {
@@ -63,20 +63,19 @@ impl Patience {
 }
 
 impl Instrument {
-    /// Runs one trial and tells `record` about every packet of the first stream; other streams are sent
-    /// besides.
+    /// Runs one trial and passes every packet of the first stream to `record`; other streams are sent as well.
     ///
-    /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
-    /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
-    /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back
-    /// or none came for 20 ms and the longest latency of the trial (2 s at most). Until one has come back it waits the 2 s,
-    /// unless it was told to stop, or sends nothing that could be known again.
+    /// Sends a packet when it is due, at once if it is late, up to 32 due ones together. Packets delayed by a stall of the
+    /// machine are spaced at 4/3 of the stream's rate. Stops sending at the end of the trial, plus a grace time of 1 % and
+    /// the compensation for stalls. Then waits until all packets are back, or none arrived for 20 ms plus the longest
+    /// latency of the trial (2 s at most). Until the first arrival it waits the 2 s, unless `stop` is set, or no sent
+    /// packet can be identified.
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
         tallies.into_iter().next().unwrap_or_default()
     }
 
-    /// Runs a trial as [`Instrument::run`] does, with a record for each stream, in their order (streams without one are
+    /// Runs a trial like [`Instrument::run`], with a record for each stream, in their order (streams without one are
     /// only counted); returns the tallies of all streams.
     pub fn run_streams<R: Record>(
         &mut self,
@@ -87,8 +86,8 @@ impl Instrument {
         R::run(self, trial, records, stop)
     }
 
-    /// Runs a trial as [`Instrument::run_streams`] does, with a hand that makes packets and sees what arrives. Without
-    /// streams it only receives, for as long as the trial says.
+    /// Runs a trial like [`Instrument::run_streams`], with a script that makes packets and sees arrivals. Without
+    /// streams it only receives, for the duration of the trial.
     pub fn run_with<R: Record, H: Hand>(
         &mut self,
         trial: Trial,
@@ -128,7 +127,7 @@ impl Instrument {
             .for_each(Stream::restart);
         self.interruptions.begin(start);
         let mut running = self.schedules(trial, start);
-        // Without streams there is still one that counts what is foreign.
+        // Without streams one tally counts foreign packets.
         let mut tallies = vec![Tally::default(); running.len().max(1)];
         let listen_until = if running.is_empty() {
             start + ticks_in(trial.duration)
@@ -159,7 +158,7 @@ impl Instrument {
             }
             let round_ticks = now.saturating_sub(last_round);
             self.interruptions.round(!was_idle, last_round, round_ticks);
-            // Only in its own time: forgiveness for each stall since would never end on a busy machine.
+            // Stalls count only within the trial; otherwise a busy machine would extend it without end.
             if round_ticks > stall_ticks && last_round < end {
                 give_up += STALL_GRACE * round_ticks;
             }
@@ -167,7 +166,7 @@ impl Instrument {
             was_idle = true;
             if let Some(line) = &mut line {
                 let over = running.iter().all(|r| r.schedule.is_over());
-                // A line that stands still is given up, however much a busy machine is forgiven.
+                // A line that stands still is given up, even on a busy machine.
                 let stuck = !self.out.is_empty() && now.saturating_sub(last_sent) > endless_ticks;
                 if (now > give_up || stuck) && !over {
                     break;
@@ -202,7 +201,7 @@ impl Instrument {
                 last_event = seen;
             }
             if running.iter().all(|r| r.schedule.is_over()) {
-                // The end of the round in which the last packets left: they take their time as all before them.
+                // The time at the end of the iteration in which the last packets left, as for all earlier packets.
                 all_sent.get_or_insert_with(ticks);
                 let mut streams = tallies.iter().zip(&running).enumerate();
                 let all_back = streams.all(|(stream, (tally, running))| {
@@ -222,12 +221,12 @@ impl Instrument {
                 break;
             }
         }
-        // What was sent before the loop was left early may still come back.
+        // Packets that were sent before the loop ended early may still come back.
         while running.iter().any(|r| !r.schedule.is_over()) {
             let now = ticks();
             let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
-            // Silence is no time in which nobody listened.
+            // Time in which the loop did not poll does not count as idle.
             let patience_ticks = match stopped {
                 true => patience.settle_ticks + self.longest_ticks,
                 false => patience.ticks(self.longest_ticks),
@@ -237,7 +236,7 @@ impl Instrument {
                 break;
             }
         }
-        // What still waits for the line.
+        // The last packets still wait for the line.
         self.note_sent(self.out.len(), ticks(), start, records);
         self.refuse_left(self.out.len(), records, &mut tallies);
         for (tally, running) in tallies.iter_mut().zip(&running) {
@@ -248,7 +247,7 @@ impl Instrument {
             tally.seconds = clock.to_ns(sending_ended.saturating_sub(start)).max(1.0) / 1e9;
             tally.stopped = stopped;
         }
-        // Gives what was made ahead and never sent back to the pool.
+        // Returns packets that were made in advance and never sent to the pool.
         self.crafted.clear();
         tallies
     }
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!(lost, [7, 9, 11]);
     }
 
-    /// Keeps the first packet until it comes back in one burst with the 61st, and the last of 100 for 40 ms.
+    /// Delays the first packet until it comes back in one burst with the 61st, and the last of 100 by 40 ms.
     #[derive(Default)]
     struct Late {
         first: Option<Packet>,
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_late_as_others_were_is_waited_for() {
+    fn the_trial_waits_for_packets_as_late_as_earlier_ones() {
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let mut instrument = instrument_on(vec![Box::<Late>::default()], stream.into());
         let mut record = EveryPacket::new(100);
@@ -421,7 +420,7 @@ mod tests {
         assert_eq!((tally.sent, tally.received), (20, 20), "{tally:?}");
     }
 
-    /// Takes a millisecond for each batch.
+    /// Needs a millisecond for each batch.
     #[derive(Default)]
     struct Heavy(VecDeque<Packet>);
 
@@ -462,7 +461,7 @@ mod tests {
         });
         let stream = stream.unwrap();
         let mut instrument = instrument_on(vec![Box::<Heavy>::default()], stream.into());
-        // Four batches: three quarters of it, if the last one took no time.
+        // The trial has four batches: three quarters of it, if the last one took no time.
         let trial = Trial {
             rate_pps: 128e3,
             duration: Duration::from_millis(1),
@@ -484,14 +483,14 @@ mod tests {
         assert_eq!(patience(true, 0).ticks(0), 2_000);
         assert_eq!(patience(true, 0).ticks(7), 27);
         assert_eq!(patience(false, 0).ticks(0), 20);
-        // Of the trials before it is known how far the path is.
+        // The earlier trials give the latency of the path.
         assert_eq!(patience(true, 50).ticks(0), 70);
         assert_eq!(patience(true, 50).ticks(7), 27);
     }
 
     #[test]
     fn packets_that_find_a_full_ring_are_refused_not_lost() {
-        // Nothing ever comes back, so the wire fills up.
+        // No packet comes back, so the link fills up.
         let ports = [10, 0].map(|capacity| -> Box<dyn Port> {
             Box::new(Loop {
                 wire: VecDeque::new(),
@@ -529,8 +528,8 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_never_stops_sending_does_not_keep_a_trial_from_ending() {
-        // The source delivers frames of the pool, some of which carry stamps of this very trial.
+    fn a_trial_ends_although_the_device_never_stops_sending() {
+        // The source sends frames of the pool, some of which carry stamps of this very trial.
         let specs = ["null:", "null:source=32"].map(|s| PortSpec::parse(s).unwrap());
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let clock = Clock::calibrate(Duration::from_millis(2));
@@ -541,8 +540,8 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_packets_are_the_generators_fault_and_neither_lost_nor_refused() {
-        // The device keeps all that it gets, and has room for more than there are packets.
+    fn packets_without_a_free_buffer_count_as_unsent_not_lost() {
+        // The device stores all packets, and has space for more than are sent.
         for pacing in [Pacing::Software, Pacing::Nic] {
             let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
             let ports = [10_000, 0].map(|capacity| -> Box<dyn Port> {
@@ -560,7 +559,7 @@ mod tests {
             let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
             assert_eq!((tally.sent, tally.refused), (256, 0), "{tally:?}");
             assert_eq!((tally.unsent, tally.owed), (2_000 - 256, 2_000));
-            // Of those that were never sent one was tried, again and again.
+            // One of the unsent packets was tried repeatedly.
             assert!(tally.generator_behind() && tally.starved == 1);
         }
     }

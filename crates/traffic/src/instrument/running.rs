@@ -6,22 +6,22 @@ use crate::traffic::Traffic;
 use std::time::Duration;
 use taut_sys::Clock;
 
-/// Distance at which a stream sends what it owes after a stall, as a share of its average gap. It does not send all at
-/// once: a burst would measure the generator's stall, not the device.
+/// Gap at which a stream sends late packets after a stall, as a fraction of its average gap. It does not send them all
+/// at once: a burst would measure the generator's stall, not the device.
 const CATCH_UP: f64 = 0.75;
 
-/// Packets this far apart are a burst to no device, so that slow streams need not take long to catch up.
+/// Packets with this gap are a burst to no device, so that slow streams need not take long to catch up.
 const WIDEST_CATCH_UP: Duration = Duration::from_micros(20);
 
 /// State of one stream in a trial.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) schedule: Schedule,
-    /// Time at which the stream may send again while it makes a stall good.
+    /// Time at which the stream may send again while it catches up after a stall.
     free_at: u64,
-    /// Least distance between packets meanwhile, in ticks; 0 for patterns that are bursts on purpose.
+    /// Least gap while catching up, in ticks; 0 for patterns with intended bursts.
     spacing: u64,
-    /// Packets up to this one were counted as starved.
+    /// Number of the last packet that was counted as starved, plus one.
     starved_until: u64,
     priority: u8,
 }
@@ -43,7 +43,7 @@ impl Running {
         self.schedule.due_ticks() <= now && self.free_at <= now
     }
 
-    /// Goes on to the packet after the one that was sent `late` ticks after it was due.
+    /// Advances to the packet after the one that was sent `late` ticks after its intended time.
     #[inline(always)]
     pub(super) fn sent(&mut self, now: u64, late: u64, slack: u64) {
         if late > slack {
@@ -52,8 +52,7 @@ impl Running {
         self.schedule.advance();
     }
 
-    /// Notes that there is no memory for the packet that is due; it stays due. Returns 1 the first time, 0 when it is
-    /// tried again.
+    /// Records that there is no memory for the due packet; it stays due. Returns 1 the first time, 0 for each retry.
     #[cold]
     pub(super) fn starve(&mut self) -> u64 {
         let until = self.schedule.next() + 1;
@@ -62,8 +61,8 @@ impl Running {
     }
 }
 
-/// The stream whose packet is to be sent now: of those that are due the one with the highest priority, and
-/// of these the one that is due longest.
+/// Returns the stream that sends next: among those with due packets the one with the highest priority, and among these
+/// the one that is most overdue.
 #[inline(always)]
 pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
     if let [only] = running {
@@ -74,8 +73,7 @@ pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// The seed of a stream's arrivals in a trial: another one for each run, stream and trial, and the same one wherever all of
-/// these are the same.
+/// Returns the seed of a stream's arrivals in a trial: distinct for each run, stream and trial, and reproducible.
 fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
     let parts = [stream, trial, index as u64];
     let mixed = parts.into_iter().fold(run, |seed, part| {
@@ -121,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stall_held_up_follows_spaced_out() {
+    fn packets_delayed_by_a_stall_leave_with_spacing() {
         let pattern = Pattern::Constant;
         let schedule = Schedule::new(&pattern, 1e6, Duration::from_millis(1), 0, 1e9, 0);
         let mut running = Running {

@@ -1,4 +1,4 @@
-//! Sending: packets are made, from templates or by a hand, stamped last, and handed to the first port.
+//! Sending: makes packets from templates or by a script, stamps them last, and passes them to the first port.
 
 use super::handover::{Handed, Pending};
 use super::running::{Running, choose};
@@ -11,13 +11,13 @@ use std::ops::Range;
 use taut_port::Packet;
 use taut_sys::ticks;
 
-/// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
+/// Largest number of packets that a script makes in advance, and the number per call during idle time.
 const CRAFTED_AHEAD: usize = 64;
 const CRAFTED_WHILE_IDLE: usize = 16;
 
 impl Instrument {
-    /// While nothing is due: lets the hand make packets of a stream whose next one is not due before
-    /// `until`. True if it did.
+    /// Lets the script make packets of a stream with no packet due before `until`, while no packet is due. True if it
+    /// did.
     #[inline(always)]
     pub(super) fn craft_ahead<H: Hand>(
         &mut self,
@@ -39,7 +39,7 @@ impl Instrument {
         false
     }
 
-    /// Lets the hand make up to `n` packets of a stream, as far as the pool has memory.
+    /// Lets the script make up to `n` packets of a stream, as far as the pool has memory.
     fn craft<H: Hand>(&mut self, stream: usize, n: usize, hand: &mut H) {
         let maker = &mut self.traffic.streams_mut()[stream];
         let measured = maker.is_measured() && hand.stamps(stream);
@@ -58,8 +58,8 @@ impl Instrument {
             .take_front(made, |packet| crafted.push(packet, measured));
     }
 
-    /// Hands over what is due, 32 packets at most; returns the stamp they got, or none without memory for any. Their records are
-    /// told by [`Instrument::note_handed`], which has to come before the next call.
+    /// Sends due packets, 32 at most; returns their timestamp, or none without memory for any. [`Instrument::note_handed`]
+    /// passes them to their records, and must be called before the next call.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send<H: Hand>(
@@ -88,7 +88,7 @@ impl Instrument {
             };
             self.out.push(packet);
         }
-        // Without any packet too: a port may give memory back when it is called.
+        // The call is made even without packets: a port may release memory in it.
         let made = self.out.len();
         let stamp = self.stamp(H::ACTIVE);
         self.ports[0].tx(&mut self.out);
@@ -101,8 +101,8 @@ impl Instrument {
         (made > 0).then_some(stamp)
     }
 
-    /// Tells the records of what was handed over last, if they were not told: behind the look for what came back, so that the
-    /// time that they take is part of no latency, and before what came is told.
+    /// Passes the last sent packets to the records, unless that is done. It is called after the check for arrivals, so that
+    /// its time is part of no latency, and before the arrivals are recorded.
     #[inline(always)]
     pub(super) fn note_handed<R: Record>(
         &mut self,
@@ -121,8 +121,8 @@ impl Instrument {
         }
     }
 
-    /// Sends as [`Instrument::send`] does, ahead of a line that holds the gaps, with fillers where nothing is due. What
-    /// finds no room waits for the line. None if nothing was handed over.
+    /// Sends like [`Instrument::send`], ahead of a line that does the pacing, with fillers where no packet is due.
+    /// Packets that do not fit wait for the line. Returns none if nothing was sent.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_on_line<R: Record, H: Hand>(
@@ -183,8 +183,8 @@ impl Instrument {
         Some(stamp)
     }
 
-    /// Hands what is made to the line; the stamp, and how much it took. What it does not take is stamped anew when it
-    /// is handed over again: a latency begins when a packet leaves, and what it waited for the line is send delay.
+    /// Passes packets to the line; returns the timestamp, and the number that it accepted. Rejected packets get a new
+    /// timestamp at the next call: a latency begins when a packet leaves, and waiting for the line is send delay.
     #[inline(always)]
     fn hand_to_line<R: Record>(
         &mut self,
@@ -200,9 +200,9 @@ impl Instrument {
         (stamp, taken)
     }
 
-    /// Tells the records of the first `count` packets made, which leave at `stamp`. The send delay reaches from the time at
-    /// which a packet is due to its stamp, or to its place on the line where that is later, and holds what it waited
-    /// for the line: making packets, and a core that is taken away meanwhile, count as well.
+    /// Passes the first `count` packets, which leave at `stamp`, to the records. The send delay is the time from a packet's
+    /// intended send time to its timestamp, or to its place on the line where that is later. It includes waiting for the
+    /// line, making packets, and preemption.
     #[inline(always)]
     pub(super) fn note_sent<R: Record>(
         &mut self,
@@ -219,7 +219,7 @@ impl Instrument {
         }
     }
 
-    /// Counts what is left of `made` packets, the last ones, as refused.
+    /// Counts the rest of `made` packets, the last ones, as refused.
     #[inline(always)]
     pub(super) fn refuse_left<R: Record>(
         &mut self,
@@ -232,7 +232,7 @@ impl Instrument {
         self.out.clear();
     }
 
-    /// Counts packets of those made last as refused.
+    /// Counts packets among the last ones as refused.
     #[inline(always)]
     fn note_refused<R: Record>(
         &mut self,
@@ -252,7 +252,7 @@ impl Instrument {
         }
     }
 
-    /// Stamps what is about to be handed over; returns the stamp.
+    /// Stamps the packets that are about to be sent; returns the timestamp.
     #[inline(always)]
     fn stamp(&mut self, hand_is_active: bool) -> u64 {
         let stamp = ticks();
@@ -266,7 +266,7 @@ impl Instrument {
             let flow = self.trial << STREAM_BITS | pending.stream as u16;
             if hand_is_active && pending.crafted {
                 if let Some(layout) = &pending.layout {
-                    // Cannot fail: the layout was made for this very packet.
+                    // This cannot fail: the layout was made for this very packet.
                     let _ = layout.write(packet.bytes_mut(), flow, pending.sequence, stamp);
                 }
                 continue;
@@ -283,7 +283,7 @@ impl Instrument {
         stamp
     }
 
-    /// The next packet of a stream, from its templates or from the hand.
+    /// Makes the next packet of a stream, from its templates or by the script.
     #[inline(always)]
     fn make<H: Hand>(
         &mut self,
@@ -305,7 +305,7 @@ impl Instrument {
             };
             return Some((packet, pending));
         }
-        // A template is not passed over for want of memory.
+        // A template is not skipped for lack of memory.
         if self.pool.available() == 0 {
             return None;
         }
@@ -338,10 +338,10 @@ mod tests {
     use taut_port::{Batch, Link, Port, PortCounters};
     use taut_wire::{PortRange, Received, UdpFlow, classify};
 
-    /// A hand that takes its time for each packet that it makes.
+    /// A script that needs time for each packet.
     struct Slow;
 
-    /// Time that [`Slow`] takes for a call.
+    /// Time of a call of [`Slow`].
     const CRAFTING: Duration = Duration::from_millis(1);
 
     impl Hand for Slow {
@@ -368,8 +368,8 @@ mod tests {
         }
     }
 
-    /// Sends what is due at `now`, which an instrument looks at before it makes packets; returns the send delay of the
-    /// first packet and the delay from `now` to its stamp, in ticks.
+    /// Sends packets that are due at `now`, which is read before the packets are made. Returns the send delay of the
+    /// first packet and the delay from `now` to its timestamp, in ticks.
     fn send_delay_from<H: Hand>(
         now: impl Fn(&Instrument) -> u64,
         due_before: u64,
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_taken_away_after_the_look_at_the_clock_is_send_delay() {
+    fn preemption_after_reading_the_clock_counts_as_send_delay() {
         let stolen = |instrument: &Instrument| ticks() - instrument.clock().to_ticks(5e6) as u64;
         let (send_delay, due_to_stamp) = send_delay_from(stolen, 10, &mut crate::hand::NoHand);
         assert_eq!(send_delay, due_to_stamp);
@@ -420,13 +420,13 @@ mod tests {
         let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
         assert_eq!((tally.owed, tally.received, tally.foreign), (200, 200, 0));
         assert_eq!(tally.fillers_received, tally.fillers_sent);
-        // 1250 bytes from packet to packet, if the machine lets the loop run: two fillers, shorter and more of
-        // them after it was late, and never more than there is room for frames of 84 bytes on the line.
+        // Packets are 1250 bytes apart if the loop is not interrupted, with two fillers in between. After an
+        // interruption there are more and shorter fillers, but never more than fit as frames of 84 bytes.
         assert!((1..=200 * 14).contains(&tally.fillers_sent), "{tally:?}");
     }
 
     #[test]
-    fn a_line_that_takes_no_more_is_waited_for_and_what_never_left_is_refused() {
+    fn packets_that_never_left_a_full_nic_count_as_refused() {
         let ports = [40, 0].map(|capacity| -> Box<dyn Port> {
             Box::new(Loop {
                 wire: VecDeque::new(),
@@ -446,7 +446,7 @@ mod tests {
         assert!(tally.unsent > 0 && tally.refused < 32, "{tally:?}");
     }
 
-    /// A line that takes nothing for a while, and then shows what it took.
+    /// A line that accepts nothing for a while, and then shows what it accepted.
     struct Shut {
         ports_of_flows: PortRange,
         /// Time for which it is shut, from the first packet on, ticks.
@@ -454,7 +454,7 @@ mod tests {
         open_at: Option<u64>,
         wire: VecDeque<Packet>,
         last_refusal: u64,
-        /// Least time from a refusal of the line to the stamps of what it took later, ticks.
+        /// Least time from a refusal of the line to the timestamps of packets it accepted later, ticks.
         oldest_stamp: i64,
     }
 
@@ -469,7 +469,7 @@ mod tests {
             if batch.is_empty() {
                 return 0;
             }
-            // Not from the beginning of the test on: the thread may sleep before it sends.
+            // The time starts with the first packet, not with the test: the thread may sleep before it sends.
             let open_at = *self.open_at.get_or_insert(ticks() + self.shut_ticks);
             if ticks() < open_at {
                 self.last_refusal = ticks();
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_for_the_line_is_stamped_when_it_leaves_and_its_wait_is_send_delay() {
+    fn a_packet_gets_its_timestamp_after_waiting_for_the_nic() {
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let mut instrument = instrument_on(Vec::new(), stream.into());
         let shut_ticks = instrument.clock().to_ticks(2e6) as u64;
@@ -525,7 +525,7 @@ mod tests {
             (tally.sent, 0),
             "{tally:?}"
         );
-        // The first packet waited from when it was due to the end of the 2 ms in which the line was shut.
+        // The first packet waited from its intended time to the end of the 2 ms in which the line was shut.
         let (send_delay, outcome) = record.packets().next().unwrap();
         let Outcome::Received { latency_ticks } = outcome else {
             panic!("{outcome:?}");

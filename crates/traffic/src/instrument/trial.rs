@@ -1,21 +1,21 @@
-//! A trial: what is asked for, what is counted, and why there can be none.
+//! A trial: its settings, its counters, and its errors.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 use taut_port::PortError;
 
-/// Trial: at a rate, for a while.
+/// A trial: a rate and a duration.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
-    /// Packets per second, of all streams that have no rate of their own.
+    /// Packets per second, of all streams without a rate of their own.
     pub rate_pps: f64,
-    /// Length of the sending.
+    /// Duration of sending.
     pub duration: Duration,
 }
 
 impl Trial {
-    /// Packets that the trial owes, at a constant rate.
+    /// Returns the number of packets of the trial, at a constant rate.
     pub fn packets(&self) -> u64 {
         (self.rate_pps * self.duration.as_secs_f64())
             .round()
@@ -23,87 +23,87 @@ impl Trial {
     }
 }
 
-/// Counts of a trial.
+/// Counters of a trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Packets that were due in the trial.
     pub owed: u64,
-    /// Packets handed over to the port.
+    /// Packets that the port accepted.
     pub sent: u64,
-    /// Packets that the port had no room for: the device's receive ring was full.
+    /// Packets that did not fit because the device's receive ring was full.
     pub refused: u64,
-    /// Packets that were due, but the generator never came to them.
+    /// Packets that were due but never sent by the generator.
     pub unsent: u64,
     /// Packets that were due while the generator had no memory for them: sent late, or among the unsent.
     #[serde(default)]
     pub starved: u64,
-    /// Packets that came back with a right stamp and checksum (copies included).
+    /// Packets that came back with a valid stamp and checksum, duplicates included.
     pub received: u64,
-    /// Packets that came back damaged: of which stream is not known, counted with the first.
+    /// Corrupt packets that came back; their stream is unknown, so they are counted with the first.
     pub corrupt: u64,
-    /// Packets that are not ours, or left over from an earlier trial. Nobody knows of which stream: counted with the
-    /// first.
+    /// Packets of another source, or left over from an earlier trial. Their stream is unknown, so they are counted with
+    /// the first.
     pub foreign: u64,
-    /// Questions for the MAC addresses of its stations that were answered (ARP, neighbour discovery).
-    /// Counted with the first stream.
+    /// Answered requests for the MAC addresses of its hosts (ARP, neighbour discovery). They are counted with the first
+    /// stream.
     #[serde(default)]
     pub arp_answered: u64,
-    /// Filler frames handed over. Counted with the first stream.
+    /// Filler frames that were sent. They are counted with the first stream.
     #[serde(default)]
     pub fillers_sent: u64,
-    /// Filler frames that came back, which are dropped. Counted with the first stream.
+    /// Filler frames that came back, which are dropped. They are counted with the first stream.
     #[serde(default)]
     pub fillers_received: u64,
-    /// Seconds from the first packet due until the port had the last one.
+    /// Seconds from the first packet's intended time until the port had the last one.
     pub seconds: f64,
-    /// Ended early by a stop request.
+    /// True if a stop request ended it early.
     pub stopped: bool,
 }
 
 impl Tally {
-    /// The rate at which packets were offered when `asked_pps` were asked for, packets per second: less where the
-    /// generator came to the last of them late.
+    /// Returns the rate at which packets were offered when `asked_pps` were requested, packets per second: lower if the
+    /// generator sent the last of them late.
     pub fn offered_pps(&self, asked_pps: f64) -> f64 {
         let offered = (self.sent + self.refused) as f64;
         asked_pps.min(offered / self.seconds.max(1e-9))
     }
 
-    /// True if the generator could not offer the rate: the trial says nothing about the device.
+    /// Returns true if the generator could not offer the rate, so that the trial is no measurement of the device.
     pub fn generator_behind(&self) -> bool {
         self.unsent > 0
     }
 }
 
-/// Reason why an instrument cannot be had.
+/// Reason why a load generator or a trial fails.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// A port cannot be opened.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The other side did not come.
+    /// A link did not come up.
     #[error("{port}: {why} (waited {waited_s:.1} s)")]
     NoLink {
-        /// The port's spec.
+        /// Spec of the port.
         port: String,
         /// State of the link in words.
         why: String,
         /// Time waited, s.
         waited_s: f64,
     },
-    /// A gateway does not say its MAC address.
+    /// A gateway does not reply with its MAC address.
     #[error(
         "{port}: nobody answers for gateway {gateway} (waited {waited_s:.1} s): give an address that the device has at \
          this port, and a src_ip in its network, or its MAC address as dst_mac"
     )]
     NoGateway {
-        /// The port's spec.
+        /// Spec of the port.
         port: String,
-        /// The address asked for.
+        /// The requested address.
         gateway: IpAddr,
         /// Time waited, s.
         waited_s: f64,
     },
-    /// The instrument was told to stop while waiting.
+    /// The load generator was stopped while waiting.
     #[error("stopped")]
     Stopped,
 }

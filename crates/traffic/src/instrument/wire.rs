@@ -1,4 +1,4 @@
-//! Wires for the tests of the loop, and instruments on them.
+//! Links for the tests of the loop, and load generators on them.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use taut_port::{Link, Packet};
 use taut_wire::UdpFlow;
 
-/// A wire in a loop that does something to every packet.
+/// A looped link that does something to every packet.
 pub(super) struct Loop {
     pub(super) wire: VecDeque<Packet>,
     pub(super) capacity: usize,
-    /// Whether anything comes out of the port.
+    /// True if packets come out of the port.
     pub(super) delivers: bool,
     pub(super) sent: u64,
     pub(super) harm: fn(u64, &mut Packet) -> Harm,

@@ -17,31 +17,31 @@ use taut_sys::{Alarm, DATAGRAMS_AT_A_TIME, Datagrams};
 use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
 use taut_transport::{Counts, Endpoint, EndpointError, Master, Notice, SendError, Settings};
 
-/// Peers at a time. One more is not answered: somebody who makes addresses up must not fill the memory.
+/// Limit on the peers. A further peer gets no reply: forged addresses must not fill the memory.
 const MOST_PEERS: usize = 64;
-/// Time after which a peer that has said nothing but hello makes room for another, ns.
+/// Time after which a peer that has only sent hellos is replaced by another, ns.
 const UNCONFIRMED_NS: u64 = 1_000_000_000;
-/// Datagrams that are taken in before others have their turn.
+/// Limit on the datagrams that are received before other work.
 const TAKEN_AT_A_TIME: usize = 64;
-/// Datagrams that are asked for at first: mostly there is one.
+/// Number of datagrams of the first receive call, as usually there is one.
 const TAKEN_AT_FIRST: usize = 4;
-/// Messages that are received before what is due is sent all the same.
+/// Limit on the messages that are received before due packets are sent.
 const RECEIVED_AT_A_TIME: u32 = 16;
-/// Messages that are handed over before they are sent, if nobody receives or waits meanwhile.
+/// Limit on the messages that are queued before they are sent, if the caller neither receives nor waits.
 const HANDED_OVER_AT_A_TIME: usize = 16;
-/// Notices that wait for somebody to ask.
+/// Limit on the notices that wait for the caller.
 const MOST_TOLD: usize = 64;
-/// Sleeps shorter than this are spun away: the kernel would wake too late.
+/// Shorter sleeps are busy-waited: the kernel would wake too late.
 const SPIN: Duration = Duration::from_micros(20);
-/// Sleeps shorter than this end by a time limit of their own, longer ones by the timer.
+/// Shorter sleeps use a time limit of their own, longer ones the timer.
 const LONG: Duration = Duration::from_micros(500);
 
-/// What is asked of connections.
+/// The settings of connections.
 #[derive(Debug, Clone, Default)]
 pub struct DeadlineSettings {
     /// Settings of each connection.
     pub settings: Settings,
-    /// Key that peers have to have.
+    /// Shared key of all peers.
     pub master: Option<Master>,
 }
 
@@ -51,29 +51,29 @@ pub struct DeadlineMessages {
     socket: UdpSocket,
     settings: DeadlineSettings,
     peers: BTreeMap<SocketAddr, Endpoint>,
-    /// Counts of connections that are over.
+    /// Counters of ended connections.
     ended: Counts,
     told: VecDeque<Told>,
     alarm: Alarm,
     timer: Timer,
     incoming: Datagrams<MOST_DATAGRAM_BYTES>,
     outgoing: Datagrams<MOST_DATAGRAM_BYTES>,
-    /// Messages that were handed over since anything was sent.
+    /// Number of messages that were queued since the last sending.
     handed_over: usize,
-    /// Whether all that was there was taken in when somebody waited, and nobody has looked since.
+    /// True if the last wait has received all datagrams, and no receive call followed.
     is_drained: bool,
-    /// Datagrams that belong to no connection and open none.
+    /// Number of datagrams that belong to no connection and open none.
     strangers: u64,
-    /// Messages that were asked for.
+    /// Number of receive calls.
     received: u32,
 }
 
-/// A timer that is set as seldom as may be: what connections wait for is mostly put off by the next packet, again and again, and
-/// a sleep with a time limit sets the processor's timer, and takes it back, each time.
+/// A timer that is set as rarely as possible. The next packet usually postpones the deadlines of connections, and a sleep with a
+/// time limit sets and cancels the processor's timer each time.
 #[derive(Debug)]
 struct Timer {
     file: OwnedFd,
-    /// When it rings or has rung.
+    /// Time at which it expires or has expired.
     rings_ns: u64,
 }
 
@@ -86,7 +86,7 @@ impl Timer {
         })
     }
 
-    /// Sees that it rings by then. If it rings before anyhow, it stays as it is: whoever is woken by it sets it again.
+    /// Ensures that it expires by then. If it expires earlier, it stays as it is: the woken thread sets it again.
     fn ring_by(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
         if now_ns < self.rings_ns && self.rings_ns <= until_ns {
             return Ok(());
@@ -107,7 +107,7 @@ impl Timer {
 
 fn random() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    // So few are never cut.
+    // A request for so few bytes is never truncated.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(bytes)
 }
@@ -116,7 +116,7 @@ impl DeadlineMessages {
     /// Opens an address for connections.
     ///
     /// # Errors
-    /// The address is taken, or not of this machine; the settings cannot be.
+    /// The address is in use, or not of this machine; the settings are invalid.
     pub fn open(bind: SocketAddr, settings: DeadlineSettings) -> io::Result<Self> {
         settings
             .settings
@@ -139,17 +139,17 @@ impl DeadlineMessages {
         })
     }
 
-    /// Returns how many datagrams came that belong to no connection and open none.
+    /// Returns the number of datagrams that belong to no connection and open none.
     pub fn strangers(&self) -> u64 {
         self.strangers
     }
 
-    /// Returns how many connections there are.
+    /// Returns the number of connections.
     pub fn peers(&self) -> usize {
         self.peers.len()
     }
 
-    /// Takes in what has come.
+    /// Receives and processes arrived datagrams.
     fn take_in(&mut self) -> io::Result<()> {
         let mut refused = None;
         let (mut taken, mut wanted) = (0, TAKEN_AT_FIRST);
@@ -159,7 +159,7 @@ impl DeadlineMessages {
                 Ok(it) => it,
                 Err(e) if is_for_now(&e) => 0,
                 Err(e) => {
-                    // Of a datagram sent before: the next ones are there all the same.
+                    // The error is about an earlier datagram: the next ones are still there.
                     refused = Some(e);
                     taken += 1;
                     continue;
@@ -185,7 +185,7 @@ impl DeadlineMessages {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Answers somebody who is not known yet, by the datagram that has come at that place.
+    /// Replies to an unknown peer, for the datagram at that index.
     fn meet(&mut self, now_ns: u64, at: usize, from: SocketAddr) -> io::Result<()> {
         if self.peers.len() >= MOST_PEERS {
             self.make_room(now_ns);
@@ -213,8 +213,7 @@ impl DeadlineMessages {
         Ok(())
     }
 
-    /// Forgets the peer that has been silent longest, if that is long enough, so that nobody keeps others out by addresses that are
-    /// made up.
+    /// Removes the peer that has been idle longest, if that is long enough, so that forged addresses cannot keep others out.
     fn make_room(&mut self, now_ns: u64) {
         let silence_ns = self.settings.settings.silence_ns;
         let is_over = |endpoint: &Endpoint| {
@@ -232,14 +231,14 @@ impl DeadlineMessages {
         }
     }
 
-    /// Forgets a peer, if there is one of that address, but for its counts.
+    /// Removes the peer of that address, if there is one, but keeps its counters.
     fn forget(&mut self, peer: SocketAddr) {
         if let Some(endpoint) = self.peers.remove(&peer) {
             self.ended.add(&endpoint.counts());
         }
     }
 
-    /// Sends what is due, as many packets by one call as there are.
+    /// Sends due packets, as many as possible per call.
     fn give_out(&mut self) {
         self.handed_over = 0;
         let mut over = None;
@@ -250,7 +249,7 @@ impl DeadlineMessages {
                 .add(*to, |packet| endpoint.transmit(now_ns, packet))
             {
                 if self.outgoing.is_full() {
-                    // What the kernel does not take is lost, as on the way.
+                    // Packets that the kernel rejects are lost, as on the path.
                     self.outgoing.send(&self.socket);
                 }
             }
@@ -270,7 +269,7 @@ impl DeadlineMessages {
         }
     }
 
-    /// The next message that is to be delivered.
+    /// Returns the next message that is due for delivery.
     fn deliver(&mut self, message: &mut [u8]) -> Option<Received> {
         let now_ns = now_ns();
         self.peers.iter_mut().find_map(|(from, endpoint)| {
@@ -285,7 +284,7 @@ impl DeadlineMessages {
         })
     }
 
-    /// When anything is due that nobody sends.
+    /// Returns the time of the next action if no packet arrives.
     fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let due = self.peers.values().filter_map(|it| it.wake_ns(now_ns));
         due.min()
@@ -316,7 +315,7 @@ impl Messages for DeadlineMessages {
             None => Err(SendError::Ended),
         };
         self.handed_over += 1;
-        // Otherwise it leaves with those that follow it at once, when whoever hands it over receives or waits.
+        // Otherwise it leaves together with the messages that follow, when the caller receives or waits.
         if is_new || taken.is_err() || self.handed_over >= HANDED_OVER_AT_A_TIME {
             self.give_out();
         }
@@ -328,16 +327,16 @@ impl Messages for DeadlineMessages {
     }
 
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>> {
-        // What has been taken in while somebody waited needs no call of the system.
+        // Datagrams that were received during a wait need no system call.
         let mut received = self.deliver(message);
         let mut taken = Ok(());
         if received.is_none() {
-            // What was handed over leaves before anything new is looked for.
+            // Queued messages leave before the socket is polled again.
             let is_drained = std::mem::take(&mut self.is_drained);
             if self.handed_over > 0 || is_drained {
                 self.give_out();
             }
-            // Whoever has waited for it has it all, and waits again.
+            // The caller has received everything since its wait, and waits again.
             if is_drained {
                 return Ok(None);
             }
@@ -345,8 +344,7 @@ impl Messages for DeadlineMessages {
             self.is_drained = false;
             received = self.deliver(message);
         }
-        // What is to be said beside the message goes out when whoever has it has answered, or waits; and now and then, for whoever
-        // only receives.
+        // Other packets leave when the caller has replied or waits; for a caller that only receives, every few messages.
         self.received = self.received.wrapping_add(1);
         if received.is_none() || self.received.is_multiple_of(RECEIVED_AT_A_TIME) {
             self.give_out();
@@ -375,7 +373,7 @@ impl Messages for DeadlineMessages {
                 self.alarm.wait(time);
             }
         }
-        // Whoever was woken by something due does it; messages are asked for by who waits.
+        // The woken thread does the due work; the caller that waits receives messages.
         let _ = self.take_in();
         let now = now_ns();
         if self.peers.values().all(|it| !it.has_delivery(now)) {
@@ -395,7 +393,7 @@ impl Messages for DeadlineMessages {
     }
 
     fn leave(&mut self) {
-        // Messages that wait are not sent behind a farewell.
+        // Waiting messages are not sent after a farewell.
         self.give_out();
         for endpoint in self.peers.values_mut() {
             endpoint.leave();

@@ -1,7 +1,7 @@
-//! Messages between programs, whatever carries them: UDP, UDP with parity, TCP, or the deadline transport.
+//! Messages between programs over any transport: UDP, UDP with parity, TCP, or the deadline transport.
 //!
-//! [`open`] gives something that sends messages to addresses and says what came from which, as a UDP socket does; so what measures
-//! or controls over it is the same for all.
+//! [`open`] returns an object that sends messages to addresses and reports their source, like a UDP socket, so that measurements
+//! and control loops are the same for all.
 
 mod clock;
 mod datagram;
@@ -23,11 +23,11 @@ use std::io;
 use std::net::SocketAddr;
 use stream::StreamMessages;
 
-/// Opens an address for messages. With parity, as many messages have one in common as the coding of the settings
+/// Opens an address for messages. With parity, the group size is the number of messages that the coding of the settings
 /// combines.
 ///
 /// # Errors
-/// The address is taken, or not of this machine; the settings cannot be ([`io::ErrorKind::InvalidInput`]).
+/// The address is in use, or not of this machine; the settings are invalid ([`io::ErrorKind::InvalidInput`]).
 pub fn open(
     transport: Transport,
     bind: SocketAddr,

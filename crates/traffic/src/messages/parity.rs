@@ -1,4 +1,4 @@
-//! Messages as UDP datagrams with parity beside them.
+//! Messages as UDP datagrams with parity.
 
 use super::socket::{is_for_now, udp_socket};
 use super::transport::{Messages, Received};
@@ -11,17 +11,17 @@ use taut_sys::Alarm;
 use taut_transport::parity::{GroupSize, ParityReceiver, ParitySender};
 use taut_transport::wire::MOST_DATAGRAM_BYTES;
 
-/// Peers at a time. One more takes the place of the one that was heard of longest ago, which loses no more than repairs
-/// by it.
+/// Limit on the peers. A further peer replaces the one that has been idle longest, which only loses its pending
+/// repairs.
 const MOST_PEERS: usize = 64;
-/// Datagrams that are taken in before whoever asks has its turn.
+/// Limit on the datagrams that are received before the call returns.
 const TAKEN_AT_A_TIME: usize = 64;
 
 #[derive(Debug)]
 struct Peer {
     sender: ParitySender,
     receiver: ParityReceiver,
-    /// Counts up with what goes either way.
+    /// Counter of packets in both directions.
     used: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct ParityMessages {
     peers: BTreeMap<SocketAddr, Peer>,
     used: u64,
     packet: Box<[u8; MOST_DATAGRAM_BYTES]>,
-    /// A message that was made from others, which has its turn behind the one that it was made by.
+    /// A recovered message, which is returned after the message that completed its group.
     repaired: Vec<u8>,
     repaired_of: Option<SocketAddr>,
 }
@@ -56,7 +56,7 @@ impl ParityMessages {
         })
     }
 
-    /// What is known of a peer, from now on if nothing was.
+    /// Returns the state of a peer, which is created if it is unknown.
     fn peer(
         peers: &mut BTreeMap<SocketAddr, Peer>,
         address: SocketAddr,
@@ -78,7 +78,7 @@ impl ParityMessages {
         peer
     }
 
-    /// Hands out the message that was made from others, if there is one.
+    /// Returns the recovered message, if there is one.
     fn take_repaired(&mut self, message: &mut [u8]) -> Option<Received> {
         let from = self.repaired_of.take()?;
         let length = self.repaired.len().min(message.len());
@@ -104,7 +104,7 @@ impl Messages for ParityMessages {
         };
         let sent = self.socket.send_to(&self.packet[..length], to);
         if let Some(length) = peer.sender.parity(&mut self.packet) {
-            // What the kernel does not take is lost, as on the way.
+            // A packet that the kernel rejects is lost, as on the path.
             let _ = self.socket.send_to(&self.packet[..length], to);
         }
         sent.map(drop)

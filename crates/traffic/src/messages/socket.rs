@@ -1,13 +1,13 @@
-//! UDP sockets, as all that carry messages make them.
+//! UDP sockets for all transports of messages.
 
 use rustix::net::sockopt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Room asked for in the socket's queues, bytes; the kernel gives what it allows.
+/// Requested size of the socket's queues, bytes; the kernel may limit it.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// An address of this machine for what is sent to `to`, with any port.
+/// Returns the unspecified address, with any port, of the IP version of `to`.
 pub fn any_address_to(to: SocketAddr) -> SocketAddr {
     match to {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
@@ -15,8 +15,7 @@ pub fn any_address_to(to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A UDP socket that never blocks, with long queues: a machine that takes the core away for milliseconds must not make losses of
-/// its own.
+/// Opens a UDP socket that never blocks, with long queues, so that a preemption of milliseconds causes no losses.
 pub(super) fn udp_socket(bind: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(bind)?;
     socket.set_nonblocking(true)?;
@@ -24,7 +23,7 @@ pub(super) fn udp_socket(bind: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Whether an error says that there is nothing, or no room, now.
+/// Returns true if an error means that there is no data, or no space, now.
 pub(super) fn is_for_now(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -32,9 +31,9 @@ pub(super) fn is_for_now(error: &io::Error) -> bool {
     )
 }
 
-/// Asks for longer queues: a machine that takes the core away for milliseconds must not make losses of its own.
+/// Requests longer queues, so that a preemption of milliseconds causes no losses.
 pub(crate) fn widen(socket: &UdpSocket) {
-    // Refused or cut, they are as long as the system allows.
+    // If refused or limited, they are as long as the system allows.
     let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
     let _ = sockopt::set_socket_send_buffer_size(socket, QUEUE_BYTES);
 }

@@ -1,7 +1,7 @@
-//! Messages over TCP, each behind its length in two bytes.
+//! Messages over TCP, each preceded by its length in two bytes.
 //!
-//! Nothing here blocks but [`Messages::wait`], and no peer can keep others from their turn: connections are opened in the
-//! background, peers are heard in turn, and one that has been silent for long makes room.
+//! Only [`Messages::wait`] blocks, and no peer can starve others: connections are opened in the background, peers are
+//! read round robin, and the one that has been idle longest is replaced.
 
 use super::socket::is_for_now;
 use super::transport::{MOST_MESSAGE_BYTES, Messages, Received};
@@ -13,31 +13,31 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use taut_sys::Alarm;
 
-/// Bytes of a length.
+/// Size of a length field, bytes.
 const LENGTH_BYTES: usize = 2;
-/// Bytes that wait to be sent to a peer, at most: what is beyond is refused, as by a UDP socket.
+/// Limit on the bytes that wait for a peer; more are refused, as by a UDP socket.
 const MOST_WAITING: usize = 4 << 20;
-/// Peers at a time. One more takes the place of a silent one.
+/// Limit on the peers. A further peer replaces an idle one.
 const MOST_PEERS: usize = 64;
-/// Bytes that are read at a time.
+/// Bytes that are read per call.
 const READ_BYTES: usize = 1 << 16;
 /// Longest time that opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Time after which a peer that neither says nor takes anything is left.
+/// Time after which a peer that neither sends nor receives anything is dropped.
 const SILENT: Duration = Duration::from_secs(60);
-/// Time between looks at what nothing wakes us for.
+/// Interval of checks for events without a wakeup.
 const SOON: Duration = Duration::from_millis(1);
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// Somebody has connected, and has said nothing yet.
+    /// A peer has connected, and has sent nothing yet.
     Unheard,
-    /// Somebody has connected and said something.
+    /// A peer has connected and sent something.
     Heard,
-    /// We have called, and nobody has answered yet.
+    /// A connection is being opened to a peer, without a reply yet.
     Calling,
-    /// We have called, and the connection is there.
+    /// A connection to a peer is open.
     Called,
 }
 
@@ -46,12 +46,12 @@ struct Peer {
     address: SocketAddr,
     stream: TcpStream,
     standing: Standing,
-    /// When it was called, and from then on last said or took anything.
+    /// Time of the connection attempt, and later of the last data in either direction.
     last: Instant,
-    /// What came and is not yet a whole message; what of it was handed out.
+    /// Received data of an incomplete message; the part that has been returned.
     read: Vec<u8>,
     taken: usize,
-    /// What the kernel did not take yet.
+    /// Data that the kernel has not accepted yet.
     unsent: Vec<u8>,
     is_over: bool,
 }
@@ -60,11 +60,11 @@ struct Peer {
 pub(super) struct StreamMessages {
     listener: TcpListener,
     peers: Vec<Peer>,
-    /// Place of the peer whose turn it is to be heard.
+    /// Index of the peer that is read next.
     turn: usize,
-    /// Whether connections may wait that cannot be taken now: the listener says nothing new then.
+    /// True if pending connections could not be accepted: the listener reports nothing new then.
     is_full: bool,
-    /// Why the latest call failed, if nobody was told yet.
+    /// Error of the latest connection attempt, if it was not reported yet.
     failed: Option<io::Error>,
     alarm: Alarm,
     buffer: Vec<u8>,
@@ -93,7 +93,7 @@ impl StreamMessages {
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        // One from the same address is over, or somebody would have to use it twice.
+        // An older connection from the same address has ended, because the address is in use only once.
         self.peers.retain(|it| it.address != address);
         self.peers.push(Peer {
             address,
@@ -108,7 +108,7 @@ impl StreamMessages {
         Ok(())
     }
 
-    /// Begins to open a connection; what is sent meanwhile waits.
+    /// Begins to open a connection; messages wait until it is open.
     fn call(&mut self, to: SocketAddr) -> io::Result<()> {
         if !self.has_room() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -126,8 +126,8 @@ impl StreamMessages {
         self.add(TcpStream::from(socket), to, Standing::Calling)
     }
 
-    /// Whether there is a place for one more peer; the one that has been silent for longest makes room, those first that have
-    /// never said anything, and none that we have called.
+    /// Returns true if there is a slot for one more peer. The peer that has been idle longest is replaced, first those that
+    /// have never sent anything, and none to which this side has connected.
     fn has_room(&mut self) -> bool {
         if self.peers.len() < MOST_PEERS {
             return true;
@@ -145,14 +145,15 @@ impl StreamMessages {
         }
     }
 
-    /// Takes connections that wait, sends what waits, and leaves who is gone or silent.
+    /// Accepts pending connections, sends waiting data, and drops closed or idle peers.
     fn pump(&mut self) {
         self.is_full = false;
         for _ in 0..MOST_PEERS {
-            // What cannot be taken (no room, no descriptors) stays with the kernel, and is looked at again soon.
+            // Connections that cannot be accepted (no slots, no descriptors) stay in the kernel, and are tried again
+            // soon.
             match self.listener.accept() {
                 Ok((stream, peer)) if self.has_room() => {
-                    // One that is gone again is none.
+                    // A connection that has already closed is ignored.
                     let _ = self.add(stream, peer, Standing::Unheard);
                 }
                 Ok(_) => {}
@@ -174,10 +175,10 @@ impl StreamMessages {
 }
 
 impl Peer {
-    /// Sends what waits, and ends what has taken too long.
+    /// Sends waiting data, and ends connections after a timeout.
     ///
     /// # Errors
-    /// When we have called, and the connection could not be opened.
+    /// A connection to a peer could not be opened.
     fn look_after(&mut self) -> io::Result<()> {
         if self.is_over {
             return Ok(());
@@ -196,7 +197,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends what waits, as far as the kernel takes it.
+    /// Sends waiting data, as far as the kernel accepts it.
     fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -215,7 +216,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Notes that the peer has said or taken something.
+    /// Records data in either direction.
     fn has_moved(&mut self) {
         self.last = Instant::now();
         if self.standing == Standing::Calling {
@@ -228,7 +229,7 @@ impl Peer {
         self.unsent.clear();
     }
 
-    /// Where the next whole message lies in what was read.
+    /// Returns the range of the next complete message in the received data.
     fn whole(&self) -> Option<std::ops::Range<usize>> {
         let (length, _) = self.read[self.taken..].split_first_chunk::<LENGTH_BYTES>()?;
         let from = self.taken + LENGTH_BYTES;
@@ -269,7 +270,7 @@ impl Messages for StreamMessages {
         }
         let place = there(&self.peers).ok_or(io::ErrorKind::NotConnected)?;
         let peer = &mut self.peers[place];
-        // Whoever is gone is not called back for an answer: its messages were read before, and nobody is there any more.
+        // A closed peer is not called back for a reply: its messages were read before, and it no longer listens.
         if peer.is_over {
             return Err(io::ErrorKind::NotConnected.into());
         }
@@ -324,7 +325,7 @@ impl Messages for StreamMessages {
             self.alarm.watch(peer.stream.as_fd());
             waits |= !peer.unsent.is_empty();
         }
-        // What the kernel does not take yet it takes soon.
+        // Data that the kernel rejects now are sent soon.
         self.alarm
             .wait(if waits { at_most.min(SOON) } else { at_most });
     }
@@ -362,7 +363,7 @@ mod tests {
         panic!("no message came: {messages:?}");
     }
 
-    /// A port at which connections are answered by nobody, and what keeps it so.
+    /// Returns an address at which connections get no reply, and the sockets that keep it so.
     fn nobody_answers() -> (SocketAddr, Vec<std::os::fd::OwnedFd>) {
         let socket = || {
             let flags = SocketFlags::NONBLOCK;
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_who_is_gone_are_refused_at_once_and_call_nobody() {
+    fn replies_to_a_peer_that_is_gone_are_refused_immediately() {
         let (mut messages, at) = here();
         let mut client = TcpStream::connect(at).unwrap();
         client.write_all(&framed(b"question").repeat(100)).unwrap();
@@ -397,7 +398,7 @@ mod tests {
             let sent = messages.send_to(b"answer", from);
             refused += usize::from(sent.is_err());
         }
-        // The kernel may take a few before it knows.
+        // The kernel may accept a few before it knows.
         assert!(refused > 50, "{refused}");
         assert!(listener.accept().is_err());
     }
@@ -420,7 +421,7 @@ mod tests {
             peers.any(|it| it.standing == Standing::Calling)
         };
         assert!(is_calling(&messages) || begun.elapsed() > CONNECT);
-        // That it was in vain is said once.
+        // The failure is reported once.
         let mut message = [0; 100];
         let failed = loop {
             assert!(begun.elapsed() < PATIENCE, "{messages:?}");
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_make_room_and_end_when_they_have_been_silent_for_long() {
+    fn idle_connections_make_space_for_new_ones_and_expire() {
         let (mut messages, at) = here();
         let mut first = TcpStream::connect(at).unwrap();
         first.write_all(&framed(b"first")).unwrap();
@@ -478,7 +479,7 @@ mod tests {
             (message, messages.peers.len()),
             (b"last".to_vec(), MOST_PEERS)
         );
-        // The one that had said something is still there.
+        // The peer that had sent something is still there.
         messages.send_to(b"answer", first_from).unwrap();
         for peer in &mut messages.peers {
             if peer.address != last_from {
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_much_at_once_has_no_more_turns_than_others() {
+    fn a_peer_with_many_requests_does_not_delay_other_peers() {
         let (mut messages, at) = here();
         let mut much = TcpStream::connect(at).unwrap();
         much.write_all(&framed(b"much").repeat(2_000)).unwrap();
@@ -511,7 +512,7 @@ mod tests {
             if next(&mut messages).0 == b"little" {
                 break;
             }
-            // Its bytes may be on their way for a while.
+            // Its bytes may take a while to arrive.
             let mut peeked = [0];
             let there = messages.peers[1].stream.peek(&mut peeked);
             turns = if there.is_ok() { turns } else { 0 };

@@ -12,7 +12,7 @@ fn pair(transport: Transport, settings: &DeadlineSettings) -> [Box<dyn Messages>
     [(); 2].map(|()| open(transport, HERE.parse().unwrap(), settings).unwrap())
 }
 
-/// Waits until one has a message; the other one has its turn meanwhile.
+/// Waits until one side has a message; the other side also runs.
 fn next(side: &mut Box<dyn Messages>, other: &mut Box<dyn Messages>) -> (Vec<u8>, SocketAddr) {
     let begun = Instant::now();
     let mut message = vec![0; MOST_MESSAGE_BYTES];
@@ -27,7 +27,7 @@ fn next(side: &mut Box<dyn Messages>, other: &mut Box<dyn Messages>) -> (Vec<u8>
 }
 
 #[test]
-fn messages_come_whole_from_whom_they_are_and_answers_find_back() {
+fn messages_arrive_complete_and_replies_reach_their_sender() {
     for transport in Transport::ALL {
         let settings = DeadlineSettings {
             settings: Settings {
@@ -61,7 +61,7 @@ fn messages_come_whole_from_whom_they_are_and_answers_find_back() {
 }
 
 #[test]
-fn what_is_no_packet_of_the_transport_changes_nothing() {
+fn malformed_packets_are_counted_and_create_no_peer() {
     let settings = DeadlineSettings::default();
     let mut host = DeadlineMessages::open(HERE.parse().unwrap(), settings).unwrap();
     let to = host.address().unwrap();
@@ -154,7 +154,8 @@ fn addresses_that_are_made_up_keep_nobody_out_for_long() {
     let mut host = DeadlineMessages::open(HERE.parse().unwrap(), settings.clone()).unwrap();
     let to = host.address().unwrap();
     let mut message = [0; 100];
-    // Hellos of more peers than there may be, none of whom goes on. They stay, so that their ports are nobody else's.
+    // Sends the hellos of more peers than allowed, none of which continues. Their sockets stay open, so that their
+    // ports are not reused.
     let mut others = Vec::new();
     for _ in 0..70 {
         let mut one = DeadlineMessages::open(HERE.parse().unwrap(), settings.clone()).unwrap();
@@ -176,8 +177,8 @@ fn addresses_that_are_made_up_keep_nobody_out_for_long() {
 }
 
 #[test]
-fn a_datagram_that_is_lost_of_a_group_is_made_from_the_others() {
-    // Somebody in between who loses the second packet of each five.
+fn fec_recovers_one_lost_datagram_of_each_group() {
+    // A relay drops the second packet of each five.
     let between = UdpSocket::bind(HERE).unwrap();
     let settings = DeadlineSettings {
         settings: Settings {

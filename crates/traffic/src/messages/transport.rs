@@ -6,29 +6,29 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use taut_transport::{Counts, Notice};
 
-/// The longest message of any transport: what fits a datagram of IPv4 (65,535 bytes less 20 and 8 of headers).
+/// The longest message of any transport, bytes: the payload of an IPv4 datagram (65,535 minus 20 and 8 of headers).
 pub const MOST_MESSAGE_BYTES: usize = 65_507;
 
-/// What carries messages.
+/// The transport of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// A datagram each, come what may.
+    /// A datagram per message, without recovery.
     #[default]
     Udp,
-    /// A datagram each, and behind so many the XOR of them.
+    /// A datagram per message, and the XOR of each group.
     Fec,
-    /// A stream without delay (`TCP_NODELAY`); each message behind its length.
+    /// A TCP stream without delay (`TCP_NODELAY`); each message is preceded by its length.
     Tcp,
-    /// In time and in order, or not at all.
+    /// The deadline transport: in time and in order, or not at all.
     Deadline,
 }
 
 impl Transport {
-    /// All of them.
+    /// All transports.
     pub const ALL: [Self; 4] = [Self::Udp, Self::Fec, Self::Tcp, Self::Deadline];
 
-    /// Returns its name as people write it.
+    /// Returns its name in options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -48,59 +48,59 @@ impl std::str::FromStr for Transport {
     }
 }
 
-/// What becomes known beside messages, of the peer at an address.
+/// A notice about the peer at an address.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Told {
     /// Address of the peer.
     pub peer: SocketAddr,
-    /// What is known.
+    /// The notice.
     pub notice: Notice,
 }
 
-/// Sends messages to addresses, and receives them. Nothing blocks but [`Messages::wait`].
+/// Sends messages to addresses, and receives them. Only [`Messages::wait`] blocks.
 pub trait Messages: std::fmt::Debug + Send {
-    /// Returns the address at which messages come in.
+    /// Returns the address at which messages arrive.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// The socket is closed.
     fn address(&self) -> io::Result<SocketAddr>;
 
     /// Sends a message, or begins to.
     ///
     /// # Errors
-    /// The message is not taken: now ([`io::ErrorKind::WouldBlock`]), or at all.
+    /// The message is rejected, for now ([`io::ErrorKind::WouldBlock`]) or permanently.
     fn send_to(&mut self, message: &[u8], to: SocketAddr) -> io::Result<()>;
 
-    /// Returns the next message that is there: its length in `message`, and from whom it is. What is longer than `message` is cut off.
+    /// Returns the next message: its length in `message`, and its source. A longer message than `message` is truncated.
     ///
     /// # Errors
-    /// What other machines let be known of what was sent, and what is wrong with the socket; [`io::ErrorKind::WouldBlock`] is none.
+    /// Errors of the socket, and errors that other machines report about sent messages; [`io::ErrorKind::WouldBlock`] is none.
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>>;
 
-    /// Waits until a message may be there, or for that long.
+    /// Waits until a message may have arrived, or for that long.
     fn wait(&mut self, at_most: Duration);
 
-    /// Returns what has become known beside messages.
+    /// Returns the next notice.
     fn told(&mut self) -> Option<Told> {
         None
     }
 
-    /// Returns counts of all connections so far, where the transport keeps any.
+    /// Returns the counters of all connections, if the transport has any.
     fn counts(&self) -> Option<Counts> {
         None
     }
 
-    /// Takes leave of all peers, where the transport has a way to.
+    /// Sends a farewell to all peers, if the transport has one.
     fn leave(&mut self) {}
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
     /// Its length.
     pub length: usize,
-    /// From whom it is.
+    /// Its source.
     pub from: SocketAddr,
-    /// Time since 1970 at which the kernel had it, where that is known.
+    /// Time since 1970 at which the kernel received it, if it is known.
     pub stamp: Option<Duration>,
 }

@@ -1,7 +1,8 @@
-//! Sends trains of probes at their intended times, whatever has come back by then (open loop), and accounts for each.
+//! Sends trains of probes at their intended times, whatever has come back by then (open loop), and records the outcome
+//! of each.
 //!
-//! One thread sends and receives: it sleeps in `poll` until an answer comes or the next probe is due, so that the
-//! machine's other processors stay with whatever lies on the path.
+//! One thread sends and receives: it sleeps in `poll` until a reply arrives or the next probe is due. The machine's
+//! other processors thus remain free for the path.
 
 use crate::messages::{
     DeadlineSettings, Messages, Transport, any_address_to, open as open_messages, widen,
@@ -17,64 +18,64 @@ use taut_measure::{Arrival, SequenceReport, SequenceTracker};
 use taut_sys::{Station, departure, receive_stamped, stamp_arrivals, stamp_departures};
 use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 
-/// Time between the first probes, which only ask whether a server is there.
+/// Interval between the first probes, which only check whether a server is there.
 const HELLO_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest round trip that is believed.
+/// The longest plausible round trip.
 const MOST_RTT: Duration = Duration::from_secs(10);
 
-/// Sleeps shorter than this are spun away: the kernel would wake too late.
+/// Shorter sleeps are busy-waited: the kernel would wake too late.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Probes that a late client sends before it looks for answers.
+/// Probes that a late client sends before it checks for replies.
 const SENT_BEFORE_LOOKING: u32 = 8;
 
-/// Probes after each other at one interval.
+/// A series of probes at one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Train {
-    /// Time from one intended sending to the next.
+    /// Interval between intended send times.
     pub interval: Duration,
     /// Payload of each, bytes: 16 to [`super::MOST_BYTES`].
     pub size_bytes: usize,
     /// Number of probes.
     pub count: u32,
-    /// Time to wait for answers after the last probe was sent.
+    /// Time to wait for replies after the last probe was sent.
     pub patience: Duration,
 }
 
 /// Outcome of one probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Time at which the probe was to be sent, ns after the session began.
+    /// Intended send time, ns after the begin of the session.
     pub due_ns: u64,
-    /// Time at which it was sent, ns after the session began.
+    /// Actual send time, ns after the begin of the session.
     pub sent_ns: u64,
-    /// Time from sending to its first answer, ns.
+    /// Time from sending to its first reply, ns.
     pub rtt_ns: Option<u64>,
-    /// The last part of `rtt_ns`: from when the kernel had the answer until this program had it, ns. The kernel may not
-    /// tell.
+    /// The last part of `rtt_ns`: from the arrival of the reply in the kernel until this program had it, ns. It is none
+    /// if the kernel does not report it.
     pub wake_up_ns: Option<u64>,
-    /// From sending until it went into the queue of the interface, and until the driver had it, ns, where the kernel
-    /// was asked to stamp it.
+    /// Times from sending to the interface's queue and to the driver, ns, if the kernel's timestamps were requested.
     pub departed_ns: [Option<u64>; 2],
-    /// Number of times that it was answered, held at 255.
+    /// Number of replies, at most 255.
     pub arrivals: u8,
-    /// A later probe was answered first.
+    /// True if a later probe got its reply first.
     pub reordered: bool,
-    /// The kernel did not take it.
+    /// True if the kernel rejected it.
     pub refused: bool,
 }
 
 impl Outcome {
-    /// Returns the time from when the probe was to be sent to its first answer, ns: with what it waited for its sender
+    /// Returns the time from the intended send time to the first reply, ns, which includes waiting for the sender
     /// (coordinated omission).
     pub fn rtt_from_intended_ns(&self) -> Option<u64> {
         self.rtt_ns
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
     }
 
-    /// Returns where the round trip went, if all stamps are there: the sender's stack (m2 - m1), from there to the
-    /// driver (m3 - m2), away (until the kernel had the answer), and until this program had it (m6 - m5), ns.
+    /// Returns the parts of the round trip, ns, if all timestamps are there. The first two are the sender's stack (m2 -
+    /// m1) and the queue up to the driver (m3 - m2). The others are the path until the kernel had the reply, and the
+    /// time until this program had it (m6 - m5).
     pub fn stages_ns(&self) -> Option<[u64; 4]> {
         let ([Some(queue), Some(driver)], Some(rtt), Some(wake_up)) =
             (self.departed_ns, self.rtt_ns, self.wake_up_ns)
@@ -90,21 +91,21 @@ impl Outcome {
 /// Result of a train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainResult {
-    /// Outcome of each probe that was due before a stop, in the order of sending.
+    /// Outcome of each probe that was due before the end, in the order of sending.
     pub probes: Vec<Outcome>,
-    /// Lost, duplicated, reordered; of probes that the kernel took.
+    /// Loss, duplicates and reordering of the probes that the kernel accepted.
     pub sequence: SequenceReport,
-    /// Probes that the kernel did not take.
+    /// Probes that the kernel rejected.
     pub refused: u64,
-    /// Answers that came after the train they belong to was given up: they count as lost there.
+    /// Replies that arrived after their train had ended: they count as lost there.
     pub late: u64,
-    /// Datagrams from the server that are no answers, or none of this session.
+    /// Datagrams from the server that are no replies, or none of this session.
     pub malformed: u64,
-    /// Number of times that the other machine said that nobody listens.
+    /// Number of errors that report a closed port at the other machine.
     pub unreachable: u64,
-    /// Time from the first probe's due time to the last sending, s.
+    /// Time from the first probe's intended time to the last sending, s.
     pub seconds: f64,
-    /// Whether the train was stopped before its end.
+    /// True if the train was stopped before its end.
     pub stopped: bool,
 }
 
@@ -116,10 +117,10 @@ pub enum ProbeError {
     Socket {
         /// Address of the server.
         server: SocketAddr,
-        /// Answer of the system.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Nobody answers.
+    /// The server does not reply.
     #[error("no answer from {server} within {} s: start `taut probe server` there, and see that nothing in between stops UDP", .waited.as_secs_f64())]
     Silent {
         /// Address of the server.
@@ -127,34 +128,34 @@ pub enum ProbeError {
         /// Time waited.
         waited: Duration,
     },
-    /// The machine's answer to a datagram for a closed port.
+    /// The server's machine reports that the port is closed.
     #[error("nobody listens at {server}: start `taut probe server` there")]
     Closed {
         /// Address of the server.
         server: SocketAddr,
     },
-    /// The client was told to stop before a server had answered.
+    /// The client was stopped before a server had replied.
     #[error("stopped before a server had answered")]
     Stopped,
 }
 
-/// What carries probes, and what is asked of it.
+/// The transport of probes, and its settings.
 #[derive(Debug, Clone, Default)]
 pub struct Over {
     /// The transport.
     pub transport: Transport,
-    /// What is asked of connections of the deadline transport.
+    /// The settings of the deadline transport.
     pub deadline: DeadlineSettings,
-    /// Whether the kernel is asked to stamp datagrams as they leave; of UDP only.
+    /// True if the kernel timestamps datagrams as they leave; for UDP only.
     pub stamps_departures: bool,
 }
 
-/// What probes go over.
+/// The carrier of probes.
 #[derive(Debug)]
 enum Carrier {
-    /// A socket of datagrams, whose arrivals the kernel stamps.
+    /// A UDP socket, on which the kernel timestamps arrivals.
     Socket(UdpSocket),
-    /// Something else, and where the server is.
+    /// Another transport, and the address of the server.
     Messages(Box<dyn Messages>, SocketAddr),
 }
 
@@ -169,7 +170,7 @@ impl Carrier {
         socket.connect(server)?;
         socket.set_nonblocking(true)?;
         widen(&socket);
-        // Without, only its own part of the round trip is not known.
+        // Without timestamps, only its own part of the round trip is unknown.
         let _ = stamp_arrivals(&socket);
         if over.stamps_departures {
             stamp_departures(&socket)?;
@@ -184,7 +185,7 @@ impl Carrier {
         }
     }
 
-    /// The length of what came and when the kernel had it, since 1970.
+    /// Returns the length of the datagram, and when the kernel received it, since 1970.
     fn receive(&mut self, received: &mut [u8]) -> std::io::Result<(usize, Option<Duration>)> {
         match self {
             Self::Socket(socket) => receive_stamped(socket, received),
@@ -195,7 +196,7 @@ impl Carrier {
         }
     }
 
-    /// Waits until something comes, or for that long.
+    /// Waits until a datagram arrives, or for that long.
     fn wait(&mut self, left: Duration) {
         let socket = match self {
             Self::Socket(socket) => socket,
@@ -206,12 +207,12 @@ impl Carrier {
             tv_nsec: i64::from(left.subsec_nanos()),
         };
         let mut watched = [PollFd::new(socket, PollFlags::IN)];
-        // A signal ends it, too: the loop looks at all it waits for.
+        // A signal ends it, too: the loop checks all conditions.
         let _ = poll(&mut watched, Some(&timeout));
     }
 }
 
-/// A client and the server it talks to.
+/// A client and its server.
 #[derive(Debug)]
 pub struct ProbeSession {
     carrier: Carrier,
@@ -219,19 +220,19 @@ pub struct ProbeSession {
     begun: Instant,
     /// Sequence number of the next probe.
     next: u32,
-    /// Sequence number of the first probe behind those that only asked whether a server is there.
+    /// Sequence number of the first probe after those that only checked for a server.
     measured_from: u32,
     payload: Vec<u8>,
     received: Vec<u8>,
-    /// Datagrams that were sent, by which the kernel numbers its stamps; none if it makes none.
+    /// Number of sent datagrams, by which the kernel numbers its timestamps; none without them.
     numbered: Option<u32>,
-    /// The longest round trip so far, late answers included; ns.
+    /// The longest round trip so far, including late replies, ns.
     longest_rtt_ns: u64,
 }
 
-/// Item that came out of the socket.
+/// A datagram from the socket.
 enum Taken {
-    /// An answer, and the time at which the kernel had it, since 1970.
+    /// A reply, and the time at which the kernel received it, since 1970.
     Answer(Probe, Option<Duration>),
     Malformed,
     Unreachable,
@@ -239,7 +240,7 @@ enum Taken {
 }
 
 impl ProbeSession {
-    /// Sends probes of `size_bytes` until one is answered: addresses are resolved then, and the path is there.
+    /// Sends probes of `size_bytes` until one gets a reply: then addresses are resolved, and the path works.
     ///
     /// # Errors
     /// [`ProbeError`].
@@ -252,7 +253,7 @@ impl ProbeSession {
         Self::connect_over(server, &Over::default(), size_bytes, wait, stop)
     }
 
-    /// As [`ProbeSession::connect`], over whatever carries messages.
+    /// Connects like [`ProbeSession::connect`], over any transport.
     ///
     /// # Errors
     /// [`ProbeError`].
@@ -269,7 +270,7 @@ impl ProbeSession {
         Self::greet(carrier, server, size_bytes, wait, stamps, stop)
     }
 
-    /// As [`ProbeSession::connect`], by something else that carries messages, such as a program of its own.
+    /// Connects like [`ProbeSession::connect`], over another implementation of messages, such as that of the caller.
     ///
     /// # Errors
     /// [`ProbeError`].
@@ -335,25 +336,27 @@ impl ProbeSession {
         })
     }
 
-    /// The longest round trip so far, those of late answers included: how far the path is, from the first answer on. A server
-    /// that makes up when a probe left cannot say more than ten seconds.
+    /// Returns the longest round trip so far, including late replies: an estimate of the path's latency from the first reply
+    /// on. It is at most ten seconds, even if a server forges send times.
     pub fn longest_round_trip(&self) -> Duration {
         Duration::from_nanos(self.longest_rtt_ns).min(MOST_RTT)
     }
 
-    /// Sends a train and waits for its answers. Ends early when `stop` is set: what was due by then is in the result.
+    /// Sends a train and waits for its replies. It ends early when `stop` is set: the result contains the probes that
+    /// were due by then.
     ///
     /// # Errors
-    /// The socket fails for good, as when the probes are too long for the path.
+    /// The socket fails permanently, for example because the probes are too long for the path.
     pub fn send_train(&mut self, train: &Train, stop: &AtomicBool) -> std::io::Result<TrainResult> {
-        // Sleeps otherwise end up to 50 us late. Where it cannot be set they do, and the send delay shows it.
+        // Without this, sleeps end up to 50 us late. Where it cannot be set, they are late, and the send delay shows
+        // it.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let sent = Sending::of(self, train).run(stop);
         let _ = set_current_timer_slack(None);
         sent
     }
 
-    /// Returns what the transport has counted, where it counts.
+    /// Returns the counters of the transport, if it has any.
     pub fn counts(&self) -> Option<taut_transport::Counts> {
         match &self.carrier {
             Carrier::Socket(_) => None,
@@ -361,7 +364,7 @@ impl ProbeSession {
         }
     }
 
-    /// Returns what has become known of the server beside its answers.
+    /// Returns the next notice about the server.
     pub fn told(&mut self) -> Option<taut_transport::Notice> {
         match &mut self.carrier {
             Carrier::Socket(_) => None,
@@ -369,7 +372,7 @@ impl ProbeSession {
         }
     }
 
-    /// Takes leave of the server, where the transport has a way to.
+    /// Sends a farewell to the server, if the transport has one.
     pub fn leave(&mut self) {
         if let Carrier::Messages(messages, _) = &mut self.carrier {
             messages.leave();
@@ -389,7 +392,7 @@ impl ProbeSession {
                 _ => Taken::Malformed,
             }),
             Err(e) => match e.kind() {
-                // Also a call over TCP that nobody answers: more probes make another.
+                // This includes a TCP connection attempt without a reply: more probes cause another.
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::TimedOut => {
                     Ok(Taken::Nothing)
                 }
@@ -400,7 +403,7 @@ impl ProbeSession {
     }
 }
 
-/// Whether an error says that another machine has told that datagrams do not arrive.
+/// Returns true if an error is another machine's report that datagrams do not arrive.
 fn is_from_afar(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -408,7 +411,7 @@ fn is_from_afar(e: &std::io::Error) -> bool {
     )
 }
 
-/// A train on its way.
+/// A train in progress.
 struct Sending<'a> {
     session: &'a mut ProbeSession,
     train: Train,
@@ -417,7 +420,7 @@ struct Sending<'a> {
     begun_ns: u64,
     tracker: SequenceTracker,
     answered: u32,
-    /// Number of the first datagram, and which probe each was, by which stamps find theirs.
+    /// Number of the first datagram, and the probe of each, by which timestamps are matched.
     first_number: u32,
     numbered: Vec<u32>,
     result: TrainResult,
@@ -469,14 +472,14 @@ impl<'a> Sending<'a> {
             }
             if now_ns >= next_ns {
                 if all_sent {
-                    // Whoever was kept from its core finds what came meanwhile.
+                    // After a preemption, datagrams that arrived during it are received first.
                     while self.receive()? {}
                     self.take_departures()?;
                     break;
                 }
                 last_sent_ns = self.send(next_ns)?;
             }
-            // Who is behind sends a few before looking, so that looking does not put it further behind.
+            // A late client sends a few probes before receiving, so that receiving does not delay it further.
             if now_ns < next_ns || sent.is_multiple_of(SENT_BEFORE_LOOKING) || all_sent {
                 while self.receive()? {}
                 self.take_departures()?;
@@ -492,7 +495,7 @@ impl<'a> Sending<'a> {
             }
         }
         let sent = self.result.probes.len() as u64;
-        // Refused ones never left, and are not lost.
+        // Refused probes never left, and are not lost.
         self.result.sequence = self.tracker.finish(sent);
         self.result.sequence.sent -= self.result.refused;
         self.result.sequence.lost -= self.result.refused.min(self.result.sequence.lost);
@@ -500,12 +503,12 @@ impl<'a> Sending<'a> {
         Ok(self.result)
     }
 
-    /// Sends the next probe, due at `due_ns`; returns when.
+    /// Sends the next probe, with the intended time `due_ns`; returns the actual time.
     fn send(&mut self, due_ns: u64) -> std::io::Result<u64> {
         let sequence = self.session.next;
         let mut sent_ns = 0;
         let mut refused = true;
-        // An error of an earlier datagram is told to the next one, which then has not left.
+        // An error of an earlier datagram is reported to the next send call, which then has not sent anything.
         for _ in 0..2 {
             sent_ns = self.session.now_ns();
             let probe = Probe {
@@ -539,7 +542,7 @@ impl<'a> Sending<'a> {
         Ok(sent_ns)
     }
 
-    /// Takes the stamps of what has left.
+    /// Reads the timestamps of sent datagrams.
     fn take_departures(&mut self) -> std::io::Result<()> {
         let (Some(_), Carrier::Socket(socket)) = (self.session.numbered, &self.session.carrier)
         else {
@@ -548,7 +551,7 @@ impl<'a> Sending<'a> {
         while let Some(departure) = departure(socket)? {
             let index = departure.number.wrapping_sub(self.first_number) as usize;
             let probe = self.numbered.get(index).copied();
-            // Clocks are compared anew each time, as that of the stamps may be set.
+            // Clocks are compared each time, as that of the timestamps may be set.
             let (Some(probe), Some(passed_ns)) = (probe, since(departure.stamp)) else {
                 continue;
             };
@@ -564,7 +567,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Takes what has come; whether there may be more.
+    /// Receives datagrams; returns true if there may be more.
     fn receive(&mut self) -> std::io::Result<bool> {
         let taken = self.session.take()?;
         let now_ns = self.session.now_ns();
@@ -582,13 +585,13 @@ impl<'a> Sending<'a> {
                             let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
                             outcome.rtt_ns = Some(rtt_ns);
                             self.session.longest_rtt_ns = self.session.longest_rtt_ns.max(rtt_ns);
-                            // More than all of it: the clock was set.
+                            // A longer time than the round trip means that the clock was set.
                             outcome.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
                             outcome.reordered = arrival == Arrival::Reordered;
                             self.answered += 1;
                         }
                     }
-                    // Of an earlier train: numbers before the first wrap to the upper half.
+                    // The reply is of an earlier train: numbers before the first wrap to the upper half.
                     None if offset > u32::MAX / 2 => {
                         let since = probe.sequence.wrapping_sub(self.session.measured_from);
                         self.result.late += u64::from(since <= u32::MAX / 2);
@@ -602,7 +605,7 @@ impl<'a> Sending<'a> {
         Ok(true)
     }
 
-    /// Waits until something comes or it is `until_ns`.
+    /// Waits until a datagram arrives or it is `until_ns`.
     fn wait(&mut self, until_ns: u64) {
         let left_ns = until_ns.saturating_sub(self.session.now_ns());
         let left = Duration::from_nanos(left_ns);
@@ -619,7 +622,7 @@ fn since(stamp: Duration) -> Option<u64> {
     Some(now.ok()?.checked_sub(stamp)?.as_nanos() as u64)
 }
 
-/// The kernel has no room for a datagram now.
+/// Returns true if the kernel has no space for a datagram now.
 fn is_for_now(e: &std::io::Error) -> bool {
     e.kind() == ErrorKind::WouldBlock
         || e.kind() == ErrorKind::Interrupted
@@ -640,7 +643,8 @@ mod tests {
         patience: Duration::from_millis(300),
     };
 
-    /// A session with a server that answers as `answer` says: how often, and which earlier question after it.
+    /// Starts a session with a server that replies as `answer` determines: how often, and which earlier probe it
+    /// answers afterwards.
     fn against(
         address: &str,
         answer: impl Fn(u32) -> usize + Send + 'static,
@@ -681,7 +685,7 @@ mod tests {
         })
         .unwrap();
         let never = AtomicBool::new(false);
-        // The server sleeps for one hello after the other; at one probe in two seconds its sleep is a delay and no queue.
+        // The server sleeps for each hello; at one probe in two seconds its sleep is a delay and no queue.
         std::thread::sleep(Duration::from_secs(1));
         let settings = taut_measure::ThroughputSettings {
             method: taut_measure::Method::Binary,
@@ -701,7 +705,7 @@ mod tests {
 
     #[test]
     fn every_probe_is_accounted_for() {
-        // Every fifth is lost, every seventh comes twice; the first is the hello.
+        // Every fifth is lost, every seventh is duplicated; the first is the hello.
         let (mut session, end) = against("127.0.0.1:0", |sequence| {
             match (sequence % 5 == 4, sequence % 7 == 3) {
                 (true, _) => 0,
@@ -758,7 +762,7 @@ mod tests {
             .iter()
             .filter_map(|it| it.stages_ns().zip(it.rtt_ns))
             .collect();
-        // Of the first ones the kernel may not have stamped the answers yet.
+        // The kernel may not have timestamped the first replies yet.
         assert!(staged.len() >= 20, "{:?}", result.probes);
         for (stages, rtt_ns) in staged {
             assert_eq!(stages.iter().sum::<u64>(), rtt_ns);
@@ -772,7 +776,7 @@ mod tests {
         let (mut session, end) = against("127.0.0.1:0", |_| 1).unwrap();
         let never = AtomicBool::new(false);
         session.send_train(&TRAIN, &never).unwrap();
-        // As if the answers of the train before had come only now.
+        // This simulates replies of the train before that arrive only now.
         let mut sending = Sending::of(&mut session, &TRAIN);
         let old = sending.first - 3;
         let mut payload = [0; 16];
@@ -818,7 +822,7 @@ mod tests {
 
     #[test]
     fn where_nobody_listens_that_is_said() {
-        // Bound and let go, so that nobody else has it.
+        // The address was bound and released, so that no other program uses it.
         let address = ProbeServer::bind("127.0.0.1:0").unwrap().address().unwrap();
         let never = AtomicBool::new(false);
         let closed = ProbeSession::connect(address, 16, Duration::from_millis(50), &never);

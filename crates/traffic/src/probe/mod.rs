@@ -1,4 +1,4 @@
-//! Probes over the kernel's ordinary sockets: what an application at both ends of a path sees of it.
+//! Probes over the kernel's ordinary sockets measure the path as applications at both ends see it.
 
 mod client;
 mod search;
@@ -10,8 +10,8 @@ pub use server::{Answered, ProbeServer};
 
 use crate::messages::MOST_MESSAGE_BYTES;
 
-/// The UDP port of a server where no other is named.
+/// The default UDP port of a server.
 pub const DEFAULT_PORT: u16 = 8621;
 
-/// The longest payload.
+/// The longest payload, bytes.
 pub const MOST_BYTES: usize = MOST_MESSAGE_BYTES;

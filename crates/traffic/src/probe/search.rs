@@ -1,4 +1,4 @@
-//! The highest rate at which nothing is lost and nothing overtaken.
+//! Searches the highest rate without loss and reordering.
 
 use super::{ProbeSession, Train, TrainResult};
 use serde::Serialize;
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_measure::{ThroughputResult, ThroughputSearch, TrialOutcome, Wanted};
 
-/// Time that answers may take after the last probe of a trial, beside the longest round trip so far.
+/// Timeout for replies after the last probe of a trial, in addition to the longest round trip so far.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A client that needs this much longer for its probes than they should take, and this many seconds more, is behind.
+/// A client is behind if it needs longer for its probes than intended by this factor, and by this many seconds more.
 const MOST_LATE: f64 = 1.02;
 const LATE_AT_LEAST_SECONDS: f64 = 0.002;
 
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SearchedRate {
-    /// The rate and the trials. In trials, probes that were overtaken count as not received.
+    /// The rate and the trials. In trials, reordered probes count as not received.
     #[serde(flatten)]
     pub found: ThroughputResult,
-    /// Probes that were overtaken, in all trials.
+    /// Reordered probes, in all trials.
     pub reordered: u64,
 }
 
-/// Searches with probes of `size_bytes`; `progress` hears of every trial before it begins.
+/// Searches with probes of `size_bytes`; `progress` is called before every trial.
 ///
 /// # Errors
-/// The socket fails for good.
+/// The socket fails permanently.
 pub fn search_rate(
     session: &mut ProbeSession,
     mut search: ThroughputSearch,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overtaken_fails_a_trial_like_what_is_lost() {
+    fn reordering_fails_a_trial_as_loss_does() {
         let verdict =
             |arrivals: &[u64], seconds| outcome(&TRAIN, &result(arrivals, seconds)).verdict();
         assert_eq!(verdict(&[0, 1, 2, 3], 0.003), Verdict::LossFree);

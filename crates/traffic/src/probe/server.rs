@@ -1,4 +1,4 @@
-//! Sends probes back to where they came from.
+//! Sends probes back to their source.
 
 use super::Over;
 use crate::messages::{Messages, Transport, open, widen};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taut_wire::probe;
 
-/// Time after which a server that hears nothing sees at the latest that it is to stop.
+/// Longest time after which an idle server notices a stop request.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A server bound to its address.
@@ -27,16 +27,16 @@ enum Carrier {
     Messages(Mutex<Box<dyn Messages>>),
 }
 
-/// Counts of what a server has done.
+/// Counters of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Answered {
     /// Probes sent back.
     pub answered: u64,
-    /// Datagrams that are no questions, which get no answer.
+    /// Datagrams that are no probes, which get no reply.
     pub malformed: u64,
-    /// Answers that the kernel did not take.
+    /// Replies that the kernel rejected.
     pub not_sent: u64,
-    /// Packets that came and that left, where the transport counts them: the deadline transport has repairs and feedback beside probes.
+    /// Packets received and sent, if the transport counts them: the deadline transport also has repairs and feedback.
     pub packets: u64,
 }
 
@@ -48,7 +48,7 @@ impl ProbeServer {
     /// Binds to an address.
     ///
     /// # Errors
-    /// It is taken, or not of this machine.
+    /// The address is in use, or not of this machine.
     pub fn bind(address: impl ToSocketAddrs) -> std::io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(PAUSE))?;
@@ -58,10 +58,10 @@ impl ProbeServer {
         })
     }
 
-    /// Binds to an address, for whatever carries messages.
+    /// Binds to an address, for any transport.
     ///
     /// # Errors
-    /// It is taken, or not of this machine.
+    /// The address is in use, or not of this machine.
     pub fn bind_over(address: SocketAddr, over: &Over) -> std::io::Result<Self> {
         if over.transport == Transport::Udp {
             return Self::bind(address);
@@ -69,7 +69,7 @@ impl ProbeServer {
         Ok(Self::by(open(over.transport, address, &over.deadline)?))
     }
 
-    /// Answers what comes by something else that carries messages, such as a program of its own.
+    /// Replies over another implementation of messages, such as that of the caller.
     pub fn by(messages: Box<dyn Messages>) -> Self {
         Self {
             carrier: Carrier::Messages(Mutex::new(messages)),
@@ -79,7 +79,7 @@ impl ProbeServer {
     /// Returns the address at which the server listens.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// The socket is closed.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         match &self.carrier {
             Carrier::Socket(socket) => socket.local_addr(),
@@ -87,7 +87,7 @@ impl ProbeServer {
         }
     }
 
-    /// Answers until `stop` is set. An answer is as long as its question.
+    /// Replies until `stop` is set. A reply is as long as its probe.
     pub fn run(&self, stop: &AtomicBool) -> Answered {
         match &self.carrier {
             Carrier::Socket(socket) => Self::answer_datagrams(socket, stop),
@@ -96,12 +96,12 @@ impl ProbeServer {
     }
 
     fn answer_messages(messages: &mut dyn Messages, stop: &AtomicBool) -> Answered {
-        // Sleeps otherwise end up to 50 us late.
+        // Without this, sleeps end up to 50 us late.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut all = Answered::default();
         let mut payload = vec![0; super::MOST_BYTES + 1];
         while !stop.load(Ordering::Relaxed) {
-            // What is known of messages sent before concerns nobody here.
+            // Notices about sent messages are of no interest here.
             let Ok(Some(received)) = messages.receive(&mut payload) else {
                 messages.wait(PAUSE);
                 continue;
@@ -127,7 +127,7 @@ impl ProbeServer {
         while !stop.load(Ordering::Relaxed) {
             let (length, client) = match socket.recv_from(&mut payload) {
                 Ok(received) => received,
-                // Also what a client that has gone away lets be known.
+                // This includes errors reported by a client that has exited.
                 Err(e) => {
                     if !matches!(
                         e.kind(),
@@ -136,7 +136,7 @@ impl ProbeServer {
                             | ErrorKind::Interrupted
                             | ErrorKind::ConnectionRefused
                     ) {
-                        // The interface is down, for example: it must not spin.
+                        // The interface may be down, for example: the loop must not spin.
                         std::thread::sleep(PAUSE);
                     }
                     continue;
@@ -163,7 +163,7 @@ mod tests {
     use taut_wire::Probe;
 
     #[test]
-    fn only_questions_are_answered_by_as_many_bytes_and_all_is_counted() {
+    fn only_probe_requests_get_replies_and_every_datagram_is_counted() {
         let server = ProbeServer::bind("127.0.0.1:0").unwrap();
         let to = server.address().unwrap();
         let stop = AtomicBool::new(false);
@@ -182,7 +182,7 @@ mod tests {
             .emit(&mut question);
             let mut answer = question;
             assert!(probe::answer(&mut answer));
-            // Only the last one of these is one.
+            // Only the last of these is a probe.
             for wrong in [&question[..15], b"", &[0; 100], &answer[..]] {
                 client.send_to(wrong, to).unwrap();
             }

@@ -1,21 +1,21 @@
-//! What is kept of packets: the trait that every record has, and running summaries of all packets ([`Summaries`]).
+//! Records of packets: the trait of every record, and running summaries of all packets ([`Summaries`]).
 //!
-//! A trial's loop is compiled once for each record, here, where packets are what everything is optimised for: who runs trials
-//! calls that and is compiled for other ends.
+//! The loop of a trial is compiled once for each record in this crate, which is optimised for packets; callers may be
+//! compiled with other options.
 
-mod observed;
+mod live_run;
+mod observation;
 mod sequence;
-mod sliced;
+mod slices;
 mod soaking;
 mod stretches;
-mod watched;
 
-pub use observed::Observed;
+pub use live_run::{Account, WithLive};
+pub use observation::Observed;
 pub use sequence::Sequence;
-pub use sliced::Sliced;
+pub use slices::Sliced;
 pub use soaking::{Soaked, SoakedInterval, Soaking};
 pub use stretches::Stretches;
-pub use watched::{Account, WithLive};
 
 use crate::hand::NoHand;
 use crate::instrument::{Instrument, Tally, Trial};
@@ -23,8 +23,8 @@ use std::sync::atomic::AtomicBool;
 use taut_measure::{Arrival, GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate: a default method, which is
-/// generic, would be compiled by who calls it.
+/// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate. A generic default method
+/// would be compiled by the caller's crate.
 macro_rules! compiled_here {
     ($run:ident, $record:ty) => {
         #[inline(never)]
@@ -40,9 +40,9 @@ macro_rules! compiled_here {
 }
 pub(crate) use compiled_here;
 
-/// Record that is told about every packet of a trial, in the hot loop: inlined, no allocation.
+/// A record that gets every packet of a trial, in the hot loop: inlined, without allocation.
 pub trait Record: Sized {
-    /// Runs a trial with records of this kind, as [`Instrument::run_streams`] does, which calls it.
+    /// Runs a trial with records of this kind by [`Instrument::run_streams`].
     fn run(
         instrument: &mut Instrument,
         trial: Trial,
@@ -52,63 +52,62 @@ pub trait Record: Sized {
         instrument.run_with(trial, records, &mut NoHand, stop)
     }
 
-    /// Packet `sequence`, due `due_ticks` after the start, is sent `send_delay_ticks` later than that.
+    /// Records that packet `sequence`, due `due_ticks` after the start, is sent with this send delay.
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64);
-    /// The outgoing port had no room for packet `sequence`.
+    /// Records that packet `sequence` did not fit into the egress port.
     fn refused(&mut self, sequence: u64);
-    /// Packet `sequence` came back `latency_ticks` after its stamp, `seen_ticks` after the start.
+    /// Records that packet `sequence` came back `latency_ticks` after its timestamp, `seen_ticks` after the start.
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64);
-    /// Does as [`Record::received`], with the frame's bytes.
+    /// Records like [`Record::received`], with the frame's bytes.
     #[inline(always)]
     fn received_frame(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
         let _ = frame;
         self.received(sequence, latency_ticks, seen_ticks);
     }
-    /// Different packets that came back, where that is known: once all are, nothing is waited for. Without it
-    /// a packet that came twice stands for one that is still under way.
+    /// Returns the number of distinct packets that came back, if it is known: once all are back, the wait ends.
+    /// Otherwise a duplicate counts in place of a packet in flight.
     fn received_unique(&self) -> Option<u64> {
         None
     }
-    /// A packet came back, and its port's own clock says that it took so long from its stamp, ns.
+    /// Records a packet that came back with this latency, ns, by its port's own clock.
     #[inline(always)]
     fn stamped(&mut self, latency_ns: f64) {
         let _ = latency_ns;
     }
-    /// A damaged packet came back that bears this number.
+    /// Records a corrupt packet that came back with this number.
     fn corrupt(&mut self, sequence: u64) {
         let _ = sequence;
     }
-    /// The machine took the core away (2 µs or more) while the loop had nothing to do: the next packet is
-    /// late for a reason that is neither the generator's nor the device's.
+    /// Records an interruption of 2 µs or more while the loop was idle: the next packet is late for a reason outside of
+    /// both the generator and the device.
     fn interrupted(&mut self) {}
 }
 
-/// Histograms and sequence accounts in constant memory, for rates at which keeping everything costs
-/// too much.
+/// Histograms and sequence statistics in constant memory, for rates at which storing every packet costs too much.
 #[derive(Debug)]
 pub struct Summaries {
     ns_per_tick: f64,
-    /// Latencies from stamp to arrival.
+    /// Latencies from send timestamp to arrival.
     pub latency: LatencyHistogram,
-    /// Latencies from stamp to arrival by the receiving port's own stamps.
+    /// Latencies from send timestamp to arrival by the receiving port's own timestamps.
     pub stamped_latency: LatencyHistogram,
-    /// Delays from due to stamp.
+    /// Send delays: intended send time to timestamp.
     pub send_delay: LatencyHistogram,
-    /// Difference of successive latencies.
+    /// Differences of successive latencies.
     pub jitter: JitterRecorder,
-    /// Loss, duplicates, order.
+    /// Loss, duplicates and reordering.
     pub sequence: SequenceTracker,
-    /// Gaps between sent packets against those asked for, all of them.
+    /// Gaps between all sent packets, compared with the intended ones.
     pub gaps: GapRecorder,
-    /// Those among them in which the machine had taken the core away.
+    /// The gaps in which the loop was interrupted.
     pub interrupted_gaps: GapRecorder,
-    /// Time at which the last packet was due and time at which it was sent, ticks after the start.
+    /// Intended and actual send time of the last packet, ticks after the start.
     last: Option<(u64, u64)>,
     interrupted: bool,
 }
 
 impl Summaries {
-    /// Empty summaries, in nanoseconds of `clock`.
+    /// Makes empty summaries, in nanoseconds of `clock`.
     pub fn new(clock: &Clock) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),
@@ -158,7 +157,7 @@ impl Record for Summaries {
 
     #[inline(always)]
     fn stamped(&mut self, latency_ns: f64) {
-        // Less than nothing is the clocks' error.
+        // Negative values are the clocks' error.
         self.stamped_latency.record(latency_ns.max(0.0) as u64);
     }
 
@@ -169,8 +168,8 @@ impl Record for Summaries {
 }
 
 impl Summaries {
-    /// Takes a packet that came back, and returns whether it is another one than those so far. A copy has no latency of its own: the
-    /// share of packets that came in time, and the percentiles, are of packets.
+    /// Processes a packet that came back, and returns whether it is the first copy. A duplicate has no latency of its own, because
+    /// fractions and percentiles are of packets.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, sequence: u64, latency_ticks: u64) -> bool {
         if self.sequence.record(sequence) == Arrival::Duplicate {
@@ -196,7 +195,7 @@ mod tests {
         };
         let mut summaries = Summaries::new(&clock);
         let mut sliced = Sliced::new(&clock, 1.0, 1, 5.0);
-        // The last of a hundred packets is lost, and one comes twice.
+        // The last of a hundred packets is lost, and one is duplicated.
         for sequence in (0..99).chain([3]) {
             summaries.received(sequence, 1_000, 0);
             sliced.received(sequence, 1_000, 0);
@@ -207,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_of_all_packets_also_where_the_machine_had_the_core() {
+    fn the_inter_departure_summary_includes_packets_sent_after_interruptions() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,
         };
         let mut summaries = Summaries::new(&clock);
-        // Due each microsecond; the machine takes the core for 8 of them, and what is late is sent close together.
+        // Packets are due each microsecond; an interruption lasts 8 of them, and late packets are sent close together.
         for number in 0..=1000_u64 {
             let due = number * 1000;
             let send_delay = match number % 10 {

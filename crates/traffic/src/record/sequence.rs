@@ -1,9 +1,9 @@
-//! The sequence's account alone.
+//! A record of the sequence statistics only.
 
 use super::{Account, Record, WithLive, compiled_here};
 use taut_measure::SequenceTracker;
 
-/// Only the sequence's account: for searches, where nothing else may cost time.
+/// The sequence statistics only: for searches, in which nothing else may cost time.
 #[derive(Debug)]
 pub struct Sequence(pub SequenceTracker);
 

@@ -1,20 +1,20 @@
 //! Packets of hours in intervals, in constant memory.
 //!
-//! The loop fills two intervals (the present one, and the one before for what is still under way) and hands finished ones over
-//! through a bounded channel that neither side waits for.
+//! The loop fills two intervals: the current one, and the previous one for packets in flight. It passes finished ones through
+//! a bounded channel on which neither side waits.
 
 use super::{Account, Record, WithLive, compiled_here};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use taut_measure::{Arrival, LatencyHistogram, SequenceTracker};
 
-/// Packets that were due in one interval.
+/// The packets that were due in one interval.
 #[derive(Debug, Clone)]
 pub struct SoakedInterval {
-    /// Number of the interval, from 0; none: it stands for the one before the first.
+    /// Number of the interval, from 0; none for the placeholder before the first.
     pub number: Option<u64>,
-    /// Packets that were handed over, the refused ones too.
+    /// Packets that were passed to the port, including refused ones.
     pub sent: u64,
-    /// Packets that the port had no room for.
+    /// Packets that did not fit.
     pub refused: u64,
     /// Packets that came back.
     pub received: u64,
@@ -40,15 +40,15 @@ impl SoakedInterval {
     }
 }
 
-/// Fills intervals by the sequence numbers of their packets, so that a packet belongs to the interval in
-/// which it was due, whenever it comes back.
+/// Fills intervals by the sequence numbers of packets, so that a packet belongs to the interval of its intended time,
+/// whenever it comes back.
 #[derive(Debug)]
 pub struct Soaking {
     ns_per_tick: f64,
     packets_per_interval: u64,
     before: Box<SoakedInterval>,
     present: Box<SoakedInterval>,
-    /// First sequence numbers of the interval before and of the present and of the next one.
+    /// First sequence numbers of the previous, the current and the next interval.
     before_from: u64,
     present_from: u64,
     next_from: u64,
@@ -59,22 +59,22 @@ pub struct Soaking {
     skipped: u64,
 }
 
-/// What is left when the trial is over.
+/// The rest at the end of the trial.
 #[derive(Debug)]
 pub struct Soaked {
     /// The last two intervals.
     pub last: [Box<SoakedInterval>; 2],
-    /// Loss, duplicates, order.
+    /// Loss, duplicates and reordering.
     pub sequence: SequenceTracker,
-    /// Packets that came back when their interval was over for good.
+    /// Packets that came back after their interval had been finished.
     pub late: u64,
-    /// Intervals that were not handed over, as the other side was behind.
+    /// Intervals that were skipped because the reader was behind.
     pub skipped: u64,
 }
 
 impl Soaking {
-    /// Makes the record, of intervals of so many packets, `spares` of them under way between both sides; returns with it where
-    /// finished ones come from, the one before the first of all to begin with, and where they are given back when they were read.
+    /// Makes the record, with `spares` intervals in flight between both sides. Also returns the channel of finished intervals, of
+    /// which the first is the placeholder, and the channel by which they return after reading.
     pub fn new(
         ns_per_tick: f64,
         packets_per_interval: u64,
@@ -126,7 +126,7 @@ impl Soaking {
                 Some(fresh)
             }
             Err(_) => {
-                // The writer is behind: the oldest interval makes room for the new one.
+                // The writer is behind: the new interval replaces the oldest one.
                 std::mem::swap(&mut self.present, &mut self.before);
                 self.skipped += 1;
                 None
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_belongs_to_the_interval_in_which_it_was_due() {
+    fn a_packet_counts_for_the_interval_of_its_intended_time() {
         let (mut soaking, is_finished, _spares) = Soaking::new(1.0, 10, 4);
         for sequence in 0..30 {
             soaking.sent(sequence, 0, 0);
@@ -224,7 +224,7 @@ mod tests {
             is_finished.try_recv().is_err(),
             "the second may still get packets"
         );
-        // The one that was given up comes after all; copies stand for none.
+        // The packet that was given up arrives after all; duplicates do not count.
         soaking.received(7, 100, 0);
         soaking.received(3, 100, 0);
         soaking.received(14, 100, 0);
@@ -236,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_is_behind_costs_intervals_that_are_counted_and_never_blocks() {
+    fn a_slow_writer_skips_and_counts_intervals_and_never_blocks() {
         let (mut soaking, is_finished, _spares) = Soaking::new(1.0, 10, 2);
         for sequence in 0..100 {
             soaking.sent(sequence, 0, 0);
         }
-        // The one before the first, and the first.
+        // The placeholder and the first interval are finished.
         assert_eq!(is_finished.try_iter().count(), 2);
         let soaked = soaking.finish();
         assert_eq!(soaked.skipped, 7);

@@ -1,10 +1,10 @@
-//! When packets came.
+//! Periods in which packets arrived.
 
 use super::{Record, compiled_here};
 use std::time::Duration;
 use taut_sys::{Clock, ticks};
 
-/// Record of when packets came: from the first to the last of each stretch without a longer pause, ticks.
+/// A record of arrival times: the first and the last of each period without a longer pause, ticks.
 #[derive(Debug)]
 pub struct Stretches {
     apart_ticks: u64,
@@ -12,7 +12,7 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Makes the record: packets that lie further apart belong to different stretches, of which so many are kept.
+    /// Makes the record: packets with a longer gap belong to different periods, of which at most `most` are stored.
     pub fn new(clock: &Clock, apart: Duration, most: usize) -> Self {
         Self {
             apart_ticks: clock.to_ticks(apart.as_nanos() as f64) as u64,
@@ -20,7 +20,7 @@ impl Stretches {
         }
     }
 
-    /// Time of the first and of the last packet of each, ticks.
+    /// Returns the times of the first and of the last packet of each period, ticks.
     pub fn into_seen(self) -> Vec<(u64, u64)> {
         self.seen
     }

@@ -31,7 +31,7 @@ fn without_loss_everything_arrives_as_fast_as_the_path_is() {
         let slow: Vec<&Fated> = found.messages[way].iter().filter(slow).collect();
         assert_eq!(slow, Vec::<&Fated>::new(), "{way}");
     }
-    // Nothing was lost, so nothing is sent for it.
+    // Nothing was lost, so no repairs are sent.
     let sent = found.counts[0].sent;
     assert_eq!(
         (sent.repairs, sent.again, sent.not_sent),
@@ -79,7 +79,7 @@ fn losses_are_made_up_for_where_there_is_time() {
     }
 }
 
-/// A path that loses the same packets of both ways, by their number: a loss and its answer are lost together.
+/// A path that loses the same packet numbers in both directions, so that a loss and its reply are lost together.
 struct Counted {
     delays: Delays,
     lost: Vec<bool>,
@@ -105,7 +105,7 @@ impl Path for Counted {
 }
 
 #[test]
-fn losses_in_a_row_that_take_the_answers_as_well_are_made_up_for() {
+fn losses_in_a_row_that_include_feedback_are_recovered() {
     let mut missed = 0;
     for seed in 0..20 {
         let mut scenario = Scenario {
@@ -135,7 +135,7 @@ fn losses_in_a_row_that_take_the_answers_as_well_are_made_up_for() {
 }
 
 #[test]
-fn who_does_not_answer_any_more_is_sent_each_message_once() {
+fn a_peer_without_feedback_gets_each_message_once() {
     let mut scenario = Scenario {
         interval_ns: 2 * MS,
         messages: 1_500,
@@ -151,7 +151,7 @@ fn who_does_not_answer_any_more_is_sent_each_message_once() {
     };
     let found = quick(&scenario, &mut path);
     let sent = found.counts[0].sent;
-    // Until nothing was heard for four target delays.
+    // Retransmissions stop after four target delays without feedback.
     assert!(sent.messages == 1_500 && sent.asked < 40, "{sent:?}");
 }
 
@@ -164,7 +164,7 @@ fn repairs_help_where_there_is_no_time_to_send_again() {
             ..Scenario::default()
         };
         scenario.settings.coding = coding;
-        // Way there 4 ms, back 4 ms: no answer comes in time.
+        // The delay is 4 ms in each direction: no feedback arrives in time.
         scenario.settings.target_ns = 11 * MS;
         let mut path = Delays::new(4 * MS, 1);
         path.loss = 0.05;
@@ -183,7 +183,7 @@ fn repairs_help_where_there_is_no_time_to_send_again() {
 }
 
 #[test]
-fn a_target_that_the_path_cannot_meet_is_told_at_once() {
+fn a_target_that_the_path_cannot_meet_is_reported_immediately() {
     let mut path = Delays::new(20 * MS, 1);
     let mut scenario = Scenario::default();
     scenario.settings.target_ns = 10 * MS;
@@ -222,7 +222,8 @@ fn toml(text: &str) -> taut_model::link::medium::MediumSettings {
 
 #[test]
 fn over_the_published_medium_the_published_cliffs_are_met() {
-    // Gallenmüller's dissertation, section 6.3: >= 97 % in time from 3.25 ms between packets, 3.25 ms target and 0.48 ms window on.
+    // Gallenmüller's dissertation, section 6.3: at least 97 % are in time from 3.25 ms between packets, 3.25 ms target and 0.48 ms
+    // window on.
     for (interval, target, payload) in [
         (3.25, 3.25, 20),
         (3.25, 3.25, 1_400),
@@ -255,7 +256,7 @@ fn over_the_published_medium_the_published_cliffs_are_met() {
 }
 
 #[test]
-fn in_every_cell_of_the_published_sweep_as_many_are_in_time_as_with_datagrams() {
+fn the_transport_delivers_in_time_as_often_as_plain_datagrams() {
     let mut worse = Vec::new();
     for interval in [1.0, 3.25, 10.0] {
         for target in [1.0, 3.25, 10.0] {
@@ -275,7 +276,7 @@ fn in_every_cell_of_the_published_sweep_as_many_are_in_time_as_with_datagrams() 
                 let ours = quick(&scenario, &mut SharedMedium::new(&settings).unwrap());
                 let theirs =
                     simulate_datagrams(&scenario, &mut SharedMedium::new(&settings).unwrap());
-                // Where both directions fill the medium with our longer headers, and only there, datagrams have more in time.
+                // Datagrams have more messages in time only where both directions fill the medium with our longer headers.
                 let air_us = 162.43 + 120.0 + 0.15 * f64::from(payload as u32 + 28 + 54);
                 let least = if 2.0 * air_us > interval * 1e3 {
                     0.75
@@ -317,14 +318,14 @@ fn a_long_stall_of_the_path_is_survived() {
     );
 }
 
-/// The dissertation's channel, t = 0.15 x + 282.43 us.
+/// The model of the dissertation's channel, t = 0.15 x + 282.43 us.
 fn published_channel() -> SharedMedium {
     let text = "[wlan]\nimplementation_us = 120";
     SharedMedium::new(&toml(text)).unwrap()
 }
 
 #[test]
-fn stages_of_a_message_add_up_to_its_time_and_the_air_takes_what_its_bytes_take() {
+fn stages_of_a_message_add_up_to_its_delivery_time() {
     let mut scenario = Scenario {
         interval_ns: 5 * MS,
         payload_bytes: 365,
@@ -349,7 +350,7 @@ fn stages_of_a_message_add_up_to_its_time_and_the_air_takes_what_its_bytes_take(
                     it.sender_ns + it.access_ns + it.air_ns + it.receiver_ns,
                     took_ns
                 );
-                // Without any backoff: 67.5 us less than the line.
+                // Without any backoff the time is 67.5 us below the line.
                 let bytes = (it.air_ns as f64 / 1e3 - 282.43 + 67.5) / 0.15;
                 assert!((390.0..520.0).contains(&bytes), "{bytes} {it:?}");
             }
@@ -360,7 +361,7 @@ fn stages_of_a_message_add_up_to_its_time_and_the_air_takes_what_its_bytes_take(
 }
 
 #[test]
-fn who_only_listens_sends_nothing_and_a_gap_is_as_long_as_nothing_came() {
+fn a_one_way_receiver_sends_nothing_and_outages_are_measured() {
     let mut scenario = Scenario {
         is_one_way: true,
         interval_ns: 10_000_000,
@@ -376,7 +377,7 @@ fn who_only_listens_sends_nothing_and_a_gap_is_as_long_as_nothing_came() {
         assert_eq!((found.in_time(0), found.longest_gap_ns(1)), (1.0, 0));
         assert!((9 * MS..11 * MS).contains(&found.longest_gap_ns(0)));
     }
-    // Nobody hears the datagrams of 50 ms.
+    // The datagrams of 50 ms are lost.
     let fated = |number: u64| Fated {
         sent_ns: number * 10 * MS,
         took_ns: (!(3..8).contains(&number)).then_some(MS),
@@ -391,7 +392,7 @@ fn who_only_listens_sends_nothing_and_a_gap_is_as_long_as_nothing_came() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// Whatever the path does and however the clocks differ, nothing is delivered late or out of order.
+    /// Checks that nothing is delivered late or out of order, whatever the path does and however the clocks differ.
     #[test]
     fn nothing_is_delivered_late_or_out_of_order(
         seed in any::<u64>(),

@@ -26,25 +26,25 @@ const HAS_SEQUENCE: u8 = 0b010;
 const HAS_N_PDU: u8 = 0b001;
 const HAS_ANY: u8 = HAS_EXTENSIONS | HAS_SEQUENCE | HAS_N_PDU;
 
-/// The longest chain of extension headers that is followed: no sender has use for as many, and a longer one
-/// would only cost whoever reads it time.
+/// The maximum number of extension headers in a chain. No sender needs as many, and a longer chain would only cost the
+/// reader time.
 pub const MOST_EXTENSIONS: usize = 16;
 
 /// The UDP port that GTP-U uses (TS 29.281 section 4.4.2).
 pub const UDP_PORT: u16 = 2152;
 
-/// Type of a GTP-U message (TS 29.281 section 6.1).
+/// The type of a GTP-U message (TS 29.281 section 6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageType(pub u8);
 
 impl MessageType {
     /// Echo request: asks whether the peer is alive.
     pub const ECHO_REQUEST: Self = Self(1);
-    /// Echo response: says that the sender is alive.
+    /// Echo response: confirms that the sender is alive.
     pub const ECHO_RESPONSE: Self = Self(2);
-    /// The tunnel named is not known.
+    /// Error indication: the tunnel is unknown.
     pub const ERROR_INDICATION: Self = Self(26);
-    /// End marker: no more packets will come through this tunnel.
+    /// End marker: no more packets follow through this tunnel.
     pub const END_MARKER: Self = Self(254);
     /// A user packet.
     pub const G_PDU: Self = Self(255);
@@ -59,7 +59,7 @@ struct Header {
     teid: U32,
 }
 
-/// Present as a whole where any of the three flags is set; a field counts where its own flag is.
+/// The optional fields, present together if any of the three flags is set. A field is valid if its own flag is set.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Optional {
@@ -68,7 +68,7 @@ struct Optional {
     next_extension: u8,
 }
 
-/// A view over a GTP-U packet; bytes after its length are left out.
+/// A view over a GTP-U packet; bytes after its length are ignored.
 #[derive(Debug)]
 pub struct Gtpu<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -78,12 +78,12 @@ pub struct Gtpu<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Gtpu<B> {
-    /// Lays a view over `bytes`.
+    /// Makes a view over `bytes`.
     ///
     /// # Errors
-    /// `Truncated` where the header, the length in it or an extension header goes past the end;
-    /// `BadVersion` where the version is not 1; `BadValue` where it is GTP' (the charging protocol);
-    /// `BadLength` where an extension header says it is 0 long, or there are over [`MOST_EXTENSIONS`].
+    /// `Truncated` if the header, its length field or an extension header goes past the end; `BadVersion` if the
+    /// version is not 1; `BadValue` for GTP' (the charging protocol); `BadLength` for an extension header of length 0,
+    /// or more than [`MOST_EXTENSIONS`] of them.
     #[inline]
     pub fn new(bytes: B) -> Result<Self, Error> {
         let (header, rest) = view::header::<B, Header>(bytes, WHAT)?;
@@ -144,14 +144,14 @@ pub struct Extension<'a> {
 /// The extension headers of a packet, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a> {
-    /// The type of the first one; 0 where there is none.
+    /// Type of the first one; 0 if there is none.
     pub first: u8,
     /// Bytes of all extension headers as they are on the wire, a multiple of 4.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Extensions<'a> {
-    /// The first extension header and those after it; none at the end of the chain.
+    /// Returns the first extension header and the rest of the chain; None at its end.
     #[inline]
     fn split_first(self) -> Result<Option<(Extension<'a>, Self)>, Error> {
         let kind = self.first;
@@ -177,7 +177,7 @@ impl<'a> Extensions<'a> {
         Ok(Some((Extension { kind, content }, rest)))
     }
 
-    /// Returns how many bytes the chain takes, were `bytes` to go on behind it.
+    /// Returns the number of bytes of the chain, if `bytes` contains more than the chain.
     fn chain_len_bytes(self) -> Result<usize, Error> {
         let mut rest = self;
         let mut length = 0;
@@ -199,8 +199,8 @@ impl<'a> Extensions<'a> {
 }
 
 impl Extension<'_> {
-    /// Whether the end of a tunnel has to know what this is or else discard the packet: the two highest bits of
-    /// its type are 1 and 0, or 1 and 1 (TS 29.281 section 5.2.1, figure 5.2.1-2).
+    /// Returns true if the end of a tunnel must understand this header or else discard the packet. The two highest bits
+    /// of its type are then 1 and 0, or 1 and 1 (TS 29.281 section 5.2.1, figure 5.2.1-2).
     #[inline]
     pub fn must_be_understood(&self) -> bool {
         self.kind & 0x80 != 0
@@ -218,30 +218,30 @@ impl<'a> Iterator for Extensions<'a> {
 }
 
 impl<B: ByteSlice> Gtpu<B> {
-    /// Type of the message.
+    /// Returns the type of the message.
     pub fn message_type(&self) -> MessageType {
         MessageType(self.header.message_type)
     }
 
-    /// The tunnel endpoint identifier.
+    /// Returns the tunnel endpoint identifier.
     #[inline]
     pub fn teid(&self) -> u32 {
         self.header.teid.get()
     }
 
-    /// The sequence number, where the packet has one.
+    /// Returns the sequence number, if the packet has one.
     pub fn sequence(&self) -> Option<u16> {
         let optional = self.optional.as_ref()?;
         (self.header.flags & HAS_SEQUENCE != 0).then(|| optional.sequence.get())
     }
 
-    /// The N-PDU number, where the packet has one.
+    /// Returns the N-PDU number, if the packet has one.
     pub fn n_pdu(&self) -> Option<u8> {
         let optional = self.optional.as_ref()?;
         (self.header.flags & HAS_N_PDU != 0).then_some(optional.n_pdu)
     }
 
-    /// The extension headers, where the packet announces them.
+    /// Returns the extension headers, if the packet has any.
     pub fn extensions(&self) -> Option<Extensions<'_>> {
         let optional = self.optional.as_ref()?;
         (self.header.flags & HAS_EXTENSIONS != 0).then_some(Extensions {
@@ -250,7 +250,7 @@ impl<B: ByteSlice> Gtpu<B> {
         })
     }
 
-    /// Bytes before the payload: 8, or 12 and the extension headers.
+    /// Returns the number of bytes before the payload: 8, or 12 and the extension headers.
     #[inline]
     pub fn header_len_bytes(&self) -> usize {
         let optional_len = if self.optional.is_some() {
@@ -261,7 +261,7 @@ impl<B: ByteSlice> Gtpu<B> {
         FIXED_LEN_BYTES + optional_len + self.extensions.len()
     }
 
-    /// The user packet, or the information elements of a signalling message.
+    /// Returns the user packet, or the information elements of a signalling message.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
@@ -269,7 +269,7 @@ impl<B: ByteSlice> Gtpu<B> {
 }
 
 impl<B: ByteSliceMut> Gtpu<B> {
-    /// The payload, to be written.
+    /// Returns the payload for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
@@ -281,24 +281,24 @@ impl<B: ByteSliceMut> Gtpu<B> {
 pub struct GtpuRepr<'a> {
     /// Type of the message.
     pub message_type: MessageType,
-    /// The tunnel endpoint identifier.
+    /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// The sequence number, where the packet has one.
+    /// Sequence number, if the packet has one.
     pub sequence: Option<u16>,
-    /// The N-PDU number, where the packet has one.
+    /// N-PDU number, if the packet has one.
     pub n_pdu: Option<u8>,
-    /// The extension headers, where the packet announces them.
+    /// Extension headers, if the packet has any.
     pub extensions: Option<Extensions<'a>>,
     /// Payload length in bytes.
     pub payload_len_bytes: usize,
 }
 
 impl<'a> GtpuRepr<'a> {
-    /// Reads the header; the spare flag and optional fields without their flag are dropped, as
-    /// TS 29.281 section 5.1 tells receivers to do.
+    /// Reads the header; the spare flag and optional fields without their flag are dropped, as TS 29.281 section 5.1
+    /// requires of receivers.
     ///
     /// # Errors
-    /// None at present; the signature is that of all representations.
+    /// No errors at present; all representations share this signature.
     pub fn parse<B: ByteSlice>(view: &'a Gtpu<B>) -> Result<Self, Error> {
         Ok(Self {
             message_type: view.message_type(),
@@ -310,7 +310,7 @@ impl<'a> GtpuRepr<'a> {
         })
     }
 
-    /// Bytes before the payload: 8, or 12 and the extension headers.
+    /// Returns the number of bytes before the payload: 8, or 12 and the extension headers.
     pub fn header_len_bytes(&self) -> usize {
         if self.sequence.is_none() && self.n_pdu.is_none() && self.extensions.is_none() {
             return FIXED_LEN_BYTES;
@@ -324,8 +324,8 @@ impl<'a> GtpuRepr<'a> {
     /// Writes the header to the front of `buffer` and views the packet.
     ///
     /// # Errors
-    /// `Truncated` where header and payload do not fit; `BadLength` where they are over 65543 bytes or
-    /// the extension headers are no whole chain.
+    /// `Truncated` if header and payload do not fit; `BadLength` if they are over 65543 bytes or the extension headers
+    /// are not a complete chain.
     pub fn emit<'b>(&self, buffer: &'b mut [u8]) -> Result<Gtpu<&'b mut [u8]>, Error> {
         let header_len = self.header_len_bytes();
         let total_len = header_len.saturating_add(self.payload_len_bytes);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_in_a_tunnel_is_the_outer_ones_user_packet() {
+    fn a_nested_tunnel_is_the_payload_of_the_outer_tunnel() {
         let outer = GtpuRepr {
             message_type: MessageType::G_PDU,
             teid: 1,

@@ -1,5 +1,5 @@
-//! The PDU session container: the extension header by which 5G names the QoS flow of a packet
-//! (3GPP TS 38.415 section 5.5.2; its place in the chain: TS 29.281 section 5.2.2.7).
+//! The PDU session container: the extension header with the 5G QoS flow of a packet (3GPP TS 38.415 section 5.5.2; its
+//! position in the chain: TS 29.281 section 5.2.2.7).
 
 use super::{Extension, Gtpu};
 use zerocopy::ByteSlice;
@@ -7,23 +7,23 @@ use zerocopy::ByteSlice;
 /// The type of its extension header (TS 29.281 section 5.2.1, figure 5.2.1-3).
 pub const PDU_SESSION_CONTAINER: u8 = 0x85;
 
-/// Bytes of the shortest container with its length and the type of what follows.
+/// The bytes of the shortest container, including its length and the type of the next header.
 pub const PDU_SESSION_LEN_BYTES: usize = 4;
 
-/// QoS flow identifiers have 6 bits (TS 38.415 section 5.5.3.3).
+/// The largest QoS flow identifier, which has 6 bits (TS 38.415 section 5.5.3.3).
 pub const MOST_QFI: u8 = 63;
 
-/// Content of a PDU session container.
+/// The content of a PDU session container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PduSession {
-    /// Towards the network (PDU type 1); otherwise towards the user (PDU type 0).
+    /// True towards the network (PDU type 1), false towards the user (PDU type 0).
     pub uplink: bool,
-    /// The QoS flow, 0 to [`MOST_QFI`].
+    /// QoS flow identifier, 0 to [`MOST_QFI`].
     pub qfi: u8,
 }
 
 impl PduSession {
-    /// Reads it from an extension header, if that is one of a known PDU type.
+    /// Reads the container from an extension header, if it is one of a known PDU type.
     #[inline]
     pub fn of(extension: Extension<'_>) -> Option<Self> {
         if extension.kind != PDU_SESSION_CONTAINER {
@@ -41,7 +41,7 @@ impl PduSession {
         Some(Self { uplink, qfi })
     }
 
-    /// The extension header, as the last one of its chain; it begins behind [`PDU_SESSION_CONTAINER`].
+    /// Returns the extension header, as the last one of its chain, without its leading type [`PDU_SESSION_CONTAINER`].
     #[inline]
     pub fn emit(self) -> [u8; PDU_SESSION_LEN_BYTES] {
         [1, u8::from(self.uplink) << 4, self.qfi & MOST_QFI, 0]
@@ -49,7 +49,7 @@ impl PduSession {
 }
 
 impl<B: ByteSlice> Gtpu<B> {
-    /// The PDU session container, if the packet has one.
+    /// Returns the PDU session container, if the packet has one.
     pub fn pdu_session(&self) -> Option<PduSession> {
         self.extensions()?.find_map(PduSession::of)
     }
@@ -71,7 +71,7 @@ mod tests {
             };
             assert_eq!(PduSession::of(extension), None);
         }
-        // Further bits of its first two bytes, and a longer one, as base stations send them.
+        // More bits in its first two bytes, and a longer container, as base stations send them.
         let long = Extension {
             kind: PDU_SESSION_CONTAINER,
             content: &[0x1f, 0xc9, 1, 2, 3, 4],

@@ -1,5 +1,4 @@
-//! The messages of GTP-U that carry no user packet (3GPP TS 29.281 section 7) and their information
-//! elements (section 8).
+//! The messages of GTP-U without a user packet (3GPP TS 29.281 section 7) and their information elements (section 8).
 
 use super::{Gtpu, GtpuRepr, MessageType};
 use crate::{Error, view};
@@ -7,7 +6,7 @@ use std::net::IpAddr;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
 const ELEMENT: &str = "GTP-U information element";
-/// Restart counter, of no meaning in GTP-U (section 8.2).
+/// The restart counter, which has no meaning in GTP-U (section 8.2).
 const RECOVERY: u8 = 14;
 const TEID_DATA_I: u8 = 16;
 const PEER_ADDRESS: u8 = 133;
@@ -20,7 +19,7 @@ struct Element<'a> {
     value: &'a [u8],
 }
 
-/// The first element of `bytes` and what follows it. Types below 128 are of fixed length.
+/// Returns the first element of `bytes` and the bytes after it. Types below 128 have a fixed length.
 fn split_element(bytes: &[u8]) -> Result<(Element<'_>, &[u8]), Error> {
     let (kind, rest) = view::header::<_, u8>(bytes, ELEMENT)?;
     let kind = *kind;
@@ -35,7 +34,7 @@ fn split_element(bytes: &[u8]) -> Result<(Element<'_>, &[u8]), Error> {
             let (length, rest) = view::header::<_, U16>(rest, ELEMENT)?;
             (usize::from(length.get()), rest)
         }
-        // Its length is not known, nor is where the next one begins.
+        // The element's length is unknown, so the next element cannot be found.
         other => {
             return Err(Error::BadValue {
                 what: "GTP-U information element type",
@@ -47,21 +46,21 @@ fn split_element(bytes: &[u8]) -> Result<(Element<'_>, &[u8]), Error> {
     Ok((Element { kind, value }, rest))
 }
 
-/// The tunnel that a peer does not know, as an error indication names it (section 7.3.1).
+/// An error indication, about a tunnel that a peer does not know (section 7.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorIndication {
-    /// The identifier that the user packet carried (TEID Data I, section 8.3).
+    /// TEID of the user packet (TEID Data I, section 8.3).
     pub teid: u32,
-    /// Where the user packet was sent to (GTP-U peer address, section 8.4).
+    /// Destination of the user packet (GTP-U peer address, section 8.4).
     pub peer: IpAddr,
 }
 
 impl ErrorIndication {
-    /// Reads it from the payload of a message of that type; elements that it does not need are skipped.
+    /// Reads an error indication from the payload of a message of that type; unneeded elements are skipped.
     ///
     /// # Errors
-    /// `Truncated`; `BadLength` for an address that is none; `BadValue` for an element of unknown length;
-    /// `Truncated` too where one of both elements is missing.
+    /// `Truncated`, also if one of both elements is missing; `BadLength` for an address of invalid length; `BadValue`
+    /// for an element of unknown length.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let (mut teid, mut peer, mut rest) = (None, None, payload);
         while !rest.is_empty() {
@@ -92,10 +91,10 @@ impl ErrorIndication {
             })
     }
 
-    /// Writes the whole message, with a sequence number of 0 as section 5.1 asks for; returns its length.
+    /// Writes the complete message, with a sequence number of 0 as section 5.1 requires; returns its length.
     ///
     /// # Errors
-    /// `Truncated` where `buffer` is too short; 36 bytes are always enough.
+    /// `Truncated` if `buffer` is too short; 36 bytes are always enough.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let mut elements = [0; 5 + 3 + 16];
         elements[0] = TEID_DATA_I;
@@ -120,15 +119,15 @@ impl ErrorIndication {
 /// Writes an echo request (section 7.2.1); returns its length.
 ///
 /// # Errors
-/// `Truncated` where `buffer` is too short; 12 bytes are enough.
+/// `Truncated` if `buffer` is too short; 12 bytes are enough.
 pub fn emit_echo_request(sequence: u16, buffer: &mut [u8]) -> Result<usize, Error> {
     emit(MessageType::ECHO_REQUEST, 0, Some(sequence), &[], buffer)
 }
 
-/// Writes the answer to the echo request of that sequence number (section 7.2.2); returns its length.
+/// Writes the response to the echo request of that sequence number (section 7.2.2); returns its length.
 ///
 /// # Errors
-/// `Truncated` where `buffer` is too short; 14 bytes are enough.
+/// `Truncated` if `buffer` is too short; 14 bytes are enough.
 pub fn emit_echo_response(sequence: u16, buffer: &mut [u8]) -> Result<usize, Error> {
     let elements = [RECOVERY, 0];
     emit(
@@ -140,10 +139,10 @@ pub fn emit_echo_response(sequence: u16, buffer: &mut [u8]) -> Result<usize, Err
     )
 }
 
-/// Writes the message that ends a tunnel's stream of packets (section 7.3.2); returns its length.
+/// Writes the end marker of a tunnel (section 7.3.2); returns its length.
 ///
 /// # Errors
-/// `Truncated` where `buffer` is too short; 8 bytes are enough.
+/// `Truncated` if `buffer` is too short; 8 bytes are enough.
 pub fn emit_end_marker(teid: u32, buffer: &mut [u8]) -> Result<usize, Error> {
     emit(MessageType::END_MARKER, teid, None, &[], buffer)
 }
@@ -211,7 +210,7 @@ mod tests {
                 "byte {at} = {value}"
             );
         }
-        // A restart counter before them, and a list of extension header types and a private extension behind.
+        // A restart counter before them, and a list of extension header types and a private extension after them.
         let more = [&[14, 3][..], &good, &[141, 1, 0x85, 255, 0, 2, 1, 2]].concat();
         assert_eq!(ErrorIndication::parse(&more).unwrap().teid, 5);
     }

@@ -6,7 +6,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 const WHAT: &str = "PFCP information element";
 
-/// Type of an information element (TS 29.244 table 8.1.2-1).
+/// The type of an information element (TS 29.244 table 8.1.2-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElementType(pub u16);
 
@@ -88,7 +88,7 @@ impl ElementType {
     pub const USER_PLANE_PATH_RECOVERY_REPORT: Self = Self(187);
 }
 
-/// Cause: why a request was granted or not (section 8.2.1).
+/// The cause in a response: why a request was accepted or rejected (section 8.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause(pub u8);
 
@@ -107,7 +107,7 @@ impl Cause {
     pub const SYSTEM_FAILURE: Self = Self(77);
 }
 
-/// One element.
+/// One information element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
     /// Type of the element.
@@ -116,7 +116,7 @@ pub struct Element<'a> {
     pub value: &'a [u8],
 }
 
-/// Elements one after the other: those of a message, or of a grouped element.
+/// A sequence of elements: those of a message, or of a grouped element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements<'a>(pub &'a [u8]);
 
@@ -154,20 +154,20 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The elements of a grouped element.
+    /// Returns the elements of a grouped element.
     pub fn group(&self) -> Elements<'a> {
         Elements(self.value)
     }
 
-    /// The first byte of the value: a flag byte or a small number.
+    /// Returns the first byte of the value: a flag byte or a small number.
     ///
     /// # Errors
-    /// `Truncated`, as the others.
+    /// `Truncated`, as for the other types.
     pub fn u8(&self) -> Result<u8, Error> {
         view::header::<_, u8>(self.value, WHAT).map(|(n, _)| *n)
     }
 
-    /// The first two bytes of the value as a number.
+    /// Returns the first two bytes of the value as a number.
     ///
     /// # Errors
     /// `Truncated`.
@@ -175,7 +175,7 @@ impl<'a> Element<'a> {
         view::header::<_, U16>(self.value, WHAT).map(|(n, _)| n.get())
     }
 
-    /// The first four bytes of the value as a number.
+    /// Returns the first four bytes of the value as a number.
     ///
     /// # Errors
     /// `Truncated`.
@@ -194,7 +194,7 @@ fn v6(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Error> {
     Ok((Ipv6Addr::from(*address), rest))
 }
 
-/// The addresses that follow one another where their flags are set.
+/// Addresses that follow each other in a value, each present if its flag is set.
 type Addresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
 fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Error> {
@@ -212,7 +212,7 @@ fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Erro
 /// One end of a tunnel (F-TEID, section 8.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FTeid {
-    /// An end that has been chosen already.
+    /// An end that is already chosen.
     Chosen {
         /// Identifier of the tunnel.
         teid: u32,
@@ -221,11 +221,11 @@ pub enum FTeid {
         /// IPv6 address of the end.
         v6: Option<Ipv6Addr>,
     },
-    /// An end that the user plane is to choose.
+    /// An end that the user plane shall choose.
     Choose {
-        /// The end shall have an IPv4 address.
+        /// True if the end shall have an IPv4 address.
         v4: bool,
-        /// The end shall have an IPv6 address.
+        /// True if the end shall have an IPv6 address.
         v6: bool,
         /// Choose identifier: all elements of a message with the same one get the same end.
         id: Option<u8>,
@@ -276,10 +276,10 @@ impl FTeid {
     }
 }
 
-/// A session's number at one end, and the end's address (F-SEID, section 8.2.37).
+/// The identifier of a session at one end, and the end's address (F-SEID, section 8.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seid {
-    /// Number of the session.
+    /// Identifier of the session.
     pub seid: u64,
     /// IPv4 address of the end.
     pub v4: Option<Ipv4Addr>,
@@ -318,7 +318,7 @@ pub struct UeAddress {
     pub v4: Option<Ipv4Addr>,
     /// IPv6 address of the user.
     pub v6: Option<Ipv6Addr>,
-    /// The user plane is asked to choose one.
+    /// True if the user plane shall choose an address.
     pub choose: bool,
 }
 
@@ -341,19 +341,19 @@ impl UeAddress {
     }
 }
 
-/// The headers that packets get (section 8.2.56).
+/// The headers that are added to packets (section 8.2.56).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeaderCreation {
-    /// The identifier of the tunnel.
+    /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// IPv4 address that the packets are sent to.
+    /// Destination IPv4 address of the packets.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 address that the packets are sent to.
+    /// Destination IPv6 address of the packets.
     pub v6: Option<Ipv6Addr>,
 }
 
 impl OuterHeaderCreation {
-    /// Reads it; None where the headers are not those of GTP-U.
+    /// Reads the element's value; None if the headers are not those of GTP-U.
     ///
     /// # Errors
     /// `Truncated`.
@@ -380,12 +380,12 @@ impl OuterHeaderCreation {
     }
 }
 
-/// The highest bit rates (MBR, section 8.2.8).
+/// The maximum bit rates (MBR, section 8.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mbr {
-    /// Highest bit rate from the user, kbit/s of 1000 bits: 40 bits of it are written.
+    /// Maximum bit rate from the user, kbit/s of 1000 bits; the lowest 40 bits are written.
     pub uplink_kbps: u64,
-    /// Highest bit rate to the user, in the same unit.
+    /// Maximum bit rate to the user, in the same unit.
     pub downlink_kbps: u64,
 }
 
@@ -411,7 +411,7 @@ impl Mbr {
     }
 }
 
-/// Identity of a node (section 8.2.38).
+/// The identity of a node (section 8.2.38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(pub IpAddr);
 
@@ -424,7 +424,7 @@ impl NodeId {
         }
     }
 
-    /// Whether a value is a node's identity: an address of either kind, or a name.
+    /// Returns true if a value is a node's identity: an IPv4 or IPv6 address, or a name.
     pub fn is_one(value: &[u8]) -> bool {
         match value {
             [0, address @ ..] => address.len() == 4,
@@ -435,7 +435,7 @@ impl NodeId {
     }
 }
 
-/// The rule that could not be made (section 8.2.80).
+/// A rule that could not be created (section 8.2.80).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedRule {
     /// A packet detection rule.
@@ -463,19 +463,18 @@ impl FailedRule {
     }
 }
 
-/// Packets that a rule is about, of those of its tunnel or user (SDF filter, section 8.2.5). What is not there is not
-/// looked at.
+/// A filter on the packets of a rule's tunnel or user (SDF filter, section 8.2.5). Absent fields are not compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdfFilter<'a> {
-    /// Flow description, as TS 29.212 section 5.4.2 writes it.
+    /// Flow description in the syntax of TS 29.212 section 5.4.2.
     pub description: Option<&'a [u8]>,
-    /// Type of service or traffic class, and which of its bits count.
+    /// Type of service or traffic class, and the mask of the compared bits.
     pub traffic_class: Option<(u8, u8)>,
     /// Security parameter index of IPsec.
     pub security_parameters: Option<u32>,
     /// Flow label of IPv6, 20 bits.
     pub flow_label: Option<u32>,
-    /// Number that another rule of the session may name the filter by.
+    /// Number by which other rules of the session may refer to the filter.
     pub id: Option<u32>,
 }
 
@@ -544,7 +543,7 @@ impl<'a> SdfFilter<'a> {
     }
 }
 
-/// Volumes: a threshold or a quota (TS 29.244 sections 8.2.13 and 8.2.50), or what was measured (section 8.2.44).
+/// Volumes: a threshold or a quota (TS 29.244 sections 8.2.13 and 8.2.50), or a measurement (section 8.2.44).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volumes {
     /// Bytes in both directions.
@@ -556,7 +555,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Reads the element's value; numbers of packets behind it are left out.
+    /// Reads the element's value; numbers of packets after it are ignored.
     ///
     /// # Errors
     /// `Truncated`.
@@ -589,7 +588,7 @@ impl Volumes {
     }
 }
 
-/// Value of an element that names a peer of tunnels (remote GTP-U peer, section 8.2.70).
+/// Returns the value of an element that names a peer of tunnels (remote GTP-U peer, section 8.2.70).
 pub fn emit_gtpu_peer(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => [&[2][..], &address.octets()].concat(),
@@ -663,7 +662,7 @@ mod tests {
             assert!(UeAddress::parse(&user[..length]).is_err());
         }
         assert!(UeAddress::parse(&[0x10]).unwrap().choose);
-        // UDP/IPv4 as N6 tunnels have it is none of GTP-U's.
+        // A UDP/IPv4 header for N6 tunnels is not a GTP-U header.
         assert_eq!(
             OuterHeaderCreation::parse(&[4, 0, 192, 0, 2, 1, 0, 80]),
             Ok(None)

@@ -1,5 +1,5 @@
-//! PFCP version 1: how the control plane of a mobile core tells user planes what to do with packets (3GPP
-//! TS 29.244). Messages are read as views and written into vectors: this is no data path.
+//! PFCP version 1, the protocol by which the control plane of a mobile core configures user planes (3GPP TS 29.244).
+//! Messages are read as views and written into vectors, because this is not the data path.
 
 mod element;
 
@@ -21,7 +21,7 @@ const VERSION: u8 = 1;
 const HAS_SEID: u8 = 0b1;
 const LENGTH_STARTS_AT: usize = 4;
 
-/// Type of a message (TS 29.244 section 7.3, table 7.3-1).
+/// The type of a message (TS 29.244 section 7.3, table 7.3-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageType(pub u8);
 
@@ -43,7 +43,7 @@ impl MessageType {
     pub const SESSION_REPORT_REQUEST: Self = Self(56);
     pub const SESSION_REPORT_RESPONSE: Self = Self(57);
 
-    /// The type of the response to a request of this type.
+    /// Returns the type of the response to a request of this type.
     pub fn response(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
@@ -57,16 +57,16 @@ struct Start {
     length: U16,
 }
 
-/// A message as it was received; bytes after its length are left out.
+/// A received message; bytes after its length are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Type of the message.
     pub message_type: MessageType,
-    /// The session that it is about, where it is about one.
+    /// Session of the message, if it has one.
     pub seid: Option<u64>,
-    /// Pairs it with its response, 24 bits.
+    /// Sequence number, which pairs a request with its response, 24 bits.
     pub sequence: u32,
-    /// Information elements of the message, not read yet.
+    /// Information elements of the message, unparsed.
     pub elements: Elements<'a>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Message<'a> {
     /// Reads the header (section 7.2.2).
     ///
     /// # Errors
-    /// `Truncated` where the header or the length in it goes past the end; `BadVersion`.
+    /// `Truncated` if the header or its length field goes past the end; `BadVersion`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let (start, rest) = view::header::<_, Start>(bytes, WHAT)?;
         let version = start.flags >> 5;
@@ -100,7 +100,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The sequence number of something that is no message of this version, to be told so; 0 where there is none.
+    /// Returns the sequence number of a message of another version, for the error response; 0 if there is none.
     pub fn sequence_of_other_version(bytes: &[u8]) -> u32 {
         match bytes {
             [_, _, _, _, a, b, c, ..] => u32::from_be_bytes([0, *a, *b, *c]),
@@ -109,12 +109,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message or grouped element under way.
+/// A message or grouped element that is being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// The start of a message.
+    /// Starts a message.
     pub fn message(message_type: MessageType, seid: Option<u64>, sequence: u32) -> Self {
         let flags = VERSION << 5 | u8::from(seid.is_some());
         let mut bytes = vec![flags, message_type.0, 0, 0];
@@ -125,7 +125,7 @@ impl Writer {
         Self(bytes)
     }
 
-    /// The start of a grouped element's value.
+    /// Starts a grouped element's value.
     pub fn group() -> Self {
         Self::default()
     }
@@ -148,10 +148,10 @@ impl Writer {
         self.element(element_type, &group.0)
     }
 
-    /// The finished message.
+    /// Returns the finished message.
     ///
     /// # Errors
-    /// `BadLength` where its elements are longer than its length field can say.
+    /// `BadLength` if its elements exceed the maximum of its length field.
     pub fn finish(mut self) -> Result<Vec<u8>, Error> {
         let length = self.0.len() - LENGTH_STARTS_AT;
         let Ok(field) = u16::try_from(length) else {
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A heartbeat request as the specification draws it.
+    /// A heartbeat request as the specification shows it.
     const HEARTBEAT: [u8; 16] = [
         0x20, 1, 0, 12, 0, 0, 7, 0, 0, 96, 0, 4, 0xe0, 0x11, 0x22, 0x33,
     ];
@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn emitted_pfcp_messages_parse_to_the_same_elements(
             kind: u8, seid: Option<u64>, sequence in 0u32..1 << 24,
             elements in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..8),
         ) {

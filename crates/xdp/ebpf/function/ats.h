@@ -1,14 +1,15 @@
-/* Two time stamps behind UDP payloads (crates/function/src/ats.rs). */
+/* Two timestamps after UDP payloads (crates/function/src/ats.rs). */
 #pragma once
 #include "headers.h"
 
-/* In the order of the function's outcomes. */
+/* The order is that of the function's outcomes. */
 enum ats_outcome { ATS_STAMPED, ATS_PASSED, ATS_TOO_BIG, ATS_NO_ROOM, ATS_MALFORMED };
 
 #define STAMPS_LEN 16
 #define MOVED 32
 
-/* Moves the first `length` bytes forward by the length of the stamps; 0 where the driver leaves no room there either. */
+/* Moves the first `length` bytes forward by the length of the stamps. Returns 0 if the driver has no headroom for
+ * that. */
 __noinline int move_forward(struct xdp_md *context, __u32 length)
 {
 	void *data, *end, *place;
@@ -38,7 +39,7 @@ __noinline int move_forward(struct xdp_md *context, __u32 length)
 	return 1;
 }
 
-/* Makes a frame end `STAMPS_LEN` bytes behind `stop`; 0 if it cannot. */
+/* Makes a frame end `STAMPS_LEN` bytes after `stop`. Returns 0 if that fails. */
 static __always_inline int make_room(struct xdp_md *context, __u32 stop)
 {
 	void *data = (void *)(long)context->data;
@@ -47,7 +48,7 @@ static __always_inline int make_room(struct xdp_md *context, __u32 stop)
 
 	if (!bpf_xdp_adjust_tail(context, more))
 		return 1;
-	/* Drivers leave little behind a frame, if anything, and more in front. */
+	/* Drivers have little or no tailroom, and more headroom. */
 	if (!move_forward(context, stop))
 		return 0;
 	more -= STAMPS_LEN;
@@ -85,17 +86,17 @@ __noinline int append_stamps(struct xdp_md *context, __u32 mtu, __u64 received_n
 	stamps->handed_on = bpf_cpu_to_be64(bpf_ktime_get_ns());
 	sum = folded((stamps->received & 0xffffffff) + (stamps->received >> 32) +
 		     (stamps->handed_on & 0xffffffff) + (stamps->handed_on >> 32));
-	/* Behind an odd number of bytes they straddle the words of the sum (RFC 1071, section 2 (B)). */
+	/* After an odd number of bytes the stamps straddle the words of the sum (RFC 1071, section 2 (B)). */
 	if (bytes & 1)
 		sum = sum << 8 | sum >> 8;
 	udp = AT(struct udp_header, it.transport);
 	if (!udp)
 		return ATS_MALFORMED;
-	/* The length counts in the pseudo header and in the UDP header. */
+	/* The length counts twice: in the pseudo header and in the UDP header. */
 	change = (__u64)(__u16)~udp->length * 2 + sum;
 	udp->length = bpf_htons(bytes + sizeof(*stamps));
 	change += (__u64)udp->length * 2;
-	/* 0 says that there is none. */
+	/* A checksum of 0 means that there is none. */
 	if (udp->checksum)
 		udp->checksum = nonzero(~folded((__u64)(__u16)~udp->checksum + change));
 	if (it.version == 4) {

@@ -3,7 +3,7 @@
 #include "headers.h"
 #include "mix.h"
 
-/* In the order of the function's outcomes. */
+/* The order is that of the function's outcomes. */
 enum balance_outcome { BALANCED, BALANCE_PASSED, BALANCE_MALFORMED };
 
 #define BUCKETS_LOG 16
@@ -26,7 +26,7 @@ static __always_inline __u64 both(__be32 high, __be32 low)
 	return (__u64)bpf_ntohl(high) << 32 | bpf_ntohl(low);
 }
 
-/* Fragments have the ports in the first one only: all go by their addresses. */
+/* Only the first fragment contains the ports, so all fragments are hashed by their addresses. */
 static __always_inline __u64 flow_hash(const struct tuple *it, __u64 seed)
 {
 	__u64 rest = it->protocol;
@@ -50,7 +50,7 @@ __noinline int balance(struct xdp_md *context, __u32 first, __u64 seed)
 
 	if (kind == MALFORMED || (void *)(ethernet + 1) > end)
 		return BALANCE_MALFORMED;
-	/* The first bit on the wire says that it is for several. */
+	/* The first bit on the link marks a group address. */
 	if (kind == NO_IP || ethernet->destination[0] & 1)
 		return BALANCE_PASSED;
 	key = first + (flow_hash(&tuple, seed) >> (64 - BUCKETS_LOG));

@@ -1,8 +1,8 @@
-/* Accepts or drops by addresses, protocol and ports: the first rule that fits decides (crates/function/src/filter.rs). */
+/* Accepts or drops by addresses, protocol and ports: the first rule that matches decides (crates/function/src/filter.rs). */
 #pragma once
 #include "headers.h"
 
-/* In the order of the function's outcomes. */
+/* The order is that of the function's outcomes. */
 enum filter_outcome {
 	ACCEPTED_BY_RULE, ACCEPTED_BY_DEFAULT, ACCEPTED_NO_IP, DROPPED_BY_RULE, DROPPED_BY_DEFAULT, FILTER_MALFORMED,
 };
@@ -12,12 +12,12 @@ enum filter_outcome {
 
 /* Written by crates/xdp/src/functions/constants.rs. */
 struct rule {
-	/* The bits that addresses share, and which those are, in network byte order. */
+	/* The prefixes of the addresses, and their masks, in network byte order. */
 	__be32 source[4];
 	__be32 source_mask[4];
 	__be32 destination[4];
 	__be32 destination_mask[4];
-	/* First and last. */
+	/* The first and the last port. */
 	__u16 source_ports[2];
 	__u16 destination_ports[2];
 	__u16 protocol;

@@ -1,21 +1,21 @@
-/* What a frame is to functions: read as crates/function/src/datagram.rs and tuple.rs do, with the same result for every
+/* The headers of a frame, parsed as in crates/function/src/datagram.rs and tuple.rs, with the same result for every
  * frame. */
 #pragma once
 #include "../packet.h"
 
 enum kind { IP_PACKET, NO_IP, MALFORMED };
 
-/* An IP packet. Offsets in bytes from the frame's start. */
+/* An IP packet. Offsets are in bytes from the frame's start. */
 struct headers {
 	__u32 ip;
 	__u32 transport;
-	/* Bytes from there on that the IP header speaks of. */
+	/* The number of bytes after `transport`, according to the IP header. */
 	__u32 have;
 	__u8 version;
 	__u8 protocol;
-	/* Part of a packet, the first among them. */
+	/* 1 for any fragment, including the first. */
 	__u8 is_fragment;
-	/* Another than the first. */
+	/* 1 for fragments other than the first. */
 	__u8 is_later;
 };
 
@@ -29,7 +29,7 @@ struct walk {
 	__u8 is_malformed;
 };
 
-/* Over one extension header of IPv6; 1 behind the last. */
+/* Skips one IPv6 extension header. Returns 1 after the last. */
 static long walk_on(__u32 index, struct walk *walk)
 {
 	__u32 length = 8, have = walk->end - walk->at;
@@ -40,7 +40,7 @@ static long walk_on(__u32 index, struct walk *walk)
 	if (walk->protocol != HOP_BY_HOP && walk->protocol != ROUTING && walk->protocol != DESTINATION &&
 	    walk->protocol != FRAGMENT_HEADER)
 		return 1;
-	/* None is shorter. */
+	/* No extension header is shorter. */
 	if (have < length || bpf_xdp_load_bytes(walk->context, walk->at, front, sizeof(front))) {
 		walk->is_malformed = 1;
 		return 1;
@@ -60,7 +60,8 @@ static long walk_on(__u32 index, struct walk *walk)
 	return 0;
 }
 
-/* The type behind addresses and up to two tags, and where what it names begins; 0 for a frame that ends before. */
+/* Returns the EtherType after the addresses and up to two tags, and the offset of the payload in `at`; 0 if the frame
+ * is truncated. */
 static __always_inline __be16 *read_type(void *data, void *end, __u32 *at)
 {
 	__be16 *type = data + 12;
@@ -81,7 +82,7 @@ static __always_inline __be16 *read_type(void *data, void *end, __u32 *at)
 	return (void *)(type + 1) > end ? 0 : type;
 }
 
-/* Reads an IPv4 packet behind that type. */
+/* Parses an IPv4 packet at offset `at`. */
 static __always_inline int read_ipv4_at(void *data, void *end, __u32 at, struct headers *it)
 {
 	struct ipv4_header *ip = AT(struct ipv4_header, at);
@@ -102,7 +103,7 @@ static __always_inline int read_ipv4_at(void *data, void *end, __u32 at, struct 
 	return IP_PACKET;
 }
 
-/* As below, with all but IPv4 for no IP. */
+/* Parses like `read_headers`, but returns NO_IP for everything except IPv4. */
 static __always_inline int read_ipv4(struct xdp_md *context, struct headers *it)
 {
 	void *data = (void *)(long)context->data;
@@ -139,7 +140,7 @@ static __always_inline int read_headers(struct xdp_md *context, struct headers *
 		walk.protocol = ip->next;
 		walk.at = at + sizeof(*ip);
 		walk.end = walk.at + length;
-		/* None is shorter than 8 bytes. */
+		/* No extension header is shorter than 8 bytes. */
 		bpf_loop(MOST_FRAME / 8, walk_on, &walk, 0);
 		if (walk.is_malformed)
 			return MALFORMED;
@@ -156,7 +157,7 @@ static __always_inline int read_headers(struct xdp_md *context, struct headers *
 
 enum datagram_kind { DATAGRAM, OTHER, BROKEN };
 
-/* A whole UDP datagram; `bytes` of it, header included. */
+/* Parses a UDP datagram that is not a fragment; `bytes` is its length with the header. */
 static __always_inline int read_datagram(struct xdp_md *context, struct headers *it, __u32 *bytes)
 {
 	int kind = read_headers(context, it);
@@ -175,12 +176,12 @@ static __always_inline int read_datagram(struct xdp_md *context, struct headers 
 	return *bytes < sizeof(*udp) || *bytes > it->have ? BROKEN : DATAGRAM;
 }
 
-/* What tells flows apart; IPv4 addresses stand among those of IPv6. */
+/* The key of a flow; IPv4 addresses are mapped IPv6 addresses. */
 struct tuple {
-	/* In network byte order. */
+	/* The addresses are in network byte order. */
 	__be32 source[4];
 	__be32 destination[4];
-	/* Of this machine's. */
+	/* The ports are in this machine's byte order. */
 	__u16 source_port;
 	__u16 destination_port;
 	__u8 protocol;

@@ -1,19 +1,20 @@
-/* Source NAT with port translation (crates/function/src/nat): the same packets, mappings and counts. */
+/* Source NAT with port translation, with the same packets, mappings and counts as crates/function/src/nat. */
 #pragma once
 #include "headers.h"
 #include "mix.h"
 #include "settings.h"
 
-/* In the order of crates/function/src/nat/outcome.rs. */
+/* The order is that of crates/function/src/nat/outcome.rs. Outcomes up to NAT_PASSED let the packet continue, and there
+ * are at most 16 (OUTCOMES in xdp_functions.bpf.c). */
 enum nat_outcome {
 	TO_OUTSIDE, TO_INSIDE, NAT_ERROR, NAT_PASSED, NO_MAPPING, NOT_OURS, HAIRPIN, NO_PORT, TABLE_FULL, HOST_FULL,
 	NAT_FRAGMENT, OTHER_PROTOCOL, NAT_MALFORMED,
 };
 
-/* What ports are of; the order is that of crates/function/src/nat/seen.rs. */
+/* The protocol of a port; the order is that of crates/function/src/nat/seen.rs. */
 enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 
-/* What has been seen of a connection, as in crates/function/src/nat/connection.rs. */
+/* The observed events of a connection, as in crates/function/src/nat/connection.rs. */
 #define ANSWERED 1
 #define ACKNOWLEDGED 2
 #define FINISHED 4
@@ -33,19 +34,19 @@ enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 #define TIME_EXCEEDED 11
 #define PARAMETER_PROBLEM 12
 
-/* Ports that are tried for a new mapping. */
+/* The number of ports that are tried for a new mapping. */
 #define TRIES 64
-/* Of a sweep, as in crates/function/src/nat/table.rs. */
+/* The slots per sweep and the limit on sweeps at once, as in crates/function/src/nat/table.rs. */
 #define SWEPT 64
 #define MOST_SWEEPS 4
-/* Of a bucket, as in crates/function/src/nat/hosts.rs. */
+/* The hosts per bucket, as in crates/function/src/nat/hosts.rs. */
 #define HOSTS 15
 #define PORTS 65536
 
-/* At the place of its outside port. All of it is read and written under its lock: what was looked up before may have become
- * that of another inside endpoint. */
+/* A mapping, in the slot of its outside port. All of it is read and written under its lock: after a lookup the slot may
+ * have passed to another inside endpoint. */
 struct mapping {
-	/* Key of the inside endpoint; 0 for none. */
+	/* The key of the inside endpoint; 0 if the slot is free. */
 	__u64 inside;
 	__u64 last_used_ns;
 	struct bpf_spin_lock lock;
@@ -62,9 +63,10 @@ struct {
 	__type(value, struct mapping);
 } nat_mappings SEC(".maps");
 
-/* The place of the mapping of an inside endpoint. Whoever made the mapping puts it here, if there is none yet, and whoever ends
- * the mapping takes it out, after the mapping and before the counts: so nobody takes out one that is newer, and there
- * is room for all that are counted. A reader checks whose the mapping is. */
+/* The slot of the mapping of an inside endpoint. The CPU that creates a mapping adds it here, unless there is one
+ * already. The CPU that ends a mapping removes it here, after the mapping and before the counts. No CPU thus removes
+ * a newer entry, and there is space for all counted mappings. A reader checks that the mapping belongs to the
+ * endpoint. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -73,12 +75,12 @@ struct {
 } nat_inside SEC(".maps");
 
 struct hand {
-	/* Up to when sweeps are made up for. */
+	/* The time up to which sweeps have been done. */
 	__u64 swept_ns;
 	struct bpf_spin_lock lock;
-	/* Where the last sweep ended. */
+	/* The position at which the last sweep ended. */
 	__u32 cursor;
-	/* Mappings that there are. */
+	/* The number of mappings. */
 	__u32 count;
 	__u32 unused;
 };
@@ -90,7 +92,7 @@ struct {
 	__type(value, struct hand);
 } nat_hand SEC(".maps");
 
-/* An inside address that has mappings; a count of 0 is an empty place. */
+/* An inside address with its number of mappings; a count of 0 marks an empty slot. */
 struct host {
 	__u32 address;
 	__u32 count;
@@ -109,8 +111,8 @@ struct {
 	__type(value, struct host_bucket);
 } nat_hosts SEC(".maps");
 
-/* A packet that has ports, whole or quoted by an ICMP error. Offsets in bytes from the frame's start; addresses and ports in
- * this machine's byte order. */
+/* A packet with ports, either the received one or one that an ICMP error quotes. Offsets are in bytes from the frame's
+ * start; addresses and ports are in this machine's byte order. */
 struct flow {
 	__u32 ip;
 	__u32 transport;
@@ -121,14 +123,14 @@ struct flow {
 	__u16 destination_port;
 	__u8 class;
 	__u8 flags;
-	/* What follows is of the packet that quotes it. */
+	/* The next fields are those of the ICMP error that quotes the packet. */
 	__u8 is_quoted;
 	__u8 unused;
 	__u32 error_ip;
 	__u32 error;
 	__u32 error_source;
 	__u32 error_destination;
-	/* What follows is of a TCP segment, and `segment_end` the number behind it. */
+	/* The next fields are those of a TCP segment; `segment_end` is the sequence number after it. */
 	__u32 sequence;
 	__u32 acknowledgement;
 	__u32 segment_end;
@@ -154,7 +156,7 @@ struct icmp_header {
 	__be16 sequence;
 };
 
-/* What became of it, or -1 for a flow. */
+/* Parses a quoted packet. Returns its outcome, or -1 for a flow. */
 static __always_inline int read_quoted(struct xdp_md *context, struct flow *flow, __u32 have)
 {
 	void *data = (void *)(long)context->data;
@@ -197,7 +199,7 @@ static __always_inline int read_quoted(struct xdp_md *context, struct flow *flow
 	return -1;
 }
 
-/* The same of a frame. */
+/* Parses a frame. Returns its outcome, or -1 for a flow. */
 static __always_inline int read_flow(struct xdp_md *context, struct flow *flow)
 {
 	struct headers it = {};
@@ -273,7 +275,7 @@ static __always_inline __u64 key_of(__u8 class, __u32 address, __u16 port)
 	return ((__u64)class + 1) << 48 | (__u64)address << 16 | port;
 }
 
-/* Number of an outside address from 0, or -1. */
+/* Returns the number of an outside address from 0, or -1. */
 static __always_inline int number_of(__u32 address)
 {
 	for (int i = 0; i < NAT_ADDRESSES; i++) {
@@ -322,7 +324,8 @@ static __always_inline struct host_bucket *bucket_of(__u32 address)
 	return bpf_map_lookup_elem(&nat_hosts, &index);
 }
 
-/* One mapping more of a host; its outcome if it cannot have one. */
+/* Adds a mapping to the count of a host. Returns TO_OUTSIDE, or the packet's outcome if the host cannot have another
+ * one. */
 __noinline int add_host(__u32 address)
 {
 	struct host_bucket *bucket = bucket_of(address);
@@ -357,7 +360,7 @@ __noinline int add_host(__u32 address)
 	return outcome;
 }
 
-/* One less. */
+/* Subtracts a mapping from the count of a host. */
 __noinline int remove_host(__u32 address)
 {
 	struct host_bucket *bucket = bucket_of(address);
@@ -377,7 +380,7 @@ __noinline int remove_host(__u32 address)
 	return 0;
 }
 
-/* Counts a mapping, if there is room for one. */
+/* Counts a mapping. Returns 0 if the table is full. */
 static __always_inline int count_one(void)
 {
 	__u32 zero = 0;
@@ -405,7 +408,7 @@ static __always_inline void uncount_one(void)
 	bpf_spin_unlock(&hand->lock);
 }
 
-/* Takes a mapping that has ended out of the counts. */
+/* Subtracts a mapping that has ended from the counts. */
 static __always_inline void forget(__u32 address)
 {
 	remove_host(address);
@@ -421,7 +424,7 @@ static __always_inline __u64 below(__u64 hash, __u64 count)
 struct search {
 	__u64 inside;
 	__u64 now_ns;
-	/* Of the inside endpoint's candidates. */
+	/* The start of the inside endpoint's sequence of candidates. */
 	__u64 start;
 	__u32 base;
 	__u32 first;
@@ -430,7 +433,7 @@ struct search {
 	__u32 slot;
 };
 
-/* Takes the next candidate's place, if it is free. */
+/* Takes the slot of the next candidate, if it is free. */
 static long try_port(__u32 index, struct search *search)
 {
 	__u32 slot = search->base + search->first + 2 * (__u32)below(mix(search->start, index), search->count);
@@ -440,7 +443,7 @@ static long try_port(__u32 index, struct search *search)
 
 	if (!it)
 		return 1;
-	/* Most are taken where ports run out; one that is free is looked at again under its lock. */
+	/* If ports run out, most slots are in use. A slot that seems free is checked again under its lock. */
 	if (is_live(it, search->now_ns))
 		return 0;
 	bpf_spin_lock(&it->lock);
@@ -477,7 +480,7 @@ static long sweep_one(__u32 index, struct sweep *sweep)
 	__u64 before = 0;
 
 	sweep->cursor = slot + 1 >= sweep->slots ? 0 : slot + 1;
-	/* Most places are empty, and one that is taken at this moment has not timed out. */
+	/* Most slots are empty; a slot that is taken at this moment has not timed out. */
 	if (!it || !it->inside)
 		return 0;
 	bpf_spin_lock(&it->lock);
@@ -493,7 +496,8 @@ static long sweep_one(__u32 index, struct sweep *sweep)
 	return 0;
 }
 
-/* Ends what has timed out among the next places, as many of them as the time since the last sweep makes due. */
+/* Ends the mappings that have timed out among the next slots. The number of slots depends on the time since the last
+ * sweep. */
 __noinline int sweep_due(__u64 now_ns)
 {
 	struct sweep sweep = { .now_ns = now_ns, .slots = 3 * settings.nat.addresses * PORTS };
@@ -504,7 +508,7 @@ __noinline int sweep_due(__u64 now_ns)
 	if (!hand || now_ns < hand->swept_ns + interval)
 		return 0;
 	bpf_spin_lock(&hand->lock);
-	/* Another CPU may have swept meanwhile. */
+	/* Another CPU may have swept in between. */
 	due = now_ns < hand->swept_ns ? 0 : (now_ns - hand->swept_ns) / interval;
 	hand->swept_ns = due < MOST_SWEEPS ? hand->swept_ns + due * interval : now_ns;
 	if (due > MOST_SWEEPS)
@@ -528,8 +532,8 @@ static __always_inline void free_slot(__u32 slot, __u64 inside)
 	bpf_spin_unlock(&it->lock);
 }
 
-/* A new mapping for an inside endpoint; its outcome if there is none. Another CPU may be the first to have made it: then
- * that one is there. */
+/* Creates a mapping for an inside endpoint. Returns TO_OUTSIDE, or the packet's outcome if there is no mapping. If
+ * another CPU creates the mapping first, that one is used. */
 __noinline int make_mapping(__u64 inside, __u64 now_ns, __u32 class)
 {
 	__u32 address = inside >> 16;
@@ -580,7 +584,7 @@ static __always_inline __u16 update(__u16 checksum, __u64 change)
 	return ~folded((__u64)(__u16)~checksum + change);
 }
 
-/* Replaces source or destination address of an IPv4 header; what its checksum adds. */
+/* Replaces the source or destination address of an IPv4 header. Returns the change of its checksum. */
 static __always_inline __u64 set_address_of(struct ipv4_header *ip, int is_source, __be32 from, __be32 to)
 {
 	__u16 before = ip->checksum;
@@ -593,8 +597,8 @@ static __always_inline __u64 set_address_of(struct ipv4_header *ip, int is_sourc
 	return change16(before, ip->checksum);
 }
 
-/* Replaces one end of a flow, in network byte order; `sum` grows by what its bytes add to a checksum over them. 0 if it
- * is not all there. */
+/* Replaces one end of a flow, in network byte order, and adds the change of a checksum over the packet to `sum`.
+ * Returns 0 if the packet is truncated. */
 static __always_inline int replace_end(struct xdp_md *context, const struct flow *flow, int is_source, __be32 address,
 				       __be16 port, __u64 *sum)
 {
@@ -617,7 +621,7 @@ static __always_inline int replace_end(struct xdp_md *context, const struct flow
 		return 0;
 	*place = port;
 	at = flow->transport + (flow->class == CLASS_UDP ? 6 : flow->class == CLASS_TCP ? 16 : 2);
-	/* Quoted packets may end before. */
+	/* A quoted packet may end before its checksum. */
 	if (at + 2 > flow->end)
 		return 1;
 	checksum = AT(__u16, at);
@@ -634,7 +638,7 @@ static __always_inline int replace_end(struct xdp_md *context, const struct flow
 	return 1;
 }
 
-/* The same, and if an error quotes the flow, the other end of that. */
+/* Does the same, and also replaces the other end of an ICMP error that quotes the flow. */
 static __always_inline int replace_all(struct xdp_md *context, const struct flow *flow, int is_source, __be32 address,
 				       __be16 port)
 {
@@ -657,13 +661,13 @@ static __always_inline int replace_all(struct xdp_md *context, const struct flow
 	return 1;
 }
 
-/* Whether the first of two sequence numbers is before the other. */
+/* Returns whether the first of two sequence numbers is before the other. */
 static __always_inline int is_behind(__u32 first, __u32 other)
 {
 	return (__s32)(other - first) > 0;
 }
 
-/* After a TCP segment from inside; whether the mapping's time begins anew. */
+/* Updates a mapping for a TCP segment from inside. Returns 1 if the timeout of the mapping restarts. */
 static __always_inline int left(struct mapping *it, const struct flow *flow)
 {
 	__u32 state = it->state;
@@ -694,7 +698,7 @@ static __always_inline int left(struct mapping *it, const struct flow *flow)
 	return 1;
 }
 
-/* The same of one from outside. */
+/* Does the same for a TCP segment from outside. */
 static __always_inline int came(struct mapping *it, const struct flow *flow)
 {
 	if (!(flow->flags & RST)) {
@@ -707,7 +711,8 @@ static __always_inline int came(struct mapping *it, const struct flow *flow)
 	return 1;
 }
 
-/* Notes in the mapping at a place that a packet leaves; whether it is that of the inside endpoint. */
+/* Records in the mapping of a slot that a packet leaves. Returns 0 if the mapping belongs to another inside endpoint,
+ * or if the packet is quoted and the mapping has timed out. */
 static __always_inline int leave_by(__u32 slot, __u64 inside, const struct flow *flow, __u64 now_ns)
 {
 	struct mapping *it = bpf_map_lookup_elem(&nat_mappings, &slot);
@@ -755,7 +760,7 @@ static __always_inline int outwards(struct xdp_md *context, const struct flow *f
 		if (!place)
 			return TABLE_FULL;
 		slot = *place;
-		/* Another CPU is ending the former one at this moment. */
+		/* Another CPU is ending the old mapping at this moment. */
 		if (!leave_by(slot, inside, flow, now_ns))
 			return TABLE_FULL;
 	}

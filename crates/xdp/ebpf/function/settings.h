@@ -1,11 +1,11 @@
-/* What a program is to do. Set before it is loaded: the verifier removes what is not used. Written by
+/* The settings of a program. They are set before it is loaded, so that the verifier removes unused code. Written by
  * crates/xdp/src/functions/constants.rs. */
 #pragma once
 #include "../header_change.h"
 
-/* Functions of a chain. */
+/* The maximum number of functions of a chain. */
 #define STAGES 16
-/* Outside addresses of a translator. */
+/* The maximum number of outside addresses of a translator. */
 #define NAT_ADDRESSES 16
 
 enum stage_kind { HEADERS, XOR, ATS, FILTER, BALANCE, PASSES, NAT };
@@ -13,34 +13,34 @@ enum stage_kind { HEADERS, XOR, ATS, FILTER, BALANCE, PASSES, NAT };
 /* One function. */
 struct stage {
 	__u32 kind;
-	/* Number of the function in the chain, under which its packets are counted. */
+	/* The number of the function in the chain, for its counters. */
 	__u32 number;
-	/* Of its entries in a map. */
+	/* The range of its entries in a map. */
 	__u32 first;
 	__u32 count;
-	/* A key, a seed, or whatever it is decided by. */
+	/* The parameter of the function, such as a key or a seed. */
 	__u64 value;
 	struct header_change change;
 	__u16 unused;
 };
 
-/* Of the only translator of a chain. */
+/* The settings of the only translator of a chain. */
 struct nat_settings {
 	__u64 seed;
 	__u64 udp_ns;
 	__u64 tcp_ns;
 	__u64 tcp_closing_ns;
 	__u64 icmp_ns;
-	/* From one sweep to the next. */
+	/* The interval of the sweeps. */
 	__u64 sweep_ns;
 	__u32 mappings;
 	__u32 mappings_per_host;
-	/* A power of two. */
+	/* The number of buckets, a power of two. */
 	__u32 host_buckets;
 	__u32 addresses;
 	__u16 first_port;
 	__u16 last_port;
-	/* In this machine's byte order. */
+	/* The addresses are in this machine's byte order. */
 	__u32 address[NAT_ADDRESSES];
 };
 

@@ -1,11 +1,11 @@
-/* Every byte of UDP payloads exclusive or a key (crates/function/src/xor.rs). */
+/* XORs every byte of UDP payloads with a key (crates/function/src/xor.rs). */
 #pragma once
 #include "headers.h"
 
-/* In the order of the function's outcomes. */
+/* The order is that of the function's outcomes. */
 enum xor_outcome { XOR_CHANGED, XOR_PASSED, XOR_MALFORMED };
 
-/* Bytes that are changed at a time. */
+/* The number of bytes per step. */
 #define STEP 32
 
 __noinline int xor_payload(struct xdp_md *context, __u32 key)
@@ -24,7 +24,8 @@ __noinline int xor_payload(struct xdp_md *context, __u32 key)
 		return kind == OTHER ? XOR_PASSED : XOR_MALFORMED;
 	left = bytes - sizeof(*udp);
 	at = it.transport + sizeof(*udp);
-	/* What is left over of whole steps first: behind the long loop it would be followed once for each of its turns. */
+	/* The bytes after the last complete step come first. After the long loop the verifier would check this loop
+	 * again for each of its iterations. */
 	place = data + ((at + left / STEP * STEP) & MOST_FRAME);
 	for (__u32 i = 0, rest = left % STEP; i < STEP - 1; i++, place++) {
 		__u8 *byte = place;
@@ -51,7 +52,7 @@ __noinline int xor_payload(struct xdp_md *context, __u32 key)
 	udp = AT(struct udp_header, it.transport);
 	if (!udp)
 		return XOR_MALFORMED;
-	/* 0 says that there is none. */
+	/* A checksum of 0 means that there is none. */
 	if (udp->checksum)
 		udp->checksum = nonzero(~folded((__u64)(__u16)~udp->checksum + (__u16)~folded(before) + after));
 	return XOR_CHANGED;

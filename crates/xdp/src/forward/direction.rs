@@ -1,4 +1,4 @@
-//! One direction: the XDP program on the interface that frames enter, and its counters.
+//! One direction: the XDP program on the ingress interface, and its counters.
 
 use super::{HeaderChange, KernelCounters, KernelProgram};
 use crate::Mode;
@@ -13,19 +13,19 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.
 /// The only key of the counters.
 const KEY: [u8; 4] = [0; 4];
 
-/// Maps that a program goes on with when it takes another one's place: where frames leave, and what was counted.
+/// Maps that a new program takes over from the old one: the egress interfaces, and the counters.
 const KEPT: [&str; 2] = ["out", "counted"];
 
-/// A loaded program and where it is attached. Its counters outlive the interface.
+/// A loaded program and its attachment. Its counters outlive the interface.
 pub(super) struct Direction {
     object: Object,
     attachment: Option<Attachment>,
-    /// Number of the map that names the outgoing interfaces.
+    /// Number of the map of egress interfaces.
     pub(super) map_id: u32,
 }
 
 impl Direction {
-    /// Loads the program for frames that enter through one port and leave through another, by their numbers.
+    /// Loads the program for frames from one port to another, by their numbers.
     pub(super) fn new(
         what: &str,
         program: KernelProgram<'_>,
@@ -43,8 +43,7 @@ impl Direction {
         })
     }
 
-    /// Loads another program for the same frames, which counts on where the present one is and is to be put in its
-    /// place.
+    /// Loads another program for the same frames, which continues the counters of the current one and will replace it.
     pub(super) fn load_next(
         &self,
         what: &str,
@@ -56,10 +55,10 @@ impl Direction {
         })
     }
 
-    /// Puts `object` in the place of the present program, and the other way round. No frame is lost meanwhile.
+    /// Swaps `object` with the current program. No frame is lost during this.
     pub(super) fn swap(&mut self, object: &mut Object) -> io::Result<()> {
         match self.attachment.as_ref().map(|it| it.replace(object)) {
-            // The interface is gone; who notices attaches the new one.
+            // The interface does not exist; `links` will attach the new program.
             Some(Err(e)) if e.raw_os_error() == Some(libc::ENOLINK) => self.attachment = None,
             Some(Err(e)) => return Err(e),
             Some(Ok(())) | None => {}
@@ -68,7 +67,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Lets frames that are to leave through that exit do so through the interface of this index.
+    /// Sets the interface of an exit.
     pub(super) fn leave_through(&self, exit: usize, interface: u32) -> io::Result<()> {
         let key = (exit as u32).to_ne_bytes();
         map(&self.object, "out")?
@@ -76,7 +75,7 @@ impl Direction {
             .map_err(as_io)
     }
 
-    /// Takes the frames that enter the interface `name` of this index from now on.
+    /// Attaches the program to the interface `name` of this index.
     pub(super) fn attach(
         &mut self,
         what: &str,
@@ -84,7 +83,7 @@ impl Direction {
         interface: u32,
         modes: &[Mode],
     ) -> Result<(), Error> {
-        // First the old one goes: it may be in the way of the new one.
+        // The old attachment is removed first, as it may conflict with the new one.
         self.attachment = None;
         let attached = Attachment::new(what, &self.object, name, interface, modes)?;
         self.attachment = Some(attached);
@@ -95,12 +94,12 @@ impl Direction {
         self.attachment = None;
     }
 
-    /// Returns where the program runs; None while its interface is gone.
+    /// Returns the mode of the program; none while its interface does not exist.
     pub(super) fn mode(&self) -> Option<Mode> {
         self.attachment.as_ref().map(|a| a.mode)
     }
 
-    /// Returns packets and bytes that left through an exit, of a program that has several.
+    /// Returns packets and bytes that left through an exit, for a program with several.
     pub(super) fn left_through(&self, exit: usize) -> (u64, u64) {
         let key = (exit as u32).to_ne_bytes();
         let cpus = map(&self.object, "left")
@@ -115,8 +114,8 @@ impl Direction {
         sums
     }
 
-    /// Adds what this direction has counted. What was refused after the program had handed it on is not
-    /// in it.
+    /// Adds the counters of this direction. Frames that were refused after the program had passed them on are not
+    /// included.
     pub(super) fn add_to(&self, sum: &mut KernelCounters) {
         let cpus = map(&self.object, "counted")
             .and_then(|counted| counted.lookup_percpu(&KEY, MapFlags::ANY).map_err(as_io));
@@ -143,7 +142,7 @@ impl Direction {
             sum.dropped += dropped;
             sum.handed_up += handed_up;
             sum.too_long += too_long;
-            // Read while the program counts on: one of them may be a step behind.
+            // The counters are read while the program runs: they may differ by a frame.
             let kept = too_short + too_long + nowhere + dropped + handed_up;
             sum.tx_packets += rx_packets.saturating_sub(kept);
             sum.tx_bytes += (rx_bytes + added_bytes).saturating_sub(dropped_bytes);

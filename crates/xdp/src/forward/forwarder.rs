@@ -1,7 +1,7 @@
-//! Forwarder in the kernel: all directions together, started, watched, counted.
+//! The forwarder in the kernel: starts, watches and counts all directions.
 
 use super::direction::Direction;
-use super::refused::Refused;
+use super::refusals::Refused;
 use super::{Entrance, InterfaceCounters, KernelCounters, KernelProgram};
 use crate::Mode;
 use crate::program::{takes_redirected, wait_for_replaced};
@@ -11,11 +11,11 @@ use std::io;
 use taut_sys::Error;
 use taut_sys::interface::{self, Interface};
 
-/// Where frames of a direction may leave.
+/// An exit of a direction.
 struct Exit {
-    /// Number of the entrance whose interface it is.
+    /// Number of the entrance of the same interface.
     to: usize,
-    /// Interface as the direction's map has it.
+    /// Interface in the direction's map.
     interface: Option<u32>,
 }
 
@@ -23,20 +23,20 @@ struct Exit {
 struct Side {
     entrance: Entrance,
     direction: Direction,
-    /// The kernel's number for the interface; None while it is gone.
+    /// The kernel's number of the interface; none while it does not exist.
     index: Option<u32>,
-    /// That of the entrance's, or one for each entrance if the program has the choice.
+    /// The exit of the entrance, or one for each entrance if the program chooses.
     exits: Vec<Exit>,
-    /// Reason why the program runs where it does, if there is more to say.
+    /// Remark on the mode of the program, or an empty text.
     note: &'static str,
 }
 
-/// Forwards between interfaces inside the kernel. Dropping it takes the programs off the interfaces.
+/// Forwards between interfaces inside the kernel. Dropping it detaches the programs.
 pub struct KernelForwarder {
     sides: Vec<Side>,
-    /// Whether programs choose where frames leave.
+    /// True if programs choose the egress interface.
     sends: bool,
-    /// Asks about interfaces in the network namespace it was started in.
+    /// Socket for queries about interfaces in the network namespace of the start.
     lookup: OwnedFd,
     refused: Result<Refused, String>,
 }
@@ -48,14 +48,14 @@ impl std::fmt::Debug for KernelForwarder {
 }
 
 impl KernelForwarder {
-    /// Attaches a program to the interface of each entrance, no two of which are the same. The `program` says what happens to
-    /// frames on their way.
+    /// Attaches a program to the interface of each entrance; the interfaces must differ. The `program` determines the
+    /// processing of frames.
     ///
     /// # Errors
-    /// For an interface that is not there, or has an XDP program already; for what the machine or the driver lacks.
+    /// An interface does not exist, or has an XDP program already; the machine or the driver lacks something.
     ///
     /// # Panics
-    /// When frames are to leave through an entrance that there is not.
+    /// An entrance refers to an entrance that does not exist.
     pub fn start(entrances: &[Entrance], program: KernelProgram<'_>) -> Result<Self, Error> {
         let what = "forwarding in the kernel";
         let lookup = socket_with(
@@ -101,11 +101,11 @@ impl KernelForwarder {
         Ok(forwarder)
     }
 
-    /// Puts other programs in the place of the present ones, in all directions or in none. Each frame meets the old program
-    /// or the new one; none is lost, and counters go on. Returns when nobody runs in an old one any more.
+    /// Replaces the current programs, in all directions or in none. Each frame is processed by the old program or the new
+    /// one; none is lost, and counters continue. Returns when no old program is running any more.
     ///
     /// # Errors
-    /// When a program cannot be loaded or put in place; for programs that hand frames up, whose maps others write.
+    /// A program cannot be loaded or attached, or it passes frames up and its maps are written elsewhere.
     pub fn replace(&mut self, program: KernelProgram<'_>) -> Result<(), Error> {
         if matches!(program, KernelProgram::Upcall(..)) {
             let text = "programs that hand frames up are not put in the place of others";
@@ -124,7 +124,7 @@ impl KernelForwarder {
             let swapped = self.sides[number].direction.swap(&mut next[number]);
             if let Err(e) = swapped {
                 for (side, before) in self.sides.iter_mut().zip(&mut next).take(number) {
-                    // It ran a moment ago.
+                    // The old program was running before, so this should not fail.
                     let _ = side.direction.swap(before);
                 }
                 return Err(Error::system(opening(&self.sides[number].entrance), e));
@@ -134,7 +134,7 @@ impl KernelForwarder {
         Ok(())
     }
 
-    /// Returns what has passed so far, all directions together.
+    /// Returns the counters of all directions together.
     pub fn counters(&self) -> KernelCounters {
         let mut sum = KernelCounters::default();
         for side in &self.sides {
@@ -147,8 +147,7 @@ impl KernelForwarder {
         sum
     }
 
-    /// Returns what has passed each interface so far, in the order of the entrances; what a driver did not take is counted
-    /// as sent.
+    /// Returns the counters of each interface, in the order of the entrances; frames that a driver refused count as sent.
     pub fn interfaces(&self) -> Vec<InterfaceCounters> {
         let mut passed = vec![InterfaceCounters::default(); self.sides.len()];
         for (number, side) in self.sides.iter().enumerate() {
@@ -171,7 +170,7 @@ impl KernelForwarder {
         passed
     }
 
-    /// Takes the programs off the interfaces; what has passed in all.
+    /// Detaches the programs; returns the final counters.
     pub fn end(mut self) -> KernelCounters {
         for side in &mut self.sides {
             side.direction.detach();
@@ -179,8 +178,8 @@ impl KernelForwarder {
         self.counters()
     }
 
-    /// Whether frames can pass each interface, or why not; one that was deleted and made again under its name is taken up
-    /// again. Makes system calls: ask about once a second.
+    /// Returns whether frames can pass each interface, or the reason. An interface that was deleted and created again
+    /// under its name is attached again. It makes system calls: one call per second is enough.
     pub fn links(&mut self) -> Vec<Result<(), String>> {
         let mut links = Vec::new();
         let mut changed = Vec::new();
@@ -209,7 +208,7 @@ impl KernelForwarder {
         links
     }
 
-    /// Describes what became of each direction, for people to read.
+    /// Returns a description of each direction, for people.
     pub fn details(&self) -> Vec<String> {
         let mut lines: Vec<_> = self
             .sides
@@ -235,13 +234,13 @@ impl KernelForwarder {
         lines
     }
 
-    /// Names the outgoing interfaces of a direction to its program, as far as they have changed.
+    /// Updates the egress interfaces of a direction in its program's map.
     fn join(&mut self, number: usize) -> Result<(), Error> {
         for exit in 0..self.sides[number].exits.len() {
             let side = &self.sides[number];
             let Exit { to, interface } = side.exits[exit];
             let now = self.sides[to].index;
-            // The kernel empties the map when the interface goes.
+            // The kernel clears the map entry when the interface is deleted.
             if now == interface && now.is_some() {
                 continue;
             }
@@ -267,7 +266,7 @@ impl KernelForwarder {
         let side = &mut self.sides[number];
         let (modes, note) = match (sends, side.entrance.modes) {
             (true, modes) => (modes, ""),
-            // A native program's frames would all be dropped there.
+            // The frames of a native program would all be dropped there.
             (false, [Mode::Native, Mode::Generic]) => (
                 &[Mode::Generic][..],
                 ", as the other interface's driver takes no frames from native XDP now (on veth: its far \
@@ -286,7 +285,7 @@ impl KernelForwarder {
         self.watch(number)
     }
 
-    /// Counts what is refused on the way from and to the present interfaces.
+    /// Counts refused frames between the current interfaces.
     fn watch(&mut self, number: usize) -> Result<(), Error> {
         let side = &self.sides[number];
         if let (Ok(refused), Some(from)) = (&mut self.refused, side.index) {

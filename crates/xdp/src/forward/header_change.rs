@@ -1,33 +1,33 @@
-//! Changes of the Ethernet addresses of a frame on its way through the kernel.
+//! Changes of the Ethernet addresses of frames in the kernel.
 
-/// Origin of an address of a frame that leaves.
+/// The source of an address in a frame that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
-    /// The destination that it came with.
+    /// The destination address on arrival.
     OfDestination,
-    /// The source that it came with.
+    /// The source address on arrival.
     OfSource,
-    /// This address, always.
+    /// This fixed address.
     Fixed([u8; 6]),
 }
 
-/// Change of both addresses of a frame that leaves.
+/// A change of both addresses of a frame that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderChange {
-    /// Origin of the destination address.
+    /// The source of the destination address.
     pub destination: Address,
-    /// Origin of the source address.
+    /// The source of the source address.
     pub source: Address,
 }
 
 impl HeaderChange {
-    /// Leaves both as they are.
+    /// Leaves both addresses unchanged.
     pub const NONE: Self = Self {
         destination: Address::OfDestination,
         source: Address::OfSource,
     };
 
-    /// Swap of both addresses.
+    /// Swaps both addresses.
     pub const SWAP: Self = Self {
         destination: Address::OfSource,
         source: Address::OfDestination,
@@ -53,7 +53,7 @@ impl HeaderChange {
         }
     }
 
-    /// Returns the change as the XDP programs have it in their constants (ebpf/header_change.h).
+    /// Returns the change as constants of the XDP programs (ebpf/header_change.h).
     #[cfg(feature = "xdp")]
     pub(crate) fn constants(self) -> [u8; 14] {
         let part = |address| match address {

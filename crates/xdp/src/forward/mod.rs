@@ -1,7 +1,7 @@
-//! Forwarding inside the kernel: an XDP program on each interface hands its frames to the other one, and
-//! this process only counts and watches. Everything attached is gone with it, however it ends.
+//! Forwarding inside the kernel: an XDP program on each interface passes frames to the other one, and this process only
+//! counts and watches. All attachments end with the process, however it ends.
 //!
-//! Built with feature `xdp`; without it, starting says what is lacking.
+//! It is built with feature `xdp`; without it, starting returns an error.
 
 #[cfg(feature = "xdp")]
 mod direction;
@@ -9,7 +9,7 @@ mod direction;
 mod forwarder;
 mod header_change;
 #[cfg(feature = "xdp")]
-mod refused;
+mod refusals;
 
 #[cfg(feature = "xdp")]
 pub use forwarder::KernelForwarder;
@@ -21,30 +21,30 @@ use crate::Mode;
 use crate::functions::KernelFunctions;
 use crate::upcall::UpcallPrograms;
 
-/// Program for frames on their way. Changes of addresses have one entry for each port, for the frames that leave
+/// The program that processes frames. Changes of addresses have one entry for each port, for the frames that leave
 /// through it.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelProgram<'a> {
-    /// A change of addresses at most.
+    /// Optional changes of addresses only.
     Headers(&'a [HeaderChange]),
-    /// Programs of a function's own, which hand up what they do not decide; then addresses change.
+    /// Programs of a function, which pass undecided frames up; addresses are changed afterwards.
     Upcall(&'a dyn UpcallPrograms, &'a [HeaderChange]),
     /// Functions, in order.
     Functions(&'a KernelFunctions),
 }
 
-/// Interface that frames enter.
+/// An ingress interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entrance {
     /// Name of the interface.
     pub interface: String,
-    /// Places where its program may run: the first of these that works.
+    /// Modes of its program, in order of preference.
     pub modes: &'static [Mode],
-    /// Number of the entrance whose interface frames leave through.
+    /// Number of the entrance of the egress interface.
     pub to: usize,
 }
 
-/// Counts of what has passed one interface.
+/// Counters of one interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InterfaceCounters {
     /// Frames that entered.
@@ -57,44 +57,44 @@ pub struct InterfaceCounters {
     pub tx_bytes: u64,
 }
 
-/// Counts of what passed through a [`KernelForwarder`] since it was started.
+/// Counters of a [`KernelForwarder`] since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelCounters {
     /// Frames that entered.
     pub rx_packets: u64,
     /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
-    /// Frames handed to the other interface's driver and taken by it.
+    /// Frames passed to the other interface's driver and accepted by it.
     pub tx_packets: u64,
-    /// Bytes of frames handed to the other interface, those that its driver did not take included.
+    /// Bytes of frames passed to the other interface, including those that its driver refused.
     pub tx_bytes: u64,
-    /// Dropped for want of the addresses that were to be changed.
+    /// Frames dropped because they lack the addresses to change.
     pub too_short: u64,
-    /// Dropped because the other interface was not there, was down, or its driver had no room.
+    /// Frames dropped because the other interface did not exist or was down, or its driver's ring was full.
     pub refused: u64,
-    /// Dropped because programs follow frames of 16383 bytes at most.
+    /// Frames dropped because programs support at most 16383 bytes.
     pub too_long: u64,
-    /// Dropped by a function.
+    /// Frames dropped by a function.
     pub dropped: u64,
-    /// Handed up to the process.
+    /// Frames passed up to the process.
     pub handed_up: u64,
 }
 
-/// Stand-in where in-kernel forwarding is not built.
+/// Replacement for builds without in-kernel forwarding.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{Entrance, InterfaceCounters, KernelCounters, KernelProgram};
     use taut_sys::Error;
 
-    /// Forwards between interfaces inside the kernel. This build cannot.
+    /// Forwards between interfaces inside the kernel. This build does not support it.
     #[derive(Debug)]
     pub enum KernelForwarder {}
 
     impl KernelForwarder {
-        /// Says what is lacking.
+        /// Returns the missing feature.
         ///
         /// # Errors
-        /// Always.
+        /// It always fails.
         pub fn start(_: &[Entrance], _: KernelProgram<'_>) -> Result<Self, Error> {
             Err(Error::missing(
                 "forwarding in the kernel",
@@ -102,35 +102,35 @@ mod without {
             ))
         }
 
-        /// Puts other programs in the place of the present ones.
+        /// Replaces the current programs.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn replace(&mut self, _: KernelProgram<'_>) -> Result<(), Error> {
             match *self {}
         }
 
-        /// Returns what has passed so far.
+        /// Returns the counters.
         pub fn counters(&self) -> KernelCounters {
             match *self {}
         }
 
-        /// Returns what has passed each interface so far.
+        /// Returns the counters of each interface.
         pub fn interfaces(&self) -> Vec<InterfaceCounters> {
             match *self {}
         }
 
-        /// Takes the programs off the interfaces; what has passed in all.
+        /// Detaches the programs; returns the final counters.
         pub fn end(self) -> KernelCounters {
             match self {}
         }
 
-        /// State of each interface.
+        /// Returns the state of each interface.
         pub fn links(&mut self) -> Vec<Result<(), String>> {
             match *self {}
         }
 
-        /// Describes what became of each direction.
+        /// Returns a description of each direction.
         pub fn details(&self) -> Vec<String> {
             match *self {}
         }

@@ -24,12 +24,12 @@ enum Kind {
     Nat,
 }
 
-/// The constants of one direction's program, and what its maps hold.
+/// The constants of one direction's program, and the contents of its maps.
 pub(super) struct Program {
     pub constants: Vec<u8>,
-    /// Rules of all filters, one behind the other.
+    /// Rules of all filters, in sequence.
     pub rules: Vec<u8>,
-    /// Hops of all buckets, one function behind the other.
+    /// Hops of all buckets, in the order of the functions.
     pub buckets: Vec<u8>,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_of_functions_have_the_numbers_that_the_program_knows_them_by() {
+    fn function_kinds_have_equal_numbers_in_the_ebpf_program() {
         let header = include_str!("../../ebpf/function/settings.h");
         let (_, rest) = header.split_once("enum stage_kind {").unwrap();
         let (names, _) = rest.split_once('}').unwrap();

@@ -1,5 +1,4 @@
-//! A program without an interface: the kernel lets it have frames that this process makes up
-//! (`BPF_PROG_TEST_RUN`).
+//! Runs a program without an interface: the kernel passes it frames of this process (`BPF_PROG_TEST_RUN`).
 
 use super::Passed;
 use crate::program::{as_io, map};
@@ -7,14 +6,14 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use std::io;
 use taut_sys::Error;
 
-/// The loopback interface, which every network namespace has: the program only asks whether there is one.
+/// The loopback interface, which every network namespace has: the program only checks that an interface exists.
 const LOOPBACK: u32 = 1;
 /// `XDP_REDIRECT` of linux/bpf.h.
 const REDIRECTED: u32 = 4;
-/// The longest frame that the kernel takes here is less than a page.
+/// Buffer size: the longest frame that the kernel accepts here is less than a page.
 const ROOM_BYTES: usize = 4096;
 
-/// A program that waits for frames.
+/// A program that can be run on frames.
 pub struct DryRun {
     object: Object,
 }
@@ -26,7 +25,7 @@ impl std::fmt::Debug for DryRun {
 }
 
 impl DryRun {
-    /// Of a program whose frames leave through so many interfaces.
+    /// Makes a run of a program whose frames leave through `exits` interfaces.
     pub(crate) fn new(object: Object, exits: usize) -> Result<Self, Error> {
         map(&object, "out")
             .and_then(|out| {
@@ -39,11 +38,10 @@ impl DryRun {
         Ok(Self { object })
     }
 
-    /// Lets the program have a frame of 14 to about 3500 bytes, as often as `repeat` says, each time as the time before
-    /// left it.
+    /// Runs the program `repeat` times on a frame of 14 to about 3500 bytes, each time on the result of the last run.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel reports an error.
     pub fn pass(&self, frame: &[u8], repeat: u32) -> io::Result<Passed> {
         let program = self.object.progs_mut().next();
         let program = program.ok_or_else(|| io::Error::other("the object has no program"))?;

@@ -1,4 +1,4 @@
-//! The maps of functions in the kernel: those that all directions share, and those of one.
+//! The maps of functions in the kernel: those shared by all directions, and those of one.
 
 use super::constants::{HOP_BYTES, Program, RULE_BYTES};
 use super::nat::{self, Shared};
@@ -18,21 +18,21 @@ const WHAT: &str = "functions in the kernel";
 /// `struct outcomes` there: a count for each.
 const OUTCOMES_BYTES: u32 = 16 * 8;
 
-/// The functions of a chain as the kernel has them; gone with the last program and process that has them open.
+/// The functions of a chain in the kernel; they are freed with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelFunctions {
-    /// Functions that frames pass, in order, by the port that the frames leave through.
+    /// Functions of frames, in order, by egress port.
     directions: Vec<Vec<KernelStage>>,
     outcomes: MapHandle,
-    /// Maps of a translator; there once the first program is loaded.
+    /// Maps of a translator, which the first load creates.
     nat: OnceCell<Arc<Shared>>,
 }
 
 impl KernelFunctions {
-    /// Makes the functions of a chain from what frames pass, by the port that they leave through.
+    /// Makes the functions of a chain from those of frames, by egress port.
     ///
     /// # Errors
-    /// For more than [`MOST_STAGES`] functions; for what the machine lacks.
+    /// There are more than [`MOST_STAGES`] functions, or the machine lacks something.
     pub fn new(directions: Vec<Vec<KernelStage>>) -> Result<Self, Error> {
         let most = directions.iter().map(Vec::len).max().unwrap_or(0);
         let numbers = directions.iter().flatten().map(|stage| stage.number);
@@ -67,8 +67,8 @@ impl KernelFunctions {
         })
     }
 
-    /// Goes on with functions of `before`: by number of the function here, the number there of the one that it is. They keep
-    /// their seeds, and a translator what it knows. To be said before the first program is loaded.
+    /// Continues functions of `before`: `kept` has, by number of the function here, the number of the same function there.
+    /// They keep their seeds, and a translator its mappings. It must be called before the first program is loaded.
     pub fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         for (stages, old) in self.directions.iter_mut().zip(&before.directions) {
             for stage in stages {
@@ -78,14 +78,15 @@ impl KernelFunctions {
                 };
                 stage.function = same.function.clone();
                 if let (Some(_), Some(known)) = (stage.nat(), before.nat.get()) {
-                    // Set for the other direction already, to the same.
+                    // The other direction has already set it, to the same value.
                     let _ = self.nat.set(Arc::clone(known));
                 }
             }
         }
     }
 
-    /// The program of the frames that leave through port number `to`, with these maps; `adjust` may change more of it.
+    /// Loads the program of the frames that leave through port number `to`, with these maps; `adjust` may change more
+    /// of it.
     pub(crate) fn load(
         &self,
         what: &str,
@@ -121,7 +122,7 @@ impl KernelFunctions {
         Ok(object)
     }
 
-    /// Packets by what became of them in the function of that number in the chain, both directions together.
+    /// Returns packets by outcome in the function of that number in the chain, both directions together.
     pub fn outcomes(&self, number: usize) -> Vec<u64> {
         let key = (number as u32).to_ne_bytes();
         let cpus = self.outcomes.lookup_percpu(&key, MapFlags::ANY);
@@ -134,11 +135,11 @@ impl KernelFunctions {
         sums
     }
 
-    /// The program of the frames that leave through port number `to`, without an interface: to try it, or to find
-    /// what it costs.
+    /// Returns the program of the frames that leave through port number `to`, without an interface, to test it or to
+    /// measure its cost.
     ///
     /// # Errors
-    /// For what the machine lacks.
+    /// The machine lacks something.
     pub fn dry_run(&self, to: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load(WHAT, to, |_| Ok(()))?, 1)
     }

@@ -1,7 +1,7 @@
-//! Functions of a chain inside the kernel: one XDP program per direction does them in order
-//! (ebpf/xdp_functions.bpf.c), and this process only says what they are to do, and reads what they counted.
+//! Functions of a chain inside the kernel: one XDP program per direction runs them in order (ebpf/xdp_functions.bpf.c),
+//! and this process only writes their settings, and reads their counters.
 //!
-//! Built with feature `xdp`; without it, making one says what is lacking.
+//! It is built with feature `xdp`; without it, making one returns an error.
 
 #[cfg(feature = "xdp")]
 mod constants;
@@ -23,113 +23,112 @@ pub use maps::KernelFunctions;
 #[cfg(not(feature = "xdp"))]
 pub use without::{DryRun, KernelFunctions};
 
-/// Functions of a chain at most.
+/// Limit on the functions of a chain.
 pub const MOST_STAGES: usize = 16;
 
-/// Buckets of flows that hops are given to.
+/// Number of buckets of flows that are assigned to hops.
 pub const HOP_BUCKETS: usize = 1 << 16;
 
-/// Function that frames of one direction pass.
+/// A function for frames of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFunction {
-    /// Changes addresses, and counts nothing.
+    /// Changes addresses, without counters.
     Headers(HeaderChange),
-    /// Lets everything pass, counted under that outcome.
+    /// Passes everything, counted under that outcome.
     Passes {
-        /// Number of the outcome among the function's.
+        /// Number of the outcome in the function.
         outcome: usize,
     },
-    /// Exclusive or of every byte of UDP payloads with a key.
+    /// Exclusive-ors every byte of UDP payloads with a key.
     Xor {
         /// The key.
         key: u8,
     },
-    /// Two time stamps appended to UDP payloads.
+    /// Appends two timestamps to UDP payloads.
     Ats {
         /// The longest IP packet that may leave, bytes.
         mtu: usize,
     },
-    /// Accepts or drops.
+    /// Accepts or drops packets.
     Filter {
-        /// The first that fits decides.
+        /// The rules, the first of which that matches decides.
         rules: Vec<KernelRule>,
-        /// Whether packets are dropped that no rule fits.
+        /// True if packets without a matching rule are dropped.
         default_drops: bool,
     },
-    /// Gives flows their next hop.
+    /// Assigns flows to next hops.
     Balance {
         /// The MAC address of each of the [`HOP_BUCKETS`].
         buckets: Arc<[[u8; 6]]>,
         /// Seed of the hash.
         seed: u64,
     },
-    /// Translates addresses and ports; one of a chain at most.
+    /// Translates addresses and ports; a chain has at most one.
     Nat {
-        /// Frames leave through an outside port.
+        /// True if frames leave through an outside port.
         is_outwards: bool,
-        /// Translator of both directions.
+        /// The translator of both directions.
         nat: Arc<KernelNat>,
     },
 }
 
-/// Settings that a translator decides by. Places of mappings and keys of inside endpoints are those of the function in
-/// user space.
+/// Settings of a translator. Slots of mappings and keys of inside endpoints are those of the function in user space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelNat {
-    /// The outside addresses, 16 at most.
+    /// The outside addresses, at most 16.
     pub addresses: Vec<u32>,
     /// First and last outside port.
     pub ports: (u16, u16),
     /// Seed of the choice of ports.
     pub seed: u64,
-    /// Mappings there can be.
+    /// Limit on mappings.
     pub mappings: usize,
-    /// Mappings that an inside address can have.
+    /// Limit on the mappings of an inside address.
     pub mappings_per_host: u32,
     /// Buckets of the array that counts the mappings of inside addresses, a power of two.
     pub host_buckets: usize,
-    /// Time from one sweep for mappings that have timed out to the next.
+    /// Interval of the sweeps for expired mappings.
     pub sweep: Duration,
-    /// Time without packets from inside after which a mapping ends.
+    /// Idle time from inside after which a UDP mapping expires.
     pub udp: Duration,
-    /// Such time of a TCP connection that is open.
+    /// Idle timeout of an open TCP connection.
     pub tcp: Duration,
-    /// Such time of a TCP connection that opens or closes.
+    /// Idle timeout of a TCP connection that opens or closes.
     pub tcp_closing: Duration,
-    /// Such time of an ICMP query.
+    /// Idle timeout of an ICMP query.
     pub icmp: Duration,
-    /// Place and inside key of mappings that are always there.
+    /// Slot and inside key of permanent mappings.
     pub forwards: Vec<(u32, u64)>,
 }
 
 /// A rule of a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelRule {
-    /// Whether packets that it fits are dropped.
+    /// True if packets that match are dropped.
     pub drops: bool,
-    /// Protocol that packets must have; None fits all.
+    /// Protocol of the packets; none matches all.
     pub protocol: Option<u8>,
-    /// The bits that source addresses share, and which those are. IPv4 addresses are their mapped IPv6 ones.
+    /// The mask of source addresses, and the value of the masked bits. IPv4 addresses are mapped IPv6 addresses.
     pub source: (u128, u128),
-    /// The bits that destination addresses share, and which those are.
+    /// The mask of destination addresses, and the value of the masked bits.
     pub destination: (u128, u128),
-    /// First and last source port; packets without ports do not fit.
+    /// First and last source port; packets without ports do not match.
     pub source_ports: Option<(u16, u16)>,
     /// First and last destination port.
     pub destination_ports: Option<(u16, u16)>,
 }
 
-/// A function at its place in a chain.
+/// A function and its position in a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelStage {
-    /// Number of the function in the chain: both directions count under it.
+    /// Number of the function in the chain, under which both directions count.
     pub number: usize,
     /// The function in this direction.
     pub function: KernelFunction,
 }
 
 impl KernelStage {
-    /// The translator, if it is one.
+    /// Returns the translator, if it is one.
     #[cfg(feature = "xdp")]
     fn nat(&self) -> Option<&KernelNat> {
         match &self.function {
@@ -144,7 +143,7 @@ impl KernelStage {
 pub struct Passed {
     /// The frame as it leaves; none if it was dropped.
     pub frame: Option<Vec<u8>>,
-    /// Time that the program took, mean of all repetitions, ns.
+    /// Mean running time of the program over all repetitions, ns.
     pub duration_ns: u64,
 }
 
@@ -155,15 +154,15 @@ mod without {
     use std::io;
     use taut_sys::Error;
 
-    /// The maps and settings of functions in the kernel. This build cannot make them.
+    /// The maps and settings of functions in the kernel. This build does not support them.
     #[derive(Debug)]
     pub enum KernelFunctions {}
 
     impl KernelFunctions {
-        /// Says what is lacking.
+        /// Returns the missing feature.
         ///
         /// # Errors
-        /// Always.
+        /// It always fails.
         pub fn new(_: Vec<Vec<KernelStage>>) -> Result<Self, Error> {
             Err(Error::missing(
                 "functions in the kernel",
@@ -171,34 +170,34 @@ mod without {
             ))
         }
 
-        /// Goes on with functions of `before`.
+        /// Continues functions of `before`.
         pub fn keep(&mut self, _: &Self, _: &[Option<usize>]) {
             match *self {}
         }
 
-        /// Packets by what became of them in the function of that number.
+        /// Returns packets by outcome in the function of that number.
         pub fn outcomes(&self, _: usize) -> Vec<u64> {
             match *self {}
         }
 
-        /// The program of a direction without an interface.
+        /// Returns the program of a direction without an interface.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }
     }
 
-    /// A program without an interface. This build has none.
+    /// A program without an interface. This build does not support it.
     #[derive(Debug)]
     pub struct DryRun(Infallible);
 
     impl DryRun {
-        /// Lets one frame pass.
+        /// Runs the program on one frame.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn pass(&self, _: &[u8], _: u32) -> io::Result<Passed> {
             match self.0 {}
         }

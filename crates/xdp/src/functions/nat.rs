@@ -6,7 +6,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenMapMut};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Outside addresses of a translator, in the program.
+/// Outside addresses of a translator in the program.
 const ADDRESSES: usize = 16;
 /// `struct nat_settings` there.
 pub(super) const SETTINGS_BYTES: usize = 72 + 4 * ADDRESSES;
@@ -16,11 +16,11 @@ const MAPPING_BYTES: usize = 32;
 const HAND_BYTES: usize = 24;
 /// State `STATIC` there.
 const STATIC: u32 = 32;
-/// Places of an address: ports of UDP and of TCP, and identifiers of ICMP.
+/// Slots of an address: ports of UDP and of TCP, and identifiers of ICMP.
 const PLACES: u32 = 3 << 16;
 const NAMES: [&str; 4] = ["nat_mappings", "nat_inside", "nat_hand", "nat_hosts"];
 
-/// `struct nat_settings` of the program.
+/// Returns `struct nat_settings` of the program.
 pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
     let times = [nat.udp, nat.tcp, nat.tcp_closing, nat.icmp, nat.sweep];
     let numbers = [
@@ -44,13 +44,13 @@ pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
     bytes
 }
 
-/// The maps of the first program that was loaded, for those after it. (Their locks need a description of their types,
-/// which only a program's own object has.)
+/// The maps of the first loaded program, for later ones. (Their locks need type information, which only a program's own
+/// object has.)
 #[derive(Debug)]
 pub(super) struct Shared([MapHandle; 4]);
 
 impl Shared {
-    /// Opens the maps of an object that was just loaded, with the mappings that are always there.
+    /// Opens the maps of an object that was just loaded, and adds the permanent mappings.
     pub fn of(object: &Object, nat: &KernelNat) -> io::Result<Self> {
         let handle = |name| MapHandle::try_from(&map(object, name)?).map_err(as_io);
         let [mappings, inside, hand, hosts] = NAMES;
@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Gives a map of an object that is to be loaded its size, or those of an earlier one.
+/// Sets the size of a map of an object before it is loaded, or replaces it by that of an earlier one.
 pub(super) fn adjust(
     map: &mut OpenMapMut<'_>,
     nat: &KernelNat,

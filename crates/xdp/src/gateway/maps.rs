@@ -1,4 +1,4 @@
-//! The maps that the programs of all directions share, and what they count.
+//! The maps that the programs of all directions share, and their counters.
 
 use super::constants::constants;
 use super::{GatewaySettings, KernelBearer, MOST_CLOSED, MOST_OWN};
@@ -17,38 +17,38 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gateway.bpf.
 const WHAT: &str = "a gateway in the kernel";
 /// Numbers of paths have 16 bits.
 const PATHS: u32 = 1 << 16;
-/// `struct path` there: two addresses, IP version, port.
+/// Size of `struct path` there: two addresses, IP version, port.
 const PATH_BYTES: usize = 40;
 /// Offset of the port in `struct path`.
 const PATH_PORT: usize = 36;
-/// `struct outcomes` there: a count for each.
+/// Size of `struct outcomes` there, one count each.
 const OUTCOMES_BYTES: u32 = 28 * 8;
-/// `struct meter` there: when the next packet is due, and what a byte costs.
+/// Size of `struct meter` there: the time of the next packet, and the cost of a byte.
 const METER_BYTES: usize = 16;
 /// Offset of the cost in `struct meter`.
 const METER_COST: usize = 8;
 /// Size of the ring for frames of one direction that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
 
-/// The gateway's maps in the kernel; gone with the last program and process that has them open.
+/// The gateway's maps in the kernel; they are freed with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelGateway {
     settings: GatewaySettings,
     bearers: MapHandle,
     paths: MapHandle,
-    /// Numbers of the meters of each bearer, by its key.
+    /// Numbers of each bearer's meters, by its key.
     metered: MapHandle,
     meters: MapHandle,
     outcomes: MapHandle,
-    /// Ring, by direction, through which its program hands frames up.
+    /// Ring, by direction, through which its program passes frames up.
     up: Vec<MapHandle>,
 }
 
 impl KernelGateway {
-    /// Maps for that many ports, with no bearers in them.
+    /// Makes maps for `ports` ports, without bearers.
     ///
     /// # Errors
-    /// For more own addresses than the programs know; for what the machine lacks.
+    /// There are more own addresses than the programs support, or the machine lacks something.
     pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, Error> {
         let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
         if v4.max(settings.own.len() - v4) > MOST_OWN || settings.closed.len() > MOST_CLOSED {
@@ -68,10 +68,10 @@ impl KernelGateway {
             make_with(0, kind, name, key_bytes, value_bytes, entries)
         };
         let room = settings.bearers as u32;
-        // Number 0 is none's.
+        // Number 0 means no meter.
         let meters = settings.meters as u32 + 1;
         let metered = room.min(meters);
-        // Only bearers that have meters take memory there.
+        // Only bearers with meters use memory there.
         let on_demand = libbpf_sys::BPF_F_NO_PREALLOC;
         let up = (0..ports).map(|_| make(MapType::RingBuf, "up", 0, 0, UP_BYTES));
         Ok(Self {
@@ -85,10 +85,10 @@ impl KernelGateway {
         })
     }
 
-    /// Puts a bearer in, or in the place of one of its key.
+    /// Adds a bearer, or replaces that of its key.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel reports an error.
     pub fn set(&self, key: u64, bearer: KernelBearer) -> io::Result<()> {
         let mut value = [0; 8];
         value[..4].copy_from_slice(&bearer.teid.to_ne_bytes());
@@ -100,18 +100,18 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Takes a bearer out.
+    /// Removes a bearer.
     ///
     /// # Errors
-    /// The kernel's answer, also that there is none.
+    /// The kernel reports an error, also if there is none.
     pub fn remove(&self, key: u64) -> io::Result<()> {
         self.bearers.delete(&key.to_ne_bytes()).map_err(as_io)
     }
 
-    /// Gives a bearer its meters, by numbers from 1 of which 0 is none, or others than it has.
+    /// Sets the meters of a bearer, by numbers from 1; 0 is none.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel reports an error.
     pub fn meter(&self, key: u64, [first, second]: [u32; 2]) -> io::Result<()> {
         let mut value = [0; 8];
         value[..4].copy_from_slice(&first.to_ne_bytes());
@@ -121,18 +121,18 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Takes a bearer's meters away.
+    /// Removes a bearer's meters.
     ///
     /// # Errors
-    /// The kernel's answer, also that it has none.
+    /// The kernel reports an error, also if it has none.
     pub fn unmeter(&self, key: u64) -> io::Result<()> {
         self.metered.delete(&key.to_ne_bytes()).map_err(as_io)
     }
 
-    /// Begins a meter anew, at which a byte costs so many 2^-20 ns.
+    /// Restarts a meter, with `cost` in 2^-20 ns per byte.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel reports an error.
     pub fn set_meter(&self, number: u32, cost: u64) -> io::Result<()> {
         let mut value = [0; METER_BYTES];
         value[METER_COST..].copy_from_slice(&cost.to_ne_bytes());
@@ -141,10 +141,10 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Gives a path its number, before any bearer uses it.
+    /// Sets the addresses of a path number, before any bearer uses it.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel reports an error.
     pub fn set_path(&self, number: u16, local: IpAddr, remote: IpAddr) -> io::Result<()> {
         let mut value = [0; PATH_BYTES];
         let version = match (local, remote) {
@@ -164,14 +164,14 @@ impl KernelGateway {
         let key = u32::from(number).to_ne_bytes();
         let before = self.paths.lookup(&key, MapFlags::ANY).map_err(as_io)?;
         if before.is_some_and(|before| before[..PATH_PORT] == value[..PATH_PORT]) {
-            // One that comes back leaves where it did.
+            // A path that returns keeps its last port.
             return Ok(());
         }
         let put = self.paths.update(&key, &value, MapFlags::ANY);
         put.map_err(as_io)
     }
 
-    /// Number of the port that packets of a path left through last, if any have.
+    /// Returns the number of the last egress port of a path's packets, if there were any.
     pub fn port_of(&self, number: u16) -> Option<usize> {
         let key = u32::from(number).to_ne_bytes();
         let value = self.paths.lookup(&key, MapFlags::ANY).ok()??;
@@ -179,7 +179,7 @@ impl KernelGateway {
         (port as usize).checked_sub(1)
     }
 
-    /// Packets by what became of them, those handed up not among them.
+    /// Returns packets by outcome, without those passed up.
     pub fn outcomes(&self) -> Vec<u64> {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];

@@ -1,7 +1,7 @@
-//! A mobile gateway's fast path inside the kernel: its bearers lie in maps where XDP programs look them up
-//! (ebpf/xdp_gateway.bpf.c), and hand up the frames that they do not decide.
+//! A mobile gateway's fast path inside the kernel: XDP programs look bearers up in maps (ebpf/xdp_gateway.bpf.c), and
+//! pass undecided frames up.
 //!
-//! Built with feature `xdp`; without it, making one says what is lacking.
+//! It is built with feature `xdp`; without it, making one returns an error.
 
 #[cfg(feature = "xdp")]
 mod constants;
@@ -15,43 +15,43 @@ pub use maps::KernelGateway;
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelGateway;
 
-/// The gateway's own addresses of one IP version that the programs know at most.
+/// Limit on the gateway's own addresses of one IP version.
 pub const MOST_OWN: usize = 8;
-/// Further addresses at most that no user packet may go to.
+/// Limit on further addresses to which no user packet may be sent.
 #[cfg(feature = "xdp")]
 const MOST_CLOSED: usize = 2;
 
-/// Settings of the programs, beside what the bearers say.
+/// Settings of the programs, in addition to the bearers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewaySettings {
-    /// The gateway's own addresses: [`MOST_OWN`] of each IP version at most.
+    /// The gateway's own addresses: at most [`MOST_OWN`] of each IP version.
     pub own: Vec<IpAddr>,
-    /// Other addresses that no packet out of a tunnel goes to, as none goes to the own ones: two at most.
+    /// Other addresses to which packets out of a tunnel must not be sent, in addition to the own ones: at most two.
     pub closed: Vec<IpAddr>,
-    /// Numbers of the ports that tunnels come in by; all of them if none.
+    /// Numbers of the ingress ports of tunnels; all ports if none.
     pub tunnels: Option<Vec<usize>>,
-    /// Bearers there can be.
+    /// Limit on bearers.
     pub bearers: usize,
-    /// Meters there can be: numbers from 1 on.
+    /// Limit on meters: their numbers begin at 1.
     pub meters: usize,
     /// Longest outer IP packet in bytes.
     pub mtu: usize,
-    /// Whether frames that are none of the gateway's pass untouched.
+    /// True if other frames than the gateway's pass unchanged.
     pub passes_others: bool,
-    /// Whether the process answers who asks for the MAC address of the gateway's own addresses.
+    /// True if the process replies to requests for the MAC address of the gateway's own addresses.
     pub answers_neighbours: bool,
 }
 
-/// Treatment of the packets of one bearer. The numbers mean what the function and the programs agree on.
+/// The entry of one bearer. The function and the programs define the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelBearer {
-    /// The identifier that packets get.
+    /// The TEID for packets.
     pub teid: u32,
-    /// The path they take, from 1; 0 where they take none.
+    /// The path for packets, from 1; 0 for none.
     pub path: u16,
-    /// The QoS flow that they are marked with.
+    /// The QFI for packets.
     pub qfi: u8,
-    /// Number of the action on the packets.
+    /// Number of the action.
     pub action: u8,
 }
 
@@ -63,15 +63,15 @@ mod without {
     use std::net::IpAddr;
     use taut_sys::Error;
 
-    /// The gateway's maps in the kernel. This build cannot make them.
+    /// The gateway's maps in the kernel. This build does not support them.
     #[derive(Debug)]
     pub enum KernelGateway {}
 
     impl KernelGateway {
-        /// Says what is lacking.
+        /// Returns the missing feature.
         ///
         /// # Errors
-        /// Always.
+        /// It always fails.
         pub fn new(_: GatewaySettings, _: usize) -> Result<Self, Error> {
             Err(Error::missing(
                 "a gateway in the kernel",
@@ -79,60 +79,60 @@ mod without {
             ))
         }
 
-        /// Puts a bearer in, or in the place of one of its key.
+        /// Adds or replaces a bearer.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn set(&self, _: u64, _: KernelBearer) -> io::Result<()> {
             match *self {}
         }
 
-        /// Takes a bearer out.
+        /// Removes a bearer.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn remove(&self, _: u64) -> io::Result<()> {
             match *self {}
         }
 
-        /// Gives a bearer its meters, or others than it has.
+        /// Sets the meters of a bearer.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn meter(&self, _: u64, _: [u32; 2]) -> io::Result<()> {
             match *self {}
         }
 
-        /// Takes a bearer's meters away.
+        /// Removes a bearer's meters.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn unmeter(&self, _: u64) -> io::Result<()> {
             match *self {}
         }
 
-        /// Begins a meter anew.
+        /// Restarts a meter.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn set_meter(&self, _: u32, _: u64) -> io::Result<()> {
             match *self {}
         }
 
-        /// Gives a path its number.
+        /// Sets the addresses of a path number.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn set_path(&self, _: u16, _: IpAddr, _: IpAddr) -> io::Result<()> {
             match *self {}
         }
 
-        /// The port that packets of a path left through last.
+        /// Returns the last egress port of a path's packets.
         pub fn port_of(&self, _: u16) -> Option<usize> {
             match *self {}
         }
 
-        /// Packets by what became of them.
+        /// Returns packets by outcome.
         pub fn outcomes(&self) -> Vec<u64> {
             match *self {}
         }

@@ -1,6 +1,6 @@
-//! The maps that the programs of all interfaces share, and what they count.
+//! The maps that the programs of all interfaces share, and their counters.
 
-use super::mapped::{Atomic, Mapped};
+use super::map_memory::{Atomic, Mapped};
 use super::{MOST_INTERFACES, RouterSettings};
 use crate::forward::HeaderChange;
 use crate::functions::DryRun;
@@ -17,14 +17,14 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_router.bpf.o"));
 
 const WHAT: &str = "a router in the kernel";
-/// Routes of IPv6 that the kernel takes; memory is taken as they come.
+/// Limit on the kernel's IPv6 routes; memory is allocated per route.
 const MOST_V6: u32 = 1 << 20;
-/// Length of a prefix in front of its address.
+/// Length of the prefix length before its address, in bytes.
 const LENGTH_BYTES: usize = 4;
-/// Entries of a value of the maps of IPv4, and values of the first level: one for each 24 bits of an address.
+/// Entries per value of the IPv4 maps, and values per entry of the first level: one for each 24 bits of an address.
 const ENTRIES: usize = 1 << 8;
 const FIRST_V4: usize = 1 << 16;
-/// `struct outcomes` there: a count for each.
+/// Size of `struct outcomes` there, one count each.
 const OUTCOMES_BYTES: u32 = 10 * 8;
 /// Size of the ring for frames of one interface that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
@@ -36,7 +36,7 @@ struct Shown<A: Atomic> {
     numbers: Mapped<A>,
 }
 
-/// The router's maps in the kernel; gone with the last program and process that has them open.
+/// The router's maps in the kernel; they are freed with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelRouter {
     settings: RouterSettings,
@@ -47,15 +47,15 @@ pub struct KernelRouter {
     hops: Shown<AtomicU64>,
     shares: Shown<AtomicU64>,
     outcomes: MapHandle,
-    /// Ring, by port, through which its program hands frames up.
+    /// Ring, by port, through which its program passes frames up.
     up: Vec<MapHandle>,
 }
 
 impl KernelRouter {
-    /// Maps for that many ports, with no routes in them.
+    /// Makes maps for `ports` ports, without routes.
     ///
     /// # Errors
-    /// For more interfaces or ports than the programs know; for what the machine lacks.
+    /// There are more interfaces or ports than the programs support, or the machine lacks something.
     pub fn new(settings: RouterSettings, ports: usize) -> Result<Self, Error> {
         if settings.interfaces.len().max(ports) > MOST_INTERFACES {
             let text = format!("{MOST_INTERFACES} ports at most");
@@ -78,22 +78,20 @@ impl KernelRouter {
         })
     }
 
-    /// Has all IPv4 addresses with these first 24 bits lead to the next hop of that number, or, with bit 15 set, to the block of the
-    /// number below it.
+    /// Sets the next hop of all IPv4 addresses with these first 24 bits, or, with bit 15 set, their block.
     pub fn set_first_v4(&self, index: usize, bits: u16) {
         set_entry(&self.first_v4.numbers, index, bits);
     }
 
-    /// Has the addresses with that last byte lead to the next hop of that number where a block is.
+    /// Sets the next hop of the addresses with that last byte in a block.
     pub fn set_in_block_v4(&self, block: usize, last: usize, bits: u16) {
         set_entry(&self.blocks_v4.numbers, block * ENTRIES + last, bits);
     }
 
-    /// Lets the route of an IPv6 prefix, which is the address and the number of its bits that count, lead to the next hop of that
-    /// number; none takes the route out.
+    /// Sets the next hop of an IPv6 route, whose prefix is the address and its length; none removes the route.
     ///
     /// # Errors
-    /// When there is no room; else the kernel's answer. Nothing has changed then.
+    /// The map is full; other errors are the kernel's. Nothing has changed then.
     pub fn set_v6(&self, address: Ipv6Addr, length: u8, hop: Option<u32>) -> io::Result<()> {
         let mut key = u32::from(length).to_ne_bytes().to_vec();
         key.extend(address.octets());
@@ -107,7 +105,7 @@ impl KernelRouter {
                     ))
                 })
             }
-            // One that is not there has been taken out.
+            // A missing route is already removed.
             None => match self.routes_v6.delete(&key) {
                 Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
                 taken => taken.map_err(as_io),
@@ -115,21 +113,21 @@ impl KernelRouter {
         }
     }
 
-    /// Says what becomes of packets of the next hop of that number, as a word (crates/function/src/route/hop.rs).
+    /// Sets the entry of the next hop of that number, as a word (crates/function/src/route/hop.rs).
     pub fn set_hop(&self, number: usize, word: u64) {
         if let Some(it) = self.hops.numbers.get(number) {
             it.store(word, Ordering::Release);
         }
     }
 
-    /// Gives a share of the flows of a group, numbered through all groups, the next hop of that number.
+    /// Sets the next hop of a share of a group's flows; shares are numbered over all groups.
     pub fn set_share(&self, share: usize, number: usize) {
         if let Some(it) = self.shares.numbers.get(share) {
             it.store(number as u64, Ordering::Release);
         }
     }
 
-    /// Packets by what became of them, those handed up not among them.
+    /// Returns packets by outcome, without those passed up.
     pub fn outcomes(&self) -> Vec<u64> {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];
@@ -141,10 +139,10 @@ impl KernelRouter {
         sums
     }
 
-    /// The program of frames that come in through a port, without an interface.
+    /// Returns the program of frames that enter through a port, without an interface.
     ///
     /// # Errors
-    /// What the machine lacks.
+    /// The machine lacks something.
     pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load_for(WHAT, from)?, self.ports)
     }
@@ -198,7 +196,7 @@ impl UpcallPrograms for KernelRouter {
     }
 }
 
-/// Makes a map of keys and values of so many bytes.
+/// Makes a map with keys and values of these sizes.
 fn make(
     kind: MapType,
     map_flags: u32,
@@ -216,7 +214,7 @@ fn make(
         .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
 }
 
-/// Makes an array of so many values, each of so many numbers, that this process has in its memory.
+/// Makes an array of `values` values with `numbers` numbers each, mapped into this process's memory.
 fn shown<A: Atomic>(name: &str, numbers: usize, values: usize) -> Result<Shown<A>, Error> {
     let bytes = (size_of::<u32>(), numbers * size_of::<A>());
     let flags = libbpf_sys::BPF_F_MMAPABLE;
@@ -226,12 +224,12 @@ fn shown<A: Atomic>(name: &str, numbers: usize, values: usize) -> Result<Shown<A
     Ok(Shown { map, numbers })
 }
 
-/// Writes an entry, if it is another one: most are not, and programs on all CPUs read them.
+/// Writes an entry if it changes: most do not, and programs on all CPUs read them.
 fn set_entry(entries: &Mapped<AtomicU16>, index: usize, bits: u16) {
     if let Some(it) = entries.get(index)
         && it.load(Ordering::Relaxed) != bits
     {
-        // Who finds a block finds it filled.
+        // Release: a reader that finds a block finds it filled.
         it.store(bits, Ordering::Release);
     }
 }

@@ -1,10 +1,10 @@
-//! A router's fast path inside the kernel: its tables lie in maps where XDP programs look destinations up
-//! (ebpf/xdp_router.bpf.c), and hand up the frames that they do not decide.
+//! A router's fast path inside the kernel: XDP programs look destinations up in maps (ebpf/xdp_router.bpf.c), and pass
+//! undecided frames up.
 //!
-//! Built with feature `xdp`; without it, making one says what is lacking.
+//! It is built with feature `xdp`; without it, making one returns an error.
 
 #[cfg(feature = "xdp")]
-mod mapped;
+mod map_memory;
 #[cfg(feature = "xdp")]
 mod maps;
 
@@ -13,32 +13,32 @@ pub use maps::KernelRouter;
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelRouter;
 
-/// Interfaces that a router in the kernel has at most.
+/// Limit on the interfaces of a router in the kernel.
 pub const MOST_INTERFACES: usize = 64;
 
-/// The router's end of a port.
+/// The router's settings of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouterInterface {
     /// Its MAC address.
     pub mac: [u8; 6],
     /// Longest IP packet that may leave, bytes.
     pub mtu: u16,
-    /// Whether the process has frames for groups of stations and of other protocols than IP.
+    /// True if the process receives multicast frames and those of other protocols than IP.
     pub listens: bool,
 }
 
-/// Settings of the programs, beside what the routes say.
+/// Settings of the programs, in addition to the routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterSettings {
-    /// The interfaces, by number of the port: [`MOST_INTERFACES`] at most.
+    /// The interfaces, by number of the port: at most [`MOST_INTERFACES`].
     pub interfaces: Vec<RouterInterface>,
-    /// Number that the hash of a flow begins with.
+    /// Seed of the flow hash.
     pub flow_seed: u64,
     /// Blocks of the table of IPv4, for /24 networks with longer prefixes in them.
     pub blocks_v4: usize,
-    /// Next hops there can be, with number 0, which is no route.
+    /// Limit on next hops, including number 0, which means no route.
     pub hops: usize,
-    /// Shares of the flows of all groups of next hops together.
+    /// Number of shares of all groups of next hops together.
     pub shares: usize,
 }
 
@@ -51,15 +51,15 @@ mod without {
     use std::net::Ipv6Addr;
     use taut_sys::Error;
 
-    /// The router's maps in the kernel. This build cannot make them.
+    /// The router's maps in the kernel. This build does not support them.
     #[derive(Debug)]
     pub enum KernelRouter {}
 
     impl KernelRouter {
-        /// Says what is lacking.
+        /// Returns the missing feature.
         ///
         /// # Errors
-        /// Always.
+        /// It always fails.
         pub fn new(_: RouterSettings, _: usize) -> Result<Self, Error> {
             Err(Error::missing(
                 "a router in the kernel",
@@ -67,43 +67,43 @@ mod without {
             ))
         }
 
-        /// Has IPv4 addresses with these first 24 bits lead to a next hop or a block.
+        /// Sets the next hop or block of IPv4 addresses with these first 24 bits.
         pub fn set_first_v4(&self, _: usize, _: u16) {
             match *self {}
         }
 
-        /// Has the addresses with that last byte lead to a next hop where a block is.
+        /// Sets the next hop of the addresses with that last byte in a block.
         pub fn set_in_block_v4(&self, _: usize, _: usize, _: u16) {
             match *self {}
         }
 
-        /// Lets the route of an IPv6 prefix lead to a next hop.
+        /// Sets the next hop of an IPv6 route.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn set_v6(&self, _: Ipv6Addr, _: u8, _: Option<u32>) -> io::Result<()> {
             match *self {}
         }
 
-        /// Says what becomes of packets of a next hop.
+        /// Sets the entry of a next hop.
         pub fn set_hop(&self, _: usize, _: u64) {
             match *self {}
         }
 
-        /// Gives a share of a group's flows another next hop.
+        /// Sets the next hop of a share of a group's flows.
         pub fn set_share(&self, _: usize, _: usize) {
             match *self {}
         }
 
-        /// Packets by what became of them.
+        /// Returns packets by outcome.
         pub fn outcomes(&self) -> Vec<u64> {
             match *self {}
         }
 
-        /// The program of frames that come in through a port, without an interface.
+        /// Returns the program of frames that enter through a port, without an interface.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }

@@ -1,4 +1,4 @@
-//! The maps that the programs of all interfaces share, and what they count.
+//! The maps that the programs of all interfaces share, and their counters.
 
 use super::{MOST_PORTS, MOST_RULES, SwitchCounts, SwitchRule, Verdict, WORDS};
 use crate::forward::HeaderChange;
@@ -16,12 +16,12 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_switch.bpf.o
 const WHAT: &str = "a switch in the kernel";
 /// `struct rule` there.
 const RULE_BYTES: usize = 2 * 8 * WORDS + 3 * 4 + 2 * 6;
-/// `struct outcomes` there: a count for each.
+/// Size of `struct outcomes` there, one count each.
 const OUTCOMES: usize = 4;
 /// Size of the ring for frames of one interface that wait for the process: 512 of them.
 const UP_BYTES: u32 = 2 << 20;
 
-/// The switch's maps in the kernel; gone with the last program and process that has them open.
+/// The switch's maps in the kernel; they are freed with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelSwitch {
     many: usize,
@@ -29,16 +29,16 @@ pub struct KernelSwitch {
     ports: usize,
     rules: MapHandle,
     outcomes: MapHandle,
-    /// Ring, by port, through which its program hands frames up.
+    /// Ring, by port, through which its program passes frames up.
     up: Vec<MapHandle>,
 }
 
 impl KernelSwitch {
-    /// Maps for that many ports, with these rules, the first of which is asked first. `reads_headers`: they ask for more than the port
-    /// and addresses of stations.
+    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if they match more than the port
+    /// and MAC addresses.
     ///
     /// # Errors
-    /// For more ports or rules than the programs know; for what the machine lacks.
+    /// There are more ports or rules than the programs support, or the machine lacks something.
     pub fn new(rules: &[SwitchRule], reads_headers: bool, ports: usize) -> Result<Self, Error> {
         if ports > MOST_PORTS || rules.len() > MOST_RULES {
             let text = format!("{MOST_PORTS} ports and {MOST_RULES} rules at most");
@@ -67,7 +67,7 @@ impl KernelSwitch {
         })
     }
 
-    /// Frames by what became of them, those handed up not among them.
+    /// Returns frames by outcome, without those passed up.
     pub fn counts(&self) -> SwitchCounts {
         let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
         let mut sums = [0; OUTCOMES];
@@ -85,10 +85,10 @@ impl KernelSwitch {
         }
     }
 
-    /// The program of frames that come in through a port, without an interface.
+    /// Returns the program of frames that enter through a port, without an interface.
     ///
     /// # Errors
-    /// What the machine lacks.
+    /// The machine lacks something.
     pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load_for(WHAT, from)?, self.ports)
     }
@@ -130,7 +130,7 @@ impl UpcallPrograms for KernelSwitch {
     }
 }
 
-/// `struct rule` there.
+/// Returns `struct rule` of the program.
 fn bytes(rule: &SwitchRule) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(RULE_BYTES);
     for words in [rule.value, rule.mask] {
@@ -157,7 +157,7 @@ fn bytes(rule: &SwitchRule) -> Vec<u8> {
     bytes
 }
 
-/// Makes a map of keys and values of so many bytes.
+/// Makes a map with keys and values of these sizes.
 fn make(
     kind: MapType,
     name: &str,

@@ -1,7 +1,7 @@
-//! Rules of a switch inside the kernel: XDP programs go by the first that fits (ebpf/xdp_switch.bpf.c), and hand up the frames
-//! that they do not decide.
+//! Rules of a switch inside the kernel: XDP programs apply the first that matches (ebpf/xdp_switch.bpf.c), and pass undecided
+//! frames up.
 //!
-//! Built with feature `xdp`; without it, making one says what is lacking.
+//! It is built with feature `xdp`; without it, making one returns an error.
 
 #[cfg(feature = "xdp")]
 mod maps;
@@ -11,56 +11,56 @@ pub use maps::KernelSwitch;
 #[cfg(not(feature = "xdp"))]
 pub use without::KernelSwitch;
 
-/// Ports that a switch in the kernel has at most.
+/// Limit on the ports of a switch in the kernel.
 pub const MOST_PORTS: usize = 64;
-/// Rules that it has at most.
+/// Limit on its rules.
 pub const MOST_RULES: usize = 64;
 /// Words of a key.
 pub const WORDS: usize = 8;
 
-/// What becomes of the frames that a rule fits.
+/// The action for frames that match a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The process decides.
+    /// They are passed up to the process.
     Up,
-    /// They leave through a port, with these addresses of destination and source, or their own.
+    /// They leave through a port, with these destination and source addresses, or their own.
     Send {
         /// Number of the port.
         port: u32,
-        /// Address of the destination that they get.
+        /// New destination address.
         destination: Option<[u8; 6]>,
-        /// Address of the source that they get.
+        /// New source address.
         source: Option<[u8; 6]>,
     },
-    /// They leave through all ports but their own.
+    /// They leave through all other ports.
     Flood,
     /// They are dropped by a rule.
     Drop,
-    /// They are dropped as no rule fits.
+    /// They are dropped because no rule matches.
     Miss,
 }
 
-/// A rule: the bits that a key must have where the mask has bits, and what becomes of frames that have them.
+/// A rule: a mask and a value of the key, and the action for frames that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchRule {
-    /// Bits that must be there.
+    /// Value of the masked bits.
     pub value: [u64; WORDS],
-    /// Bits that are looked at.
+    /// Mask of the key.
     pub mask: [u64; WORDS],
-    /// What becomes of them.
+    /// Action for the frames.
     pub verdict: Verdict,
 }
 
-/// Frames by what became of them in the kernel, those handed up not among them.
+/// Frames by outcome in the kernel, without those passed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwitchCounts {
-    /// Sent by a rule.
+    /// Frames sent by a rule.
     pub sent: u64,
-    /// Dropped by a rule.
+    /// Frames dropped by a rule.
     pub stopped: u64,
-    /// Dropped as no rule fits.
+    /// Frames dropped because no rule matches.
     pub missed: u64,
-    /// Dropped as there was no room to hand them up.
+    /// Frames dropped because the ring to the process was full.
     pub too_much: u64,
 }
 
@@ -71,15 +71,15 @@ mod without {
     use crate::upcall::UpcallPrograms;
     use taut_sys::Error;
 
-    /// The switch's maps in the kernel. This build cannot make them.
+    /// The switch's maps in the kernel. This build does not support them.
     #[derive(Debug)]
     pub enum KernelSwitch {}
 
     impl KernelSwitch {
-        /// Says what is lacking.
+        /// Returns the missing feature.
         ///
         /// # Errors
-        /// Always.
+        /// It always fails.
         pub fn new(_: &[SwitchRule], _: bool, _: usize) -> Result<Self, Error> {
             Err(Error::missing(
                 "a switch in the kernel",
@@ -87,15 +87,15 @@ mod without {
             ))
         }
 
-        /// Frames by what became of them.
+        /// Returns frames by outcome.
         pub fn counts(&self) -> SwitchCounts {
             match *self {}
         }
 
-        /// The program of frames that come in through a port, without an interface.
+        /// Returns the program of frames that enter through a port, without an interface.
         ///
         /// # Errors
-        /// None.
+        /// It cannot be called.
         pub fn dry_run(&self, _: usize) -> Result<DryRun, Error> {
             match *self {}
         }

@@ -1,4 +1,4 @@
-//! What a program hands up to the process, out of its ring.
+//! Frames that a program passes up to the process through its ring.
 
 use super::UpcallPrograms;
 use crate::program::as_io;
@@ -7,15 +7,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use taut_sys::Error;
 
-/// How long a call waits for the first frame.
+/// Time that a call waits for the first frame.
 const WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000,
 };
-/// Bytes of the length in front of a frame in the ring.
+/// Length of the length field before a frame in the ring, bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// The frames that the program of one direction hands up.
+/// The frames that the program of one direction passes up.
 pub struct HandedUp {
     ring: RingBuffer<'static>,
 }
@@ -27,11 +27,11 @@ impl std::fmt::Debug for HandedUp {
 }
 
 impl HandedUp {
-    /// What the direction from port `from` hands up from now on: shown to `each`, and none where a frame is said to be
-    /// longer than what there is of it. `what` is what errors say was being done.
+    /// Opens the ring of the direction that begins at port `from`; `each` gets every frame, or none for a record
+    /// shorter than its length field. `what` is the action in error messages.
     ///
     /// # Errors
-    /// What the machine lacks.
+    /// The machine lacks something.
     pub fn new(
         what: &str,
         programs: &dyn UpcallPrograms,
@@ -51,13 +51,13 @@ impl HandedUp {
         })
     }
 
-    /// Shows so many frames at most, in their order; waits half a millisecond for the first. How many it were.
+    /// Passes at most `most` frames to `each`, in order; waits half a millisecond for the first. Returns their number.
     pub fn show(&mut self, most: usize) -> usize {
         let mut shown = self.ring.consume_raw_n(most);
         if shown == 0 {
             // SAFETY: the descriptor is the ring's, which outlives the call.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
-            // A signal ends it early.
+            // A signal ends the wait early.
             let _ = poll(
                 &mut [PollFd::from_borrowed_fd(ring, PollFlags::IN)],
                 Some(&WAIT),
@@ -68,7 +68,7 @@ impl HandedUp {
     }
 }
 
-/// `struct handed_up` in the program: how long, then the frame.
+/// Parses `struct handed_up` of the program: the length, then the frame.
 fn frame(record: &[u8]) -> Option<&[u8]> {
     let (length, rest) = record.split_at_checked(LENGTH_BYTES)?;
     rest.get(..u32::from_ne_bytes(length.try_into().ok()?) as usize)

@@ -1,7 +1,7 @@
-//! Programs of a function that pass most frames by themselves and hand the rest up to the process, whose worker does the
-//! same function for those ([`UpcallPrograms`]).
+//! Programs of a function that process most frames themselves and pass the rest up to the process, in which a worker
+//! runs the same function on them ([`UpcallPrograms`]).
 //!
-//! For few frames: who asks for them sleeps while there are none.
+//! It is meant for few frames: the reader sleeps while there are none.
 
 #[cfg(feature = "xdp")]
 mod handed_up;
@@ -19,15 +19,15 @@ use std::fmt::Debug;
 #[cfg(feature = "xdp")]
 use taut_sys::Error;
 
-/// The programs of a function, one for each direction, that share what the function in the process puts into their maps.
+/// The programs of a function, one for each direction, which share the maps that the function in the process fills.
 ///
-/// Gone with the last program and process that has the maps open.
+/// They are freed with the last program and process that has the maps open.
 pub trait UpcallPrograms: Debug + Send + Sync {
-    /// Loads the program of the direction that begins at the first of these ports and leaves through the second one, where
-    /// addresses change as well. `what` is what errors say was being done.
+    /// Loads the program of the direction from the first of these ports to the second one, with a change of addresses.
+    /// `what` is the action in error messages.
     ///
     /// # Errors
-    /// What the machine lacks.
+    /// The machine lacks something.
     #[cfg(feature = "xdp")]
     fn load(
         &self,
@@ -36,32 +36,32 @@ pub trait UpcallPrograms: Debug + Send + Sync {
         ports: (usize, usize),
     ) -> Result<Object, Error>;
 
-    /// Whether frames leave through ports of the programs' choice, with the addresses that these give them; else they leave through the
-    /// second port of a direction.
+    /// Returns true if the programs choose the egress ports and addresses of frames; otherwise frames leave through the second port of
+    /// a direction.
     fn sends(&self) -> bool {
         false
     }
 
-    /// Returns the ring through which the program of the direction that begins at a port hands frames up.
+    /// Returns the ring through which the program of the direction that begins at a port passes frames up.
     #[cfg(feature = "xdp")]
     fn ring(&self, from: usize) -> &MapHandle;
 }
 
-/// Stand-in where programs in the kernel are not built.
+/// Replacement for builds without programs in the kernel.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::UpcallPrograms;
     use taut_sys::Error;
 
-    /// The frames that a program hands up. This build has none.
+    /// The frames that a program passes up. This build does not support it.
     #[derive(Debug)]
     pub enum HandedUp {}
 
     impl HandedUp {
-        /// Says what is lacking.
+        /// Returns the missing feature.
         ///
         /// # Errors
-        /// Always.
+        /// It always fails.
         pub fn new(
             what: &str,
             _: &dyn UpcallPrograms,
@@ -71,7 +71,7 @@ mod without {
             Err(Error::missing(what, "a build with feature \"xdp\""))
         }
 
-        /// Shows so many frames at most.
+        /// Passes on at most that many frames.
         pub fn show(&mut self, _: usize) -> usize {
             match *self {}
         }

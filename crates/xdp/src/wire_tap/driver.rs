@@ -1,4 +1,4 @@
-//! The programs in the kernel, and the ring that they tell of packets through.
+//! The programs in the kernel, and the ring for their sightings.
 
 use super::{Missed, Sighting};
 use crate::program::{as_io, load_adjusted, map, namespace_of};
@@ -17,13 +17,13 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o")
 /// `struct sighting` there.
 const SIGHTING_BYTES: usize = 24;
 
-/// Watches the wires of one or two veth interfaces. Dropping it takes the programs out of the kernel.
+/// Observes the links of one or two veth interfaces. Dropping it removes the programs from the kernel.
 pub struct WireTap {
     object: Object,
     ring: RingBuffer<'static>,
     taken: Rc<RefCell<Vec<Sighting>>>,
     interfaces: Vec<String>,
-    /// Frames on the wires before the programs were there.
+    /// Number of frames on the links before the programs were attached.
     crossed_before: u64,
     _links: Vec<Link>,
 }
@@ -35,12 +35,12 @@ impl std::fmt::Debug for WireTap {
 }
 
 impl WireTap {
-    /// Watches these interfaces of the calling thread's network namespace from now on. What is seen waits in a
-    /// ring of `ring_bytes` ([`super::ring_bytes`]).
+    /// Observes these interfaces of the calling thread's network namespace from now on. Sightings wait in a ring of
+    /// `ring_bytes` ([`super::ring_bytes`]).
     ///
     /// # Errors
-    /// For none or more than two interfaces, one that is not there or is no end of a veth pair; for what the
-    /// machine lacks.
+    /// There are no or more than two interfaces, one does not exist or is not part of a veth pair, or the machine lacks
+    /// something.
     pub fn start(interfaces: &[String], ring_bytes: u32) -> Result<Self, Error> {
         let what = "watching wires";
         let failed = |e| Error::system(what, e);
@@ -109,14 +109,14 @@ impl WireTap {
         })
     }
 
-    /// Hands over what was seen since the last call, in the order of seeing.
+    /// Returns the sightings since the last call, in order.
     pub fn take(&mut self, mut each: impl FnMut(Sighting)) {
-        // Fails only if the callback does.
+        // It fails only if the callback does.
         let _ = self.ring.consume();
         self.taken.borrow_mut().drain(..).for_each(&mut each);
     }
 
-    /// Returns what was missed so far; ask from the network namespace that it was started in, while nothing is sent.
+    /// Returns the counts of what was missed; call it in the network namespace of the start, while no frames are sent.
     pub fn missed(&self) -> Missed {
         let crossed = self.crossed_before + self.counter(0);
         Missed {
@@ -143,27 +143,27 @@ impl WireTap {
     }
 }
 
-/// Frames received and sent by these interfaces of the calling thread's namespace since they were made.
+/// Returns the frames received and sent by these interfaces of the calling thread's namespace since they were created.
 fn frames_of(interfaces: &[String]) -> u64 {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let rows = table.lines().filter_map(|row| row.split_once(':'));
     rows.filter(|(name, _)| interfaces.iter().any(|i| i == name.trim()))
         .flat_map(|(_, numbers)| {
             let columns: Vec<&str> = numbers.split_whitespace().collect();
-            // Packets received and packets sent.
+            // The columns are packets received and packets sent.
             [1, 9].map(|column| columns.get(column)?.parse::<u64>().ok())
         })
         .flatten()
         .sum()
 }
 
-/// Makes an error that the user is to correct.
+/// Makes an error for the user.
 fn wrong(interfaces: &str, reason: &str) -> Error {
     let reason = io::Error::new(io::ErrorKind::InvalidInput, reason);
     Error::system(format!("port \"{interfaces}\""), reason)
 }
 
-/// Explains what it mostly is that the kernel does not like, if not a lack of rights.
+/// Describes the usual reason for a rejection by the kernel other than a lack of privileges.
 fn too_old(error: Error) -> Error {
     if error.is_missing() {
         return error;
@@ -185,7 +185,7 @@ fn ring_of(object: &Object, taken: &Rc<RefCell<Vec<Sighting>>>) -> io::Result<Ri
     builder.build().map_err(as_io)
 }
 
-/// `struct sighting` of the program.
+/// Parses `struct sighting` of the program.
 fn read(bytes: &[u8]) -> Option<Sighting> {
     let bytes: &[u8; SIGHTING_BYTES] = bytes.first_chunk()?;
     let (time, rest) = bytes.split_first_chunk()?;

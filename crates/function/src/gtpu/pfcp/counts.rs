@@ -1,4 +1,4 @@
-//! Counts of what PFCP peers have sent that came to nothing, and of what became of peers, for whoever asks.
+//! The counts of failed PFCP messages and lost peers, for status requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,47 +12,47 @@ macro_rules! counted {
 }
 
 counted! {
-    /// Sessions that there are: no count, but how many.
+    /// Current sessions: a gauge rather than a count.
     Sessions: "sessions",
-    /// Messages from an address that is none of the peers'.
+    /// Messages from an address of none of the peers.
     Stranger: "from strangers",
-    /// Datagrams that are no PFCP message of whatever version.
+    /// Datagrams that are no PFCP message of any version.
     Unreadable: "unreadable",
-    /// A request that was sent again: the same response again.
+    /// Retransmitted requests, which get the same response.
     SentAgain: "requests sent again",
-    /// Responses that had to go before their time, as there was no memory for more.
+    /// Responses that were removed early for lack of memory.
     Forgotten: "responses forgotten early",
-    /// Sessions or rules beyond a limit (cause 75).
+    /// Sessions or rules above a limit (cause 75).
     Full: "refused for want of resources",
-    /// Requests about a session that is not there (cause 65).
+    /// Requests about an unknown session (cause 65).
     NoSession: "refused for want of the session",
     /// Requests of a peer without an association (cause 72).
     NoAssociation: "refused for want of an association",
-    /// Rules that cannot be, or name what is not there (cause 73).
+    /// Rules that are invalid, or refer to unknown ones (cause 73).
     WrongRule: "refused for a rule",
-    /// Requests that lack an element, or have one that is wrong or of the wrong length (causes 66, 68, 69).
+    /// Requests with a missing or wrong element, or one of wrong length (causes 66, 68, 69).
     WrongElement: "refused for an element",
-    /// Requests for what is not there (causes 71 and 76).
+    /// Requests for unsupported features (causes 71 and 76).
     Unsupported: "refused as not supported",
-    /// Requests that could not be done, as the data path or the kernel takes no changes (cause 77).
+    /// Requests that failed because the data plane or the kernel accepts no changes (cause 77).
     Failed: "refused for a failure",
-    /// Heartbeats that were sent as often as they may be, and never answered.
+    /// Heartbeats without a response after all retransmissions.
     Unanswered: "heartbeats unanswered",
-    /// Peers that have said nothing for as long as they may, and lost their sessions.
+    /// Peers that exceeded the idle limit and lost their sessions.
     Silent: "peers silent",
-    /// Peers that have started anew, and lost their sessions.
+    /// Peers that have restarted and lost their sessions.
     Restarted: "peers restarted",
-    /// Packets that are kept now, until their users are reached: no count, but how many.
+    /// Packets that are buffered now: a gauge rather than a count.
     Held: "packets held",
-    /// Usage reports that were sent of ourselves.
+    /// Unsolicited usage reports.
     UsageReports: "usage reports",
     /// Reports of packets to users who are to be reached.
     DownlinkReports: "downlink data reports",
-    /// Requests of ours that were sent as often as they may be and never answered, or that were too many.
+    /// Requests of ours without a response after all retransmissions, or above the limit.
     GivenUp: "reports given up",
-    /// Peers of tunnels that do not answer now: no count, but how many.
+    /// Tunnel peers that do not respond now: a gauge rather than a count.
     LostPeers: "tunnel peers lost",
-    /// Times that a peer of tunnels was lost.
+    /// Losses of a tunnel peer.
     PathFailures: "path failures",
 }
 

@@ -1,5 +1,5 @@
-//! Whether peers of tunnels are there, by echo requests (3GPP TS 29.281 section 7.2.1): asked at an
-//! interval, again after T3, and taken for lost after N3 requests without an answer.
+//! The supervision of tunnel peers by echo requests (3GPP TS 29.281 section 7.2.1). Requests are sent at an interval,
+//! and again after T3. A peer is lost after N3 requests without a response.
 
 use super::super::Control;
 use super::settings::Echo;
@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Between two looks at all peers.
+/// The time between two checks of all peers.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Peer {
-    /// A way there.
+    /// The number of a path to the peer.
     path: u16,
-    /// Requests since the last answer.
+    /// The number of requests since the last response.
     asked: u32,
     due: Instant,
     is_lost: bool,
 }
 
-/// What has become of a peer.
+/// A change of a peer's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Became {
     Lost(IpAddr),
-    /// It answers again.
+    /// The peer responds again.
     Found(IpAddr),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// Notes that a peer has answered; it may have been lost.
+    /// Records a response of a peer, which may have been lost.
     pub fn answered(&mut self, remote: IpAddr, now: Instant, echo: &Echo) -> Option<Became> {
         let peer = self.peers.get_mut(&remote)?;
         let was_lost = std::mem::take(&mut peer.is_lost);
@@ -44,13 +44,13 @@ impl Echoes {
         was_lost.then_some(Became::Found(remote))
     }
 
-    /// Asks those whose turn it is; returns the peers that are lost from now on.
+    /// Sends the requests that are due; returns the peers that are now lost.
     pub fn look(&mut self, now: Instant, echo: &Echo, control: &mut Control) -> Vec<Became> {
         if self.next_look.is_some_and(|next| now < next) {
             return Vec::new();
         }
         self.next_look = Some(now + LOOK);
-        // Those that no tunnel goes to are peers no more.
+        // An address without tunnels is not a peer any more.
         let paths: BTreeMap<IpAddr, u16> = control
             .paths()
             .map(|(number, path)| (path.remote, number))
@@ -87,7 +87,7 @@ impl Echoes {
         lost
     }
 
-    /// Peers that do not answer.
+    /// Returns the number of lost peers.
     pub fn lost(&self) -> usize {
         self.peers.values().filter(|peer| peer.is_lost).count()
     }

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use taut_wire::pfcp::{Element, ElementType};
 
-/// The first element of a type in a group, if there is one.
+/// Returns the first element of a type in a group, if there is one.
 pub(super) fn look<'a>(
     group: &Element<'a>,
     element_type: ElementType,
@@ -17,7 +17,7 @@ pub(super) fn look<'a>(
     Ok(None)
 }
 
-/// The first element of a type in a group, which has to be there.
+/// Returns the first element of a type in a group, which is mandatory.
 pub(super) fn find<'a>(
     group: &Element<'a>,
     element_type: ElementType,
@@ -25,7 +25,7 @@ pub(super) fn find<'a>(
     look(group, element_type)?.ok_or(Refusal::missing(element_type))
 }
 
-/// Returns the elements of a type among `elements`, in their order.
+/// Returns the elements of a type among `elements`, in order.
 pub(super) fn of_type<'e, 'a>(
     elements: &'e [Element<'a>],
     element_type: ElementType,

@@ -1,5 +1,5 @@
-//! Packets that a detection rule takes, of those of its tunnel or user: SDF filters (3GPP TS 29.244 section 8.2.5), and
-//! filters of other rules of the session that are named by their number.
+//! The filters of a detection rule on the packets of its tunnel or user: SDF filters (3GPP TS 29.244 section 8.2.5),
+//! and references by number to filters of other rules of the session.
 
 use super::super::FlowFilter;
 use super::element::look;
@@ -7,28 +7,28 @@ use super::refusal::Refusal;
 use std::collections::BTreeMap;
 use taut_wire::pfcp::{Element, ElementType, FailedRule, SdfFilter};
 
-/// Filters of one rule at most.
+/// The limit on filters of one rule.
 const MOST_FILTERS: usize = 32;
 
-/// A filter as a rule says it.
+/// A filter or a reference in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// A filter, and the number that others may name it by.
+    /// A filter, and the number by which others may refer to it.
     Filter(FlowFilter, Option<u32>),
-    /// The filter of that number.
+    /// A reference to the filter of that number.
     Named(u32),
 }
 
-/// Filters of a rule.
+/// The filters of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filters {
     pub said: Vec<Said>,
-    /// The rule is for an application, whose packets nobody here can tell from others.
+    /// True if the rule is for an application; applications are not detected here.
     pub has_application: bool,
 }
 
 impl Filters {
-    /// Reads the detection information of rule `id`; none where it says nothing about flows.
+    /// Parses the detection information of rule `id`; none if it has no flow filters.
     pub fn of(id: u16, pdi: &Element<'_>) -> Result<Option<Self>, Refusal> {
         let mut filters = Self {
             said: Vec::new(),
@@ -49,7 +49,7 @@ impl Filters {
         Ok(is_any.then_some(filters))
     }
 
-    /// Filters with their numbers, of those that have one.
+    /// Returns the filters that have numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &FlowFilter)> {
         self.said.iter().filter_map(|said| match said {
             Said::Filter(filter, Some(number)) => Some((*number, filter)),
@@ -57,7 +57,7 @@ impl Filters {
         })
     }
 
-    /// The filters, with those that it names; none if there is one that nobody has said.
+    /// Returns the filters, with those that it refers to; none if one of them is unknown.
     pub fn resolved(&self, known: &BTreeMap<u32, &FlowFilter>) -> Option<Vec<FlowFilter>> {
         let filters = self.said.iter().map(|said| match said {
             Said::Filter(filter, _) => Some(filter.clone()),
@@ -67,7 +67,7 @@ impl Filters {
     }
 }
 
-/// Reads a filter; none where nothing, or nothing that is understood, is said by it.
+/// Parses a filter; none if it is empty, or has only unsupported parts.
 fn said(element: &Element<'_>) -> Result<Option<Said>, Refusal> {
     let said = SdfFilter::parse(element.value)?;
     let only_number = SdfFilter {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_fails_the_rule_and_what_is_cut_short_is_of_invalid_length() {
+    fn unsupported_filters_fail_their_rule_and_truncated_ones_are_refused() {
         let failed = Err(Refusal::rule(FailedRule::Pdr(7)));
         for value in [
             described("deny out ip from any to any", None),

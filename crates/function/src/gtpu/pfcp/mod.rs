@@ -1,5 +1,5 @@
-//! The gateway as the user plane of a mobile core (UPF, SGW-U, PGW-U): sessions come by PFCP (3GPP TS 29.244),
-//! over UDP, from configured peers only.
+//! The gateway as the user plane of a mobile core (UPF, SGW-U, PGW-U): sessions arrive by PFCP (3GPP TS 29.244), over
+//! UDP, from configured peers only.
 
 mod counts;
 mod echo;
@@ -27,15 +27,15 @@ use std::time::{Duration, Instant};
 use taut_port::PortError;
 use taut_sys::spawn_background;
 
-/// How soon the thread sees that it is to end, or that a peer is to hear of us.
+/// The interval at which the thread checks for its end, and for messages to peers.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How soon the thread looks again where there was more than it does at a time.
+/// The interval at which the thread continues when more work is pending than it does at a time.
 const SOON: Duration = Duration::from_millis(1);
-/// Room for what arrives while the thread does something else, some thousand datagrams, as each takes more than its length.
+/// The socket's receive buffer: some thousand datagrams, as each takes more than its length.
 const RECEIVE_BYTES: usize = 4 << 20;
 
-/// The thread that answers. Dropping it ends it.
+/// The thread that responds. Dropping it ends it.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -48,7 +48,7 @@ impl Server {
         let listen = || {
             let socket = UdpSocket::bind(address)?;
             socket.set_read_timeout(Some(LOOK))?;
-            // Only root may have so much; what others get is less.
+            // Only root may set this size; other users get less.
             if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BYTES).is_err() {
                 let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
             }
@@ -102,7 +102,7 @@ fn serve(socket: &UdpSocket, mut node: Node, control: &Mutex<Control>, stop: &At
             node.due(now)
         };
         for (to, message) in messages {
-            // It is sent again where nothing comes back.
+            // A lost message is retransmitted without a response.
             let _ = socket.send_to(&message, to);
         }
     }
@@ -117,17 +117,17 @@ fn answer(
     now: Instant,
 ) {
     let peer = SocketAddr::new(from.ip().to_canonical(), from.port());
-    // Strangers do not keep anybody else from the table.
+    // Packets of untrusted sources must not take the lock of the table.
     if !node.knows(peer) {
         return;
     }
     let mut control = lock(control);
     let response = node.handle(datagram, peer, now, &mut control);
-    // What the response promises is in force when it is read.
+    // The promises of a response are in force when the peer reads it.
     let settled = control.settle();
     drop(control);
     if let (Some(response), Ok(())) = (response, settled) {
-        // A peer that is not there asks again.
+        // A peer without a response retransmits.
         let _ = socket.send_to(&response, from);
     }
 }

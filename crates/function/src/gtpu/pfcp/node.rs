@@ -1,5 +1,5 @@
-//! A user plane's end of PFCP: associations, sessions, and an answer to every request (3GPP TS 29.244
-//! sections 6.2, 6.3 and 7.4, 7.5).
+//! The user plane's end of PFCP: associations, sessions, and a response to every request (3GPP TS 29.244 sections 6.2,
+//! 6.3 and 7.4, 7.5).
 
 use super::super::event::Event;
 use super::super::{Control, Match, Refused, Wish};
@@ -21,14 +21,14 @@ use taut_wire::pfcp::{
     Cause, Element, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer, emit_gtpu_peer,
 };
 
-/// Seconds from 1900, which recovery time stamps count from (section 8.2.65), to 1970.
+/// The seconds from 1900, the epoch of recovery time stamps (section 8.2.65), to 1970.
 const ERA_SECONDS: u64 = 2_208_988_800;
-/// Sequence numbers have 24 bits (section 7.2.2.2).
+/// The mask of sequence numbers, which have 24 bits (section 7.2.2.2).
 const SEQUENCE_MASK: u32 = 0xff_ffff;
-/// Tries to find an identifier that is free; with four million of them taken, one in a thousand fails.
+/// The number of attempts to find a free identifier; with four million of them taken, one search in a thousand fails.
 const TRIES: usize = 32;
-/// Features of this node (section 8.2.25): it can wait before it tells of downlink data (DDND), choose tunnel
-/// identifiers (FTUP) and send end markers (EMPU).
+/// The features of this node (section 8.2.25): delayed downlink data notification (DDND), choice of tunnel identifiers
+/// (FTUP) and end markers (EMPU).
 const FEATURES: [u8; 2] = [0x12, 0x01];
 /// Report types (section 8.2.21), flags of a response to one (section 8.2.32), node report types (section 8.2.69).
 const DOWNLINK_DATA: u8 = 1;
@@ -36,33 +36,33 @@ const USAGE: u8 = 2;
 const DROP_BUFFERED: u8 = 1;
 const PATH_FAILURE: u8 = 1;
 const PATH_RECOVERY: u8 = 2;
-/// Events of workers and timers that are looked at before the next message is: the table is nobody else's meanwhile, and what peers
-/// send has to wait.
+/// The number of events and timers that are processed before the next message: the table is locked during this, and
+/// messages of peers wait.
 const MOST_AT_A_TIME: usize = 512;
 
 struct Peer {
-    /// Address at which the peer hears of us.
+    /// The address to which the peer's messages go.
     address: SocketAddr,
-    /// Time at which the peer last started, once an association was set up.
+    /// The time at which the peer last started, once an association was set up.
     association: Option<u32>,
     responses: Responses,
-    /// Sessions that the peer has.
+    /// The number of the peer's sessions.
     sessions: usize,
-    /// Bearers that are in the table because of its sessions.
+    /// The number of bearers in the table of its sessions.
     bearers: usize,
-    /// Time at which the peer last said anything.
+    /// The time of the peer's last message.
     heard: Instant,
     next_heartbeat: Instant,
-    /// Heartbeat that is not answered yet.
+    /// The heartbeat without a response.
     heartbeat: Option<Heartbeat>,
-    /// Requests of ours that it has not answered.
+    /// Our requests without a response.
     requests: Requests,
 }
 
 struct Heartbeat {
     sequence: u32,
     sent: u32,
-    /// Time at which the heartbeat is sent again, or given up.
+    /// The time at which the heartbeat is sent again, or given up.
     due: Instant,
 }
 
@@ -71,27 +71,27 @@ pub(in super::super) struct Node {
     recovery: u32,
     peers: HashMap<IpAddr, Peer>,
     sessions: HashMap<u64, Session>,
-    /// Sessions without an owner, whose bearers could not be removed yet.
+    /// The number of sessions without an owner, with bearers that could not be removed yet.
     ended: usize,
     next_seid: u64,
     next_sequence: u32,
     timers: Timers,
-    /// When to tell of packets that are kept: session and forwarding rule.
+    /// The times of notifications of buffered packets: session and forwarding rule.
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
-    /// There was more to look at than is done at a time.
+    /// True if more work is pending than is done at a time.
     is_behind: bool,
-    /// Chooses tunnel identifiers.
+    /// The source of tunnel identifiers.
     pub random: fastrand::Rng,
     counts: Arc<Counts>,
 }
 
-/// When to look at usage rules without being told, one time for each: session and rule.
+/// The next check of each usage rule with a timer: session and rule.
 #[derive(Debug, Default)]
 struct Timers(BTreeSet<(Instant, u64, u32)>);
 
 impl Timers {
-    /// Sets a rule's time in the place of the one before.
+    /// Replaces the time of a rule.
     fn replace(
         &mut self,
         before: Option<Instant>,
@@ -106,7 +106,7 @@ impl Timers {
         }
     }
 
-    /// Takes the times of all rules of a session away.
+    /// Removes the times of all rules of a session.
     fn forget(&mut self, session: Option<&Session>) {
         if let Some(session) = session {
             for (rule, due) in session.timers() {
@@ -122,7 +122,7 @@ impl Timers {
     }
 }
 
-/// Chooses tunnel identifiers against the table and the sessions under way.
+/// The choice of tunnel identifiers that neither the table nor pending sessions use.
 struct Chooser<'a> {
     control: &'a Control,
     taken: BTreeSet<u32>,
@@ -131,7 +131,7 @@ struct Chooser<'a> {
 
 impl Choose for Chooser<'_> {
     fn teid(&mut self) -> Option<u32> {
-        // At random: packets for tunnels of before a restart should not find new ones.
+        // The choice is random: packets for tunnels from before a restart should not match new ones.
         let teid = (0..TRIES).map(|_| self.random.u32(1..)).find(|teid| {
             self.control.get(Match::Teid(*teid)).is_none() && !self.taken.contains(teid)
         })?;
@@ -157,7 +157,7 @@ impl Choose for Chooser<'_> {
 }
 
 impl Node {
-    /// A node that started now.
+    /// Creates a node that starts now.
     pub fn new(terms: &Terms, counts: Arc<Counts>, now: Instant) -> Self {
         let date = SystemTime::now().duration_since(UNIX_EPOCH);
         let recovery = (date.map_or(0, |date| date.as_secs()) + ERA_SECONDS) as u32;
@@ -182,7 +182,7 @@ impl Node {
             peers: peers.collect(),
             sessions: HashMap::new(),
             ended: 0,
-            // Numbers of before a restart are not given again.
+            // Numbers from before a restart are not reused.
             next_seid: u64::from(recovery) << 32 | 1,
             next_sequence: 1,
             timers: Timers::default(),
@@ -194,7 +194,7 @@ impl Node {
         }
     }
 
-    /// Whether an address is one of the peers'; whoever is not is counted.
+    /// Returns true if an address is one of the peers'; packets of others are counted.
     pub fn knows(&self, from: SocketAddr) -> bool {
         let knows = self.peers.contains_key(&from.ip());
         if !knows {
@@ -203,10 +203,10 @@ impl Node {
         knows
     }
 
-    /// Returns what the sessions have in the table, if they keep their limits and it is there.
+    /// Returns the matches of the sessions' bearers, if the table has them with their rate limits.
     ///
     /// # Errors
-    /// The first that is not so.
+    /// Returns the first bearer that differs.
     pub fn check(&self, control: &Control) -> Result<Vec<Match>, String> {
         let bytes = self.peers.values().map(|peer| peer.responses.bytes());
         if bytes.max().unwrap_or(0) > self.terms.response_bytes {
@@ -258,7 +258,7 @@ impl Node {
         Ok(all)
     }
 
-    /// The response to what a peer sent, if there is to be one.
+    /// Returns the response to a peer's message, if there is one.
     pub fn handle(
         &mut self,
         bytes: &[u8],
@@ -274,7 +274,7 @@ impl Node {
                 let kind = MessageType::VERSION_NOT_SUPPORTED;
                 return Writer::message(kind, None, sequence).finish().ok();
             }
-            // Whoever cannot say how long a message is would not understand the answer (section 7.6.2).
+            // A sender of a wrong length could not parse the response (section 7.6.2).
             Err(_) => {
                 self.counts.add(Counted::Unreadable, 1);
                 return None;
@@ -297,8 +297,8 @@ impl Node {
         Some(response)
     }
 
-    /// Does what is to be done without being asked: returns heartbeats that are due (section 6.2.2), with where they
-    /// go, and ends peers that are silent.
+    /// Runs the timers: returns due heartbeats (section 6.2.2) with their destinations, and ends the associations of
+    /// idle peers.
     pub fn look(&mut self, now: Instant, control: &mut Control) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut messages = Vec::new();
         let mut silent = Vec::new();
@@ -357,8 +357,9 @@ impl Node {
         messages
     }
 
-    /// Returns the requests of this node that are due, with where they go: new ones as far as a peer has answered those before,
-    /// and those that are sent again. What a peer answers makes room for more, so look here again.
+    /// Returns the requests of this node that are due, with their destinations. They are retransmissions, and new
+    /// requests as far as the peer has answered earlier ones. Call this again after a response, which makes space for
+    /// more.
     pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         let (mut messages, mut given_up) = (Vec::new(), 0);
         let again = (self.terms.response_time, self.terms.repeats);
@@ -373,12 +374,12 @@ impl Node {
         messages
     }
 
-    /// Whether there was more to look at than is done at a time, so that the next look is due at once.
+    /// Returns true if more work is pending than is done at a time, so that the next check is due at once.
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Reports what workers, timers and peers of tunnels have to tell.
+    /// Reports the events of workers, timers and tunnel peers.
     fn look_at_packets(&mut self, now: Instant, control: &mut Control) {
         let moment = self.moment(now, control);
         let mut left = MOST_AT_A_TIME;
@@ -457,7 +458,7 @@ impl Node {
         }
     }
 
-    /// Tells the control plane that packets are kept for a forwarding rule, if they still are to be.
+    /// Notifies the control plane of packets buffered for a forwarding rule, if it still buffers them.
     fn tell_of_downlink(&mut self, seid: u64, rule: u32) {
         let Some(session) = self.sessions.get(&seid) else {
             return;
@@ -503,7 +504,7 @@ impl Node {
         self.counts.add(Counted::GivenUp, u64::from(!is_under_way));
     }
 
-    /// Tells all associated peers that a peer of tunnels was lost, or answers again (section 7.4.5).
+    /// Notifies all associated peers that a tunnel peer was lost, or responds again (section 7.4.5).
     fn tell_of_peer(&mut self, became: Option<Became>) {
         let (report_type, kind, remote) = match became {
             None => return,
@@ -555,7 +556,7 @@ impl Node {
         self.sweep(control);
     }
 
-    /// A peer has answered a report.
+    /// Processes a peer's response to a report.
     fn reported(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) {
         let peer = self.peers.get_mut(&from);
         if !peer.is_some_and(|peer| peer.requests.answered(message.sequence)) {
@@ -644,7 +645,7 @@ impl Node {
                 }
                 None
             }
-            // Responses to requests that we never make, and what is not known (section 7.6.4).
+            // These are responses to requests that this node never sends, and unknown messages (section 7.6.4).
             _ => None,
         }
     }
@@ -677,13 +678,13 @@ impl Node {
     }
 
     fn no_session(&self, response: MessageType, sequence: u32) -> Writer {
-        // Section 7.2.2.4.2: the sender's number for it is not known either.
+        // Section 7.2.2.4.2: the sender's identifier of the session is not known either.
         let mut writer = Writer::message(response, Some(0), sequence);
         self.write_outcome(&mut writer, Err(Refusal::new(Cause::SESSION_NOT_FOUND)));
         writer
     }
 
-    /// Notices that a peer has started anew: its sessions are no more.
+    /// Detects that a peer has restarted: its sessions end.
     fn heard(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) {
         let stamp = element(message, ElementType::RECOVERY_TIME_STAMP);
         let stamp = stamp.ok().flatten().and_then(|e| e.u32().ok());
@@ -709,7 +710,7 @@ impl Node {
         let stamp = stamp.ok_or(missing)?.u32()?;
         let known = self.peers.get(&from).and_then(|peer| peer.association);
         let retained = element(message, ElementType::SESSION_RETENTION_INFORMATION)?.is_some();
-        // Section 6.2.6.2.2: a new association begins without sessions, unless asked to keep them.
+        // Section 6.2.6.2.2: a new association begins without sessions, unless the request retains them.
         if known != Some(stamp) || !retained {
             let restarted = known.is_some_and(|known| known != stamp);
             self.counts.add(Counted::Restarted, u64::from(restarted));
@@ -747,8 +748,8 @@ impl Node {
         self.sweep(control);
     }
 
-    /// Takes the bearers of sessions without an owner out of the table, and forgets the sessions; while the data path takes
-    /// no changes, they stay for the next time.
+    /// Removes the bearers of sessions without an owner from the table, and forgets the sessions. They stay for the
+    /// next time while the data plane accepts no changes.
     fn sweep(&mut self, control: &mut Control) {
         let (mut is_stuck, timers) = (false, &mut self.timers);
         self.sessions.retain(|_, session| {
@@ -820,7 +821,7 @@ impl Node {
             return self.no_session(response, message.sequence);
         };
         let made = (|| {
-            // The control plane may move the session to another number of its own.
+            // The control plane may change its own identifier of the session.
             if let Some(moved) = element(message, ElementType::F_SEID)? {
                 session.cp_seid = Seid::parse(moved.value)?.seid;
             }
@@ -856,7 +857,7 @@ impl Node {
         let done = clear(&session, control);
         let mut reports = Vec::new();
         if done.is_ok() {
-            // What packets that were under way still count is not lost.
+            // Packets still being processed are counted as well.
             let _ = control.settle();
             reports = session.last_reports(moment);
             let gone = self.sessions.remove(&seid);
@@ -872,7 +873,7 @@ impl Node {
         writer
     }
 
-    /// Keeps a session as it is now.
+    /// Stores the current state of a session.
     fn put(&mut self, seid: u64, session: Session) {
         let (owner, bearers) = (session.owner, session.followed.bearers.len());
         let after: Vec<_> = session.timers().collect();
@@ -887,7 +888,7 @@ impl Node {
         }
     }
 
-    /// Counts what a peer has: sessions and bearers that it had before, and those in their place.
+    /// Updates the counts of a peer's sessions and bearers from the earlier to the new values.
     fn count(&mut self, owner: IpAddr, before: (usize, usize), after: (usize, usize)) {
         if let Some(peer) = self.peers.get_mut(&owner) {
             peer.sessions = peer.sessions + after.0 - before.0;
@@ -899,14 +900,14 @@ impl Node {
         self.peers.get(&owner).map_or(0, |peer| peer.sessions)
     }
 
-    /// The session that a message is about, if it is its sender's.
+    /// Returns the session that a message is about, if it belongs to the sender.
     fn session(&self, message: &Message<'_>, from: IpAddr) -> Option<(u64, Session)> {
         let seid = message.seid?;
         let session = self.sessions.get(&seid)?;
         (session.owner == Some(from)).then(|| (seid, session.clone()))
     }
 
-    /// The session as the message changes it, with its bearers in the table; nothing happens if it is refused.
+    /// Changes the session by the message, with its bearers in the table; nothing happens if it is refused.
     fn change(
         &mut self,
         mut session: Session,
@@ -952,10 +953,10 @@ impl Node {
     }
 }
 
-/// Takes a session's bearers out of the table, of which some may have been removed by hand.
+/// Removes a session's bearers from the table; some may have been removed by hand.
 ///
 /// # Errors
-/// When no changes are taken; then some of them may be left.
+/// Fails if the worker accepts no changes; some bearers may then be left.
 fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
     let mut wishes: Vec<_> = session
         .followed
@@ -978,7 +979,7 @@ fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The first element of a type in a message, if there is one.
+/// Returns the first element of a type in a message, if there is one.
 fn element<'a>(
     message: &Message<'a>,
     element_type: ElementType,
@@ -990,7 +991,7 @@ fn element<'a>(
     look(&whole, element_type)
 }
 
-/// What a request is counted as that was refused for that cause.
+/// Returns the counter of a request that was refused for that cause.
 fn refused(cause: Cause) -> Counted {
     match cause {
         Cause::NO_RESOURCES => Counted::Full,

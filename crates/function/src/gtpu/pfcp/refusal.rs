@@ -1,8 +1,8 @@
-//! Reason why a request is not granted, as the response says it.
+//! The reason for a refusal, as the response reports it.
 
 use taut_wire::pfcp::{Cause, ElementType, FailedRule};
 
-/// Reason why a request is not granted, as the response says it.
+/// The reason for a refusal, as the response reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub cause: Cause,
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-/// A length inside an element lies.
+/// A length inside an element is wrong.
 impl From<taut_wire::Error> for Refusal {
     fn from(_: taut_wire::Error) -> Self {
         Self::new(Cause::INVALID_LENGTH)

@@ -1,13 +1,13 @@
-//! Requests that this node makes of itself: sent again until they are answered or given up (3GPP TS 29.244
-//! section 6.4), and only some at a time, so that neither end's socket has more datagrams to keep than it has room for.
+//! The requests of this node. They are retransmitted until they are answered or given up (3GPP TS 29.244 section 6.4).
+//! A window limits them, so that neither end's socket overflows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Requests to one peer that may wait, for each of its sessions, and at least: beyond, it is told nothing more.
+/// The limit on waiting requests to one peer: a number per session, and a minimum. Further reports are lost.
 const MOST_OF_SESSION: usize = 2;
 const MOST: usize = 4096;
-/// Requests to one peer that are on their way at a time. The usual buffer of a socket has room for twice as many.
+/// The window of requests to one peer. A default socket buffer has space for twice as many.
 pub(super) const WINDOW: usize = 128;
 
 struct Request {
@@ -15,20 +15,20 @@ struct Request {
     sent: u32,
 }
 
-/// Requests to one peer.
+/// The requests to one peer.
 pub(super) struct Requests {
     most: usize,
-    /// Requests that were never sent, by their sequence numbers.
+    /// The requests that were never sent, by their sequence numbers.
     new: VecDeque<(u32, Vec<u8>)>,
-    /// Requests that were sent and not answered.
+    /// The requests that were sent and not answered.
     sent: BTreeMap<u32, Request>,
-    /// When to look at those that were sent, soonest first, as all wait for the same time: sequence number, and how often the request
-    /// had been sent.
+    /// The times of retransmission, soonest first, because all wait for the same time: sequence number, and how often
+    /// the request had been sent.
     due: VecDeque<(Instant, u32, u32)>,
 }
 
 impl Requests {
-    /// Makes room for what a peer of so many sessions is told.
+    /// Creates the queue for a peer with up to `sessions` sessions.
     pub fn new(sessions: usize) -> Self {
         Self {
             most: MOST.max(MOST_OF_SESSION * sessions),
@@ -38,7 +38,7 @@ impl Requests {
         }
     }
 
-    /// Has a request sent when it is its turn; false if there are too many already.
+    /// Queues a request; returns false if there are too many already.
     pub fn add(&mut self, sequence: u32, message: Vec<u8>) -> bool {
         let has_room = self.new.len() + self.sent.len() < self.most;
         if has_room {
@@ -47,13 +47,13 @@ impl Requests {
         has_room
     }
 
-    /// Takes the request out that was answered; false if there is none.
+    /// Removes an answered request; returns false if there is none.
     pub fn answered(&mut self, sequence: u32) -> bool {
         self.sent.remove(&sequence).is_some()
     }
 
-    /// Returns the next message that is to be sent now, if there is one; `given_up` counts those that were sent `repeats` times after
-    /// the first one.
+    /// Returns the next message that is to be sent now, if there is one; `given_up` counts those that were
+    /// retransmitted `repeats` times.
     pub fn next(
         &mut self,
         now: Instant,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_window_is_on_its_way_and_answers_make_room_for_more() {
+    fn one_window_of_requests_is_outstanding_and_replies_advance_it() {
         let (mut requests, mut given_up) = (Requests::new(0), 0);
         let now = Instant::now();
         for sequence in 0..MOST as u32 {
@@ -128,12 +128,12 @@ mod tests {
         assert!(requests.answered(5) && !requests.answered(5));
         assert!(requests.add(MOST as u32, vec![7]));
         assert_eq!(taken(&mut requests, now, &mut given_up), [WINDOW as u8]);
-        // All but that one again, and then they are given up, and others come.
+        // All but that one are retransmitted, then given up, and others follow.
         let again = taken(&mut requests, now + TIME, &mut given_up);
         assert_eq!((again.len(), given_up), (WINDOW, 0));
         let others = taken(&mut requests, now + 2 * TIME, &mut given_up);
         assert_eq!((others.len(), given_up), (WINDOW, WINDOW as u64));
-        // However many are answered in their time, only those on their way are remembered.
+        // However many are answered in time, only those in transit are stored.
         requests.clear();
         for sequence in 0..MOST as u32 {
             requests.add(sequence, vec![1]);

@@ -1,18 +1,19 @@
-//! The responses to a peer's requests, kept for as long as it may send them again (3GPP TS 29.244 section 6.4): then it
-//! gets the same response, and nothing is done twice.
+//! The responses to a peer's requests, stored for as long as it may retransmit them (3GPP TS 29.244 section 6.4). A
+//! retransmission gets the same response, and nothing is done twice.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Memory of a response beside its own bytes: its places in the map and in the queue, and those that both keep free.
+/// The memory of a response in addition to its own bytes: its entries in the map and in the queue, and their spare
+/// capacity.
 const BYTES_BESIDE: usize = 256;
 
-/// Key of a request, which it has in common with the first one when it is sent again: port and sequence number.
+/// The key of a request, which its retransmission shares: port and sequence number.
 type Key = (u16, u32);
 
 struct Kept {
-    /// Digest of the request. Keyed by chance, so that no other request can be made to fit.
+    /// The digest of the request. Its key is random, so that no other request can be made to match.
     digest: u64,
     response: Box<[u8]>,
     number: u64,
@@ -25,11 +26,12 @@ struct Queued {
     bytes: usize,
 }
 
-/// Responses to one peer.
+/// The responses to one peer.
 pub(super) struct Responses {
-    /// A tree: a hash table grows once more, at a moment that chance chooses, where entries come and go.
+    /// The map is a tree, because a hash table with frequent insertions and removals grows once more at a random
+    /// moment.
     by_request: BTreeMap<Key, Kept>,
-    /// Keys of the responses, oldest first.
+    /// The keys of the responses, oldest first.
     queue: VecDeque<Queued>,
     digests: RandomState,
     next_number: u64,
@@ -39,7 +41,7 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    /// Makes an empty store; each response is kept for `time`, in at most so many bytes.
+    /// Creates an empty store; each response is stored for `time`, all in at most `most_bytes` bytes.
     pub fn new(time: Duration, most_bytes: usize) -> Self {
         Self {
             by_request: BTreeMap::new(),
@@ -52,7 +54,7 @@ impl Responses {
         }
     }
 
-    /// The response to a request that was answered already.
+    /// Returns the response to a request that was answered already.
     pub fn find(&mut self, key: Key, request: &[u8], now: Instant) -> Option<Vec<u8>> {
         while self.queue.front().is_some_and(|oldest| oldest.until < now) {
             self.forget_oldest();
@@ -61,7 +63,7 @@ impl Responses {
         (kept.digest == self.digests.hash_one(request)).then(|| kept.response.to_vec())
     }
 
-    /// Keeps a response; how many others, the oldest, had to go for it before their time.
+    /// Stores a response; returns how many of the oldest others were removed early for it.
     pub fn keep(&mut self, key: Key, request: &[u8], response: &[u8], now: Instant) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -90,12 +92,12 @@ impl Responses {
         (self.by_request, self.queue, self.bytes) = (BTreeMap::new(), VecDeque::new(), 0);
     }
 
-    /// Bytes of memory, at most.
+    /// Returns the upper bound of its memory in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets the oldest response. Returns whether there was one that was not replaced already.
+    /// Removes the oldest response. Returns true if there was one that was not replaced already.
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.queue.pop_front() else {
             return false;
@@ -117,7 +119,7 @@ mod tests {
     const TIME: Duration = Duration::from_secs(12);
 
     #[test]
-    fn a_response_is_found_for_its_time_however_many_come_behind_it() {
+    fn responses_are_stored_for_their_time_regardless_of_later_ones() {
         let mut responses = Responses::new(TIME, 1 << 24);
         let begun = Instant::now();
         for sequence in 0..10_000 {
@@ -127,7 +129,7 @@ mod tests {
         }
         let late = begun + TIME;
         assert_eq!(responses.find((9, 7), &[7, 1], late), Some(vec![7]));
-        // Of another port, and another request with the sequence number of an old one.
+        // The requests are one of another port, and a new one with the sequence number of an old one.
         assert_eq!(responses.find((8, 7), &[7, 1], late), None);
         assert_eq!(responses.find((9, 7), &[7, 2], late), None);
         let too_late = late + Duration::from_nanos(1);
@@ -147,12 +149,12 @@ mod tests {
         assert!(responses.bytes() <= room);
         let found = [0, 1, 2, 3, 4].map(|s| responses.find((9, s), &[], now).is_some());
         assert_eq!(found, [false, false, true, true, true]);
-        // What was replaced takes its memory until it goes, and is not counted.
+        // A replaced response uses memory until it is removed, and is not counted.
         for _ in 0..3 {
             responses.keep((9, 4), &[1], &[0; 10], now);
         }
         assert_eq!(responses.keep((9, 5), &[1], &[0; 10], now), 0);
-        // A response longer than all of the memory is not kept.
+        // A response longer than all of the memory is not stored.
         assert_eq!(responses.keep((9, 6), &[1], &vec![0; room], now), 3);
         assert_eq!((responses.bytes(), responses.by_request.len()), (0, 0));
     }

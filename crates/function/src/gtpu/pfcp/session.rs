@@ -1,11 +1,11 @@
-//! PFCP session: its rules as the control plane gives them (3GPP TS 29.244 section 7.5), and the bearers that follow
-//! from them.
+//! PFCP session: its rules as the control plane sends them (3GPP TS 29.244 section 7.5), and the bearers derived from
+//! them.
 //!
-//! A bearer is made for each tunnel and for each user's address. Where several detection rules name the same
-//! one, or one that has filters, QoS flows, usage or buffering, its packets are sorted: the rule of the lowest
-//! precedence value that a packet fits decides, and has a bearer of its own.
+//! A bearer is made for each tunnel and for each user's address. Its packets are sorted if several detection rules name
+//! it, or if a rule has filters, QoS flows, usage or buffering. The matching rule of the lowest precedence value
+//! decides, and has a bearer of its own.
 
-use super::super::held::Held;
+use super::super::buffer::Held;
 use super::super::sorting::{Choice, MOST_CHOICES};
 use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Sorting, Wish};
 use super::element::{find, look, of_type};
@@ -31,7 +31,7 @@ const APPLY_DROP: u8 = 1;
 const APPLY_FORWARD: u8 = 2;
 const APPLY_BUFFER: u8 = 4;
 const NOTIFY: u8 = 8;
-/// Usage rules of a session, and reports in a response: more would not fit into a message.
+/// The limit on a session's usage rules, and on reports in a response: more would not fit into a message.
 const MOST_REPORTS: usize = 512;
 /// Flags of a modification (section 8.2.31).
 const DROP_BUFFERED: u8 = 1;
@@ -50,9 +50,9 @@ struct Pdr {
     teid: Option<u32>,
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
-    /// Packets, of those of its tunnel or user, that the rule takes: all of them, if nothing is said.
+    /// The filters on packets of its tunnel or user; all packets match if there are none.
     filters: Filters,
-    /// QoS flows whose packets it takes, a bit each; 0 for all.
+    /// The QoS flows of matching packets, one bit each; 0 for all.
     flows: u64,
     far: Option<u32>,
     qers: BTreeSet<u32>,
@@ -70,71 +70,71 @@ struct Far {
 /// Buffering action rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bar {
-    /// Time from the first packet that is kept until it is told of.
+    /// The time from the first buffered packet to its report.
     delay: Duration,
-    /// Packets that the control plane thinks right.
+    /// The number of packets that the control plane suggests.
     packets: Option<u8>,
 }
 
-/// How the packets of one tunnel or user are sorted.
+/// The sorting of the packets of one tunnel or user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sorted {
     pub number: u32,
-    /// Places of detection rules.
+    /// The positions of detection rules.
     places: BTreeMap<u16, u8>,
     pub sorting: Arc<Sorting>,
 }
 
-/// What follows from the rules of a session.
+/// The bearers and sortings derived from a session's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Followed {
     pub bearers: BTreeMap<Match, Limited>,
     pub sorted: BTreeMap<Match, Sorted>,
 }
 
-/// What a request has asked for beside its rules.
+/// The requests of a message beyond its rules.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub created: Vec<CreatedPdr>,
-    /// Tunnels that end, each once.
+    /// The tunnels that end, each once.
     pub ended: Vec<OuterHeaderCreation>,
-    /// Reports of usage for the response.
+    /// The usage reports for the response.
     pub reports: Vec<Writer>,
-    /// What is kept is to be dropped.
+    /// True if buffered packets are to be dropped.
     pub drops_held: bool,
 }
 
-/// QoS enforcement rule: its gates, its mark, and its maximum bit rates. Nothing is set aside for guaranteed ones.
+/// QoS enforcement rule: its gates, its mark, and its maximum bit rates. Guaranteed bit rates reserve nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Qer {
     qfi: Option<u8>,
     uplink_closed: bool,
     downlink_closed: bool,
-    /// Maximum bit rates; none where 0 is written, as control planes do for what they do not limit.
+    /// The maximum bit rates. Control planes write 0 for an unlimited rate, which is none here.
     uplink_kbps: Option<NonZeroU64>,
     downlink_kbps: Option<NonZeroU64>,
 }
 
-/// A bearer, and the rates that its packets have to keep.
+/// A bearer, and the rate limits of its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limited {
     pub bearer: Bearer,
     pub limits: Limits,
 }
 
-/// A detection rule as one of those of a tunnel or a user: its number, which packets it takes, and its bearer.
+/// A detection rule of a tunnel or a user: its number, its filters, and its bearer.
 type Detection = (u16, Choice, Limited);
 
-/// Detection rules of each tunnel and user, in the order in which they are asked.
+/// The detection rules of each tunnel and user, in order of evaluation.
 struct Detections {
     of_match: BTreeMap<Match, Vec<Detection>>,
-    /// Bearers that they need.
+    /// The number of bearers that they need.
     bearers: usize,
     most_bearers: usize,
 }
 
 impl Detections {
-    /// Adds a rule to those of its tunnel or user. `users` are those that the rule itself names.
+    /// Adds a rule to its tunnel or user. `users` are those that the rule itself names.
     fn add(
         &mut self,
         id: u16,
@@ -147,11 +147,11 @@ impl Detections {
             return Err(Refusal::rule(FailedRule::Pdr(id)));
         }
         let list = self.of_match.entry(matched).or_default();
-        // Behind one that takes all packets none is asked.
+        // No rule after one that matches all packets is evaluated.
         if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
             return Ok(());
         }
-        // Rules times tunnels may be many more than either: looked at before they are made.
+        // The product of rules and tunnels may be large, so the limit is checked first.
         self.bearers += 1;
         if list.len() == MOST_CHOICES || self.bearers > self.most_bearers {
             return Err(Refusal::new(Cause::NO_RESOURCES));
@@ -167,8 +167,8 @@ impl Detections {
 }
 
 impl Followed {
-    /// Adds the bearers of a tunnel or a user whose packets are sorted by several rules, or by one that is more than a bearer.
-    /// `before` is how they have been sorted until now.
+    /// Adds the bearers of a tunnel or a user with several rules, or with one that is more than a bearer. `before` is
+    /// the previous sorting.
     fn sort(
         &mut self,
         matched: Match,
@@ -193,7 +193,7 @@ impl Followed {
         };
         self.bearers.insert(matched, sort);
         let sorting = Sorting(list.into_iter().map(|(_, choice, _)| choice).collect());
-        // What is the same stays the one that workers have.
+        // An unchanged sorting stays the one that workers have.
         let sorting = match before {
             Some(before) if *before.sorting == sorting => Arc::clone(&before.sorting),
             _ => Arc::new(sorting),
@@ -208,15 +208,15 @@ impl Followed {
     }
 }
 
-/// Tunnel identifiers of the gateway's own choice, and the addresses they end at.
+/// The choice of tunnel identifiers by the gateway, and the addresses at which tunnels end.
 pub(super) trait Choose {
-    /// An identifier that no bearer has.
+    /// Returns an identifier that no bearer has.
     fn teid(&mut self) -> Option<u32>;
     fn v4(&self) -> Option<Ipv4Addr>;
     fn v6(&self) -> Option<Ipv6Addr>;
 }
 
-/// A detection rule whose tunnel's end was chosen here, to be told.
+/// A detection rule with a tunnel endpoint chosen by the gateway, for the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CreatedPdr {
     pub id: u16,
@@ -225,22 +225,22 @@ pub(super) struct CreatedPdr {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Session {
-    /// The number that it has here.
+    /// The session identifier of this gateway.
     pub up_seid: u64,
-    /// The number that the control plane gave it.
+    /// The session identifier of the control plane.
     pub cp_seid: u64,
-    /// Address of the node that the session belongs to.
+    /// The address of the node that the session belongs to.
     pub owner: Option<IpAddr>,
     pdrs: BTreeMap<u16, Pdr>,
     fars: BTreeMap<u32, Far>,
     qers: BTreeMap<u32, Qer>,
     urrs: BTreeMap<u32, Urr>,
     bars: BTreeMap<u8, Bar>,
-    /// What is known of kept packets, by the forwarding rule that has had them kept, at some time.
+    /// The state of buffered packets, by the forwarding rule that has buffered them at any time.
     held: BTreeMap<u32, Arc<Held>>,
-    /// Identifiers chosen for tunnels, by CHOOSE ID.
+    /// The identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
-    /// Bearers that are in the table because of the session, and how their packets are sorted.
+    /// The session's bearers in the table, and the sorting of their packets.
     pub followed: Followed,
 }
 
@@ -254,8 +254,8 @@ impl Session {
         }
     }
 
-    /// Makes the rules of a request, in this order: those that go, those that others refer to, those that refer. The
-    /// session then has `most_rules` at most.
+    /// Applies the rules of a request in this order: removed rules, rules that others refer to, rules that refer. The
+    /// session then has at most `most_rules` rules.
     pub fn apply(
         &mut self,
         elements: Elements<'_>,
@@ -285,7 +285,7 @@ impl Session {
         Ok(asked)
     }
 
-    /// Removes the rules that are to go, but for usage rules.
+    /// Removes the rules listed for removal, except usage rules.
     fn remove(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
         for rule in of_type(elements, ElementType::REMOVE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
@@ -311,7 +311,7 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the usage rules that are to go, and adds their last reports to `reports`.
+    /// Removes the usage rules listed for removal, and adds their last reports to `reports`.
     fn remove_urrs(
         &mut self,
         elements: &[Element<'_>],
@@ -330,7 +330,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes and changes buffering rules.
+    /// Creates and updates buffering rules.
     fn make_bars(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
         for rule in of_type(elements, ElementType::CREATE_BAR) {
             let id = find(rule, ElementType::BAR_ID)?.u8()?;
@@ -345,7 +345,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes and changes usage rules.
+    /// Creates and updates usage rules.
     fn make_urrs(&mut self, elements: &[Element<'_>], moment: &Moment) -> Result<(), Refusal> {
         for rule in of_type(elements, ElementType::CREATE_URR) {
             let id = find(rule, ElementType::URR_ID)?.u32()?;
@@ -363,7 +363,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes and changes enforcement rules.
+    /// Creates and updates enforcement rules.
     fn make_qers(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
         for rule in of_type(elements, ElementType::CREATE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
@@ -379,7 +379,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes and changes forwarding rules, and adds the tunnels to `ended` that are to be told of their end.
+    /// Creates and updates forwarding rules, and adds to `ended` the tunnels that need an end marker.
     fn make_fars(
         &mut self,
         elements: &[Element<'_>],
@@ -411,7 +411,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes and changes detection rules, and adds those to `created` whose tunnel's end is chosen here.
+    /// Creates and updates detection rules, and adds to `created` those with a tunnel endpoint chosen here.
     fn make_pdrs(
         &mut self,
         elements: &[Element<'_>],
@@ -435,7 +435,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds the reports to `reports` that the elements ask for, or those of all usage rules.
+    /// Adds the requested usage reports to `reports`, or those of all usage rules.
     fn report(
         &mut self,
         elements: &[Element<'_>],
@@ -458,7 +458,7 @@ impl Session {
         Ok(())
     }
 
-    /// Readies a forwarding rule that has its packets kept.
+    /// Prepares the buffer of a forwarding rule that buffers packets.
     fn make_room(&mut self, far: u32) {
         let keeps = self.fars.get(&far).is_some_and(|it| it.keeps());
         if keeps && !self.held.contains_key(&far) {
@@ -467,7 +467,7 @@ impl Session {
         }
     }
 
-    /// Puts into force what workers look up beside the table, once all of a request is granted.
+    /// Activates the state that workers use in addition to the table, once all of a request is granted.
     pub fn arm(&mut self, terms: &Terms, moment: &Moment) {
         for urr in self.urrs.values_mut() {
             urr.arm(moment.now);
@@ -485,25 +485,25 @@ impl Session {
         }
     }
 
-    /// The usage rule of that number.
+    /// Returns the usage rule of that number.
     pub fn urr(&mut self, id: u32) -> Option<&mut Urr> {
         self.urrs.get_mut(&id)
     }
 
-    /// Numbers of all usage rules, and when to look at each without being told.
+    /// Returns the numbers of all usage rules, and the time of the next check of each.
     pub fn timers(&self) -> impl Iterator<Item = (u32, std::time::Instant)> {
         let urrs = self.urrs.iter();
         urrs.filter_map(|(id, urr)| Some((*id, urr.due?)))
     }
 
-    /// Reports of all usage, as the session ends.
+    /// Returns reports of all usage, as the session ends.
     pub fn last_reports(&mut self, moment: &Moment) -> Vec<Writer> {
         let urrs = self.urrs.values_mut();
         urrs.map(|urr| urr.report(ENDED, moment)).collect()
     }
 
-    /// Returns how long to wait before the control plane is told of packets that are kept by a forwarding rule; none if
-    /// it does not want to hear of any.
+    /// Returns the delay before the control plane is notified of packets buffered by a forwarding rule; none if it
+    /// requests no notification.
     pub fn delay(&self, far: u32) -> Option<Duration> {
         let far = self
             .fars
@@ -513,32 +513,32 @@ impl Session {
         Some(bar.map_or(Duration::ZERO, |bar| bar.delay))
     }
 
-    /// Detection rules whose packets a forwarding rule is about.
+    /// Returns the detection rules that use a forwarding rule.
     pub fn detected_for(&self, far: u32) -> impl Iterator<Item = u16> {
         let rules = self.pdrs.iter();
         rules.filter_map(move |(id, pdr)| (pdr.far == Some(far)).then_some(*id))
     }
 
-    /// Lets the first packet that is kept from now on be told of.
+    /// Re-enables the notification for the next buffered packet.
     pub fn tell_again(&self) {
         self.held.values().for_each(|held| held.tell_again());
     }
 
-    /// Returns the wishes by which all that is kept for the session is dropped.
+    /// Returns the requests that drop all packets buffered for the session.
     pub fn forget_held(&self) -> Vec<Wish> {
         let rules = self.followed.bearers.keys();
         let rules = rules.filter(|it| matches!(it, Match::Rule { .. }));
         rules.map(|matched| Wish::Forget(*matched)).collect()
     }
 
-    /// Whether a bearer of the session sends through a tunnel to that address.
+    /// Returns true if a bearer of the session sends through a tunnel to that address.
     pub fn sends_to(&self, remote: IpAddr) -> bool {
         let mut bearers = self.followed.bearers.values();
         bearers.any(|it| it.bearer.path().is_some_and(|path| path.remote == remote))
     }
 
-    /// Counts the session's rules of all kinds, and what detection rules name of others: its memory is in proportion to
-    /// them.
+    /// Counts the session's rules of all kinds, and the rules that detection rules name. The session's memory is in
+    /// proportion to this.
     pub fn rules(&self) -> usize {
         let named = |pdr: &Pdr| pdr.qers.len() + pdr.urrs.len() + pdr.filters.said.len();
         let named: usize = self.pdrs.values().map(named).sum();
@@ -546,7 +546,7 @@ impl Session {
         self.pdrs.len() + others + named
     }
 
-    /// A detection rule as `rule` makes or changes it; what an update leaves out stays.
+    /// Returns a detection rule as `rule` creates or changes it; fields that an update omits stay.
     fn detection(
         &mut self,
         id: u16,
@@ -592,7 +592,7 @@ impl Session {
         if let Some(user) = look(&pdi, ElementType::UE_IP_ADDRESS)? {
             let user = UeAddress::parse(user.value)?;
             if user.choose {
-                // Users' addresses are the control plane's to give; we do not say that we could.
+                // The control plane assigns users' addresses; this gateway does not advertise that it could.
                 return Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
             }
             (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
@@ -618,7 +618,7 @@ impl Session {
             FTeid::Chosen { teid, .. } => pdr.teid = Some(teid),
             FTeid::Choose { v4, v6, id: number } => {
                 let known = number.and_then(|number| self.chosen.get(&number).copied());
-                // Chosen once, it stays chosen.
+                // A chosen identifier stays.
                 let teid = match known.or(pdr.teid) {
                     Some(teid) => teid,
                     None => choose.teid().ok_or(Refusal::new(Cause::NO_RESOURCES))?,
@@ -639,8 +639,8 @@ impl Session {
         Ok(pdr)
     }
 
-    /// Returns what follows from the rules, of `most_bearers` at most; `number` chooses numbers for sortings, none of those that are
-    /// taken.
+    /// Returns the bearers derived from the rules, at most `most_bearers`; `number` chooses unused numbers for
+    /// sortings.
     pub fn follow(
         &self,
         own: &[IpAddr],
@@ -672,7 +672,7 @@ impl Session {
         Ok(followed)
     }
 
-    /// Returns the detection rules of each tunnel and user, of `most_bearers` bearers at most, in the order in which they are asked.
+    /// Returns the detection rules of each tunnel and user in order of evaluation, with at most `most_bearers` bearers.
     fn detections(
         &self,
         own: &[IpAddr],
@@ -686,7 +686,7 @@ impl Session {
             .collect();
         let (all_users, all_tunnels) = (self.users(), self.tunnels());
         let mut rules: Vec<_> = self.pdrs.iter().collect();
-        // Where nobody asks which application packets are of, rules for one come last.
+        // Applications are not detected, so rules for an application come last.
         rules.sort_by_key(|(id, pdr)| (pdr.filters.has_application, pdr.precedence, **id));
         let mut detections = Detections {
             of_match: BTreeMap::new(),
@@ -699,7 +699,7 @@ impl Session {
                 return Err(failed);
             }
             let its_matches = pdr.matches();
-            // A rule for some flows may name neither tunnel nor user: it is about those of its session.
+            // A rule for some flows may name neither tunnel nor user; it then applies to those of its session.
             let matches = match &its_matches[..] {
                 [] if pdr.is_from_network() => &all_users,
                 [] if pdr.filters != Filters::default() => &all_tunnels,
@@ -718,7 +718,7 @@ impl Session {
         Ok(detections.of_match)
     }
 
-    /// Returns the users that the session is for, one of each IP version at most.
+    /// Returns the users of the session, at most one per IP version.
     fn users(&self) -> Vec<Match> {
         let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
         let users = [
@@ -728,15 +728,14 @@ impl Session {
         users.into_iter().flatten().map(Match::User).collect()
     }
 
-    /// Returns the tunnels that packets of the session come in through from the access side.
+    /// Returns the session's tunnels from the access side.
     fn tunnels(&self) -> Vec<Match> {
         let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
         let tunnels: BTreeSet<u32> = access.filter_map(|pdr| pdr.teid).collect();
         tunnels.into_iter().map(Match::Teid).collect()
     }
 
-    /// What a detection rule is as one of several that packets are sorted by; none if it names a filter or a usage rule
-    /// that is not there.
+    /// Returns a detection rule as one entry of a sorting; none if it names an unknown filter or usage rule.
     fn choice(
         &self,
         pdr: &Pdr,
@@ -777,14 +776,14 @@ impl Session {
             } else {
                 qer.downlink_closed
             };
-            // 0 is what a rule says that is not about marks, beside one that is.
+            // A rule without a mark says 0, which a rule with a mark overrides.
             qfi = qfi.filter(|qfi| *qfi != 0).or(qer.qfi).or(qfi);
         }
         let action = Self::forwarding(far_id, far, qfi, is_tunnel, own)?;
         Ok(if is_closed { Action::Block } else { action })
     }
 
-    /// The rates that packets of a detection rule have to keep.
+    /// Returns the rate limits of a detection rule.
     fn limits(&self, id: u16, pdr: &Pdr) -> Result<Limits, Refusal> {
         let is_uplink = pdr.source == ACCESS;
         let mut limits = Limits::default();
@@ -807,7 +806,7 @@ impl Session {
         Ok(limits)
     }
 
-    /// Returns what a forwarding rule does with packets of a tunnel or to a user.
+    /// Returns the action of a forwarding rule for packets of a tunnel or to a user.
     fn forwarding(
         far_id: u32,
         far: &Far,
@@ -824,7 +823,7 @@ impl Session {
         }
         match (far.creation, is_tunnel) {
             (None, true) => Ok(Action::Decapsulate),
-            // To the user, and no tunnel is there yet.
+            // The packet goes to the user, and no tunnel exists yet.
             (None, false) => Ok(Action::Drop),
             (Some(creation), relays) => {
                 let path = path(&creation, own);
@@ -839,7 +838,7 @@ impl Session {
         }
     }
 
-    /// Returns what has to change in the table so that it says `new`, and before that the tunnels that end.
+    /// Returns the changes that turn the table into `new`, preceded by the tunnels that end.
     pub fn wishes(
         &self,
         new: &Followed,
@@ -859,7 +858,7 @@ impl Session {
             gone.map(|matched| Wish::Remove(*matched))
         };
         wishes.extend(gone(false));
-        // Rules are there before packets are sorted by them, and go after that.
+        // Rules are added before packets are sorted by them, and removed after that.
         for rules in [true, false] {
             if !rules {
                 for (matched, sorted) in &new.sorted {
@@ -895,7 +894,7 @@ impl Session {
     }
 }
 
-/// Places of detection rules, those that have one keep it.
+/// Returns the positions of detection rules; those that have one keep it.
 fn places(
     ids: impl Iterator<Item = u16>,
     known: &BTreeMap<u16, u8>,
@@ -919,7 +918,7 @@ fn places(
 }
 
 impl Bar {
-    /// Changed by what `rule` says.
+    /// Returns the rule with the changes in `rule`.
     fn with(mut self, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(delay) = look(rule, ElementType::DOWNLINK_DATA_NOTIFICATION_DELAY)? {
             self.delay = DELAY_UNIT * u32::from(delay.u8()?);
@@ -941,7 +940,7 @@ impl Pdr {
         matches!(self.source, CORE | N6_LAN)
     }
 
-    /// Returns the tunnel that the rule names, or else its users, where it is about packets from the network.
+    /// Returns the tunnel that the rule names, or else its users, if the rule is about packets from the network.
     fn matches(&self) -> Vec<Match> {
         match self.teid {
             Some(teid) => vec![Match::Teid(teid)],
@@ -952,12 +951,12 @@ impl Pdr {
 }
 
 impl Far {
-    /// Whether packets are to be kept.
+    /// Returns true if packets are to be buffered.
     fn keeps(&self) -> bool {
         self.action & APPLY_BUFFER != 0 && self.action & APPLY_FORWARD == 0
     }
 
-    /// Changed by what `rule` says.
+    /// Returns the rule with the changes in `rule`.
     fn with(mut self, id: u32, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(action) = look(rule, ElementType::APPLY_ACTION)? {
             self.action = action.u8()?;
@@ -978,7 +977,7 @@ impl Far {
             {
                 let creation = OuterHeaderCreation::parse(creation.value)?;
                 self.creation = creation.filter(|creation| creation.teid != 0);
-                // Where nothing is forwarded it does not matter what is no tunnel (table 7.5.2.3-1): control planes write zeros.
+                // Without forwarding, an invalid tunnel does not matter (table 7.5.2.3-1): control planes write zeros.
                 if self.creation.is_none() && self.action & APPLY_FORWARD != 0 {
                     return Err(Refusal::rule(FailedRule::Far(id)));
                 }
@@ -989,7 +988,7 @@ impl Far {
 }
 
 impl Qer {
-    /// Changed by what `rule` says.
+    /// Returns the rule with the changes in `rule`.
     fn with(mut self, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(gates) = look(rule, ElementType::GATE_STATUS)? {
             let gates = gates.u8()?;
@@ -1008,7 +1007,7 @@ impl Qer {
     }
 }
 
-/// Returns where the tunnel goes, by an IP version that the gateway has an address of.
+/// Returns the destination of the tunnel, for an IP version in which the gateway has an address.
 fn path(creation: &OuterHeaderCreation, own: &[IpAddr]) -> Option<Path> {
     let remotes = [creation.v4.map(IpAddr::V4), creation.v6.map(IpAddr::V6)];
     remotes.into_iter().flatten().find_map(|remote| {

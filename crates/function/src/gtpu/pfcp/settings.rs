@@ -1,4 +1,4 @@
-//! The settings of PFCP, as they are written and as they hold.
+//! The settings of PFCP: as written, and validated.
 
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use taut_settings::duration;
 use taut_wire::pfcp::UDP_PORT;
 
-/// Sessions there can be at most: as many as bearers.
+/// The limit on sessions: as many as bearers.
 const MOST_SESSIONS: usize = super::super::bearer::MOST_BEARERS;
-/// Rules of a session at most.
+/// The limit on the rules of a session.
 const MOST_RULES: usize = 4096;
-/// Times that a request may be sent again at most.
+/// The limit on retransmissions of a request.
 const MOST_REPEATS: u32 = 10;
-/// Packets that may be kept at most: a slot of memory each, for each worker.
+/// The limit on buffered packets: a buffer each, for each worker.
 const MOST_HELD: usize = 1 << 18;
-/// Memory for the responses that are kept for one peer: a minute's, of a thousand requests a second.
+/// The memory for the responses to one peer: a minute's, at a thousand requests a second.
 const RESPONSE_BYTES: usize = 16 << 20;
 
-/// The address to listen at, its port where that is not the usual one, who may ask, and how much they may have.
+/// The listening address, with a port if that is not the default, the allowed peers, and their limits.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Settings {
@@ -83,17 +83,17 @@ fn usual_heartbeat() -> String {
     "60s".to_string()
 }
 
-/// Treatment of rules for applications, whose packets nobody here tells from others.
+/// The treatment of rules for applications, which are not detected here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Applications {
     #[default]
     Refuse,
-    /// Such rules are asked last, as if they were for all packets.
+    /// Such rules are evaluated last, as if they were for all packets.
     Ignore,
 }
 
-/// Treatment of the sessions whose peer of tunnels does not answer.
+/// The treatment of sessions with a lost tunnel peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LostPeers {
@@ -102,16 +102,16 @@ pub(super) enum LostPeers {
     Drop,
 }
 
-/// How peers of tunnels are asked whether they are there.
+/// The settings of echo requests to tunnel peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Echo {
-    /// Time from an answer to the next request.
+    /// The time from a response to the next request.
     pub interval: Duration,
-    /// Time that an answer may take, T3-RESPONSE.
+    /// The timeout of a response, T3-RESPONSE.
     pub time: Duration,
-    /// Requests at most, N3-REQUESTS.
+    /// The limit on requests, N3-REQUESTS.
     pub requests: u32,
-    /// Whether sessions go whose peer does not answer.
+    /// True if sessions with a lost peer end.
     pub drops_sessions: bool,
 }
 
@@ -134,51 +134,51 @@ impl Socket {
     }
 }
 
-/// [`Settings`] that make sense.
+/// The validated [`Settings`].
 #[derive(Debug, Clone)]
 pub(in super::super) struct Terms {
     pub socket: SocketAddr,
-    /// Addresses of the peers: who may ask, and where they hear of us.
+    /// The addresses of the peers: the allowed sources, and the destinations of requests.
     pub peers: Vec<SocketAddr>,
     pub node_id: IpAddr,
     pub(super) applications: Applications,
-    /// Sessions of all peers.
+    /// The limit on the sessions of all peers.
     pub sessions: usize,
-    /// Sessions of one peer, so that none takes what others need.
+    /// The limit on the sessions of one peer, so that none exhausts the total.
     pub peer_sessions: usize,
-    /// Bearers of the sessions of one peer: its part of the table.
+    /// The limit on the bearers of one peer's sessions: its share of the table.
     pub peer_bearers: usize,
-    /// Rules of a session, of all kinds.
+    /// The limit on the rules of a session, of all kinds.
     pub rules: usize,
-    /// Packets that are kept for one forwarding rule at most.
+    /// The limit on packets buffered for one forwarding rule.
     pub session_held: usize,
-    /// How peers of tunnels are asked whether they are there, if they are.
+    /// The settings of echo requests to tunnel peers, if they are sent.
     pub echo: Option<Echo>,
-    /// Bytes of the responses that are kept for a peer.
+    /// The memory for the responses to a peer, in bytes.
     pub response_bytes: usize,
-    /// Time that a response may take, T1 (section 6.4).
+    /// The timeout of a response, T1 (section 6.4).
     pub response_time: Duration,
-    /// Number of times that a request is sent again, N1.
+    /// The number of retransmissions of a request, N1.
     pub repeats: u32,
-    /// Time from one heartbeat to the next one.
+    /// The time from one heartbeat to the next one.
     pub heartbeat: Option<Duration>,
-    /// Time for which a peer may say nothing before it loses its sessions.
+    /// The idle time after which a peer loses its sessions.
     pub silence: Option<Duration>,
 }
 
 impl Terms {
-    /// Returns how long after a request it may come again: until its sender gives it up.
+    /// Returns how long after a request its retransmissions may arrive: until its sender gives up.
     pub fn repeats_end_after(&self) -> Duration {
         self.response_time * (self.repeats + 1)
     }
 
-    /// Addresses that are the gateway's own because of PFCP.
+    /// Returns the addresses that are the gateway's own because of PFCP.
     pub fn own(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let own = [self.socket.ip(), self.node_id];
         own.into_iter().filter(|address| !address.is_unspecified())
     }
 
-    /// Checks that a peer has the time to answer a heartbeat before it is taken to be silent.
+    /// Checks that a peer has the time to answer a heartbeat before it counts as idle.
     fn check_silence(&self) -> Result<(), String> {
         if let (Some(silence), Some(heartbeat)) = (self.silence, self.heartbeat)
             && silence <= heartbeat + self.repeats_end_after()
@@ -194,7 +194,7 @@ impl Terms {
     }
 }
 
-/// Returns the time that `text` says for `key`, if it is in a range of milliseconds, which `or` says in words.
+/// Returns the time in `text` for `key`, if it is in a range of milliseconds; `or` describes the range.
 fn time(key: &str, text: &str, range: RangeInclusive<u64>, or: &str) -> Result<Duration, String> {
     let ms = Duration::from_millis;
     match duration(text) {
@@ -204,12 +204,12 @@ fn time(key: &str, text: &str, range: RangeInclusive<u64>, or: &str) -> Result<D
 }
 
 impl Settings {
-    /// Packets that may be kept in all.
+    /// Returns the limit on all buffered packets.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Returns the terms as they hold beside a table with room for so many bearers; or what is wrong with them.
+    /// Validates the settings for a table with space for `bearers` bearers; returns the error otherwise.
     pub fn check(&self, bearers: usize) -> Result<Terms, String> {
         let socket = self.address.address();
         let node_id = self.node_id.unwrap_or(socket.ip());
@@ -263,7 +263,7 @@ impl Settings {
         Ok(terms)
     }
 
-    /// Returns the addresses of the peers, each of one control plane and there once.
+    /// Returns the addresses of the peers, each of one control plane and without duplicates.
     fn check_peers(&self) -> Result<Vec<SocketAddr>, String> {
         let mut peers: Vec<SocketAddr> = Vec::new();
         for peer in &self.peers {
@@ -285,7 +285,7 @@ impl Settings {
         Ok(peers)
     }
 
-    /// Returns how many sessions there can be in all, and of each of so many peers.
+    /// Returns the limits on sessions in all, and of each of `peers` peers.
     fn check_sessions(&self, bearers: usize, peers: usize) -> Result<(usize, usize), String> {
         let sessions = self.sessions.unwrap_or((bearers / 2).max(1));
         if !(1..=MOST_SESSIONS).contains(&sessions) {
@@ -303,7 +303,7 @@ impl Settings {
         Ok((sessions, peer_sessions))
     }
 
-    /// Checks how many rules a session can have, and how often a request is sent again.
+    /// Checks the limit on rules of a session, and the number of retransmissions.
     fn check_numbers(&self) -> Result<(), String> {
         if !(1..=MOST_RULES).contains(&self.rules) {
             return Err(format!(
@@ -320,7 +320,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks how many packets can be kept.
+    /// Checks the limit on buffered packets.
     fn check_held(&self) -> Result<(), String> {
         for (key, value, most) in [
             ("held", self.held, MOST_HELD),
@@ -333,7 +333,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns how peers of tunnels are asked whether they are there, if they are to be asked.
+    /// Returns the settings of echo requests to tunnel peers, if they are to be sent.
     fn check_echo(&self) -> Result<Option<Echo>, String> {
         if !(1..=MOST_REPEATS).contains(&self.echo_repeats) {
             let repeats = self.echo_repeats;
@@ -370,7 +370,7 @@ mod tests {
     const USUAL: &str = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\", \"[::1]:9\"]\n";
 
     #[test]
-    fn settings_name_who_may_ask_and_have_defaults_for_the_rest() {
+    fn settings_name_the_allowed_peers_and_default_the_rest() {
         let usual = read(USUAL).unwrap();
         assert_eq!(usual.socket, "127.0.0.8:8805".parse().unwrap());
         let peers = ["127.0.0.4:8805", "[::1]:9"].map(|peer| peer.parse().unwrap());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_are_named_with_what_they_may_be() {
+    fn invalid_settings_are_refused_with_the_valid_values() {
         for (text, part) in [
             ("address = \"127.0.0.8:9\"\npeers = []", "peers: want"),
             ("address = \"0.0.0.0\"\npeers = [\"::1\"]", "node_id: want"),

@@ -2,9 +2,9 @@
 
 mod scapy;
 
+use super::super::buffer::HeldInAll;
 use super::super::change::Change;
 use super::super::change::{Receiver, changes};
-use super::super::held::HeldInAll;
 use super::super::peers::Peers;
 use super::super::policing::SharedMeters;
 use super::super::{Action, Bearer, Limits, Match, Path, Sorting, Together, Wish};
@@ -34,7 +34,7 @@ struct Core {
     counts: Arc<Counts>,
 }
 
-/// A response, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 struct Response {
     kind: u8,
@@ -73,7 +73,7 @@ impl Response {
         Seid::parse(self.get(E::F_SEID)).unwrap().seid
     }
 
-    /// Identifiers chosen, by detection rule.
+    /// Returns the chosen identifiers, by detection rule.
     fn created(&self) -> Vec<(u16, u32)> {
         let of = |value: &[u8]| {
             let group = taut_wire::pfcp::Elements(value);
@@ -97,7 +97,7 @@ fn group(elements: &[(E, &[u8])]) -> Writer {
     group
 }
 
-/// Subject of a detection rule.
+/// The packets that a detection rule matches.
 #[derive(Default, Clone, Copy)]
 struct Detects<'a> {
     source: u8,
@@ -120,10 +120,10 @@ fn pdr(
     if let Some(teid) = detects.teid {
         pdi.element(E::F_TEID, &teid.emit());
     }
-    // Network instance, which is skipped.
+    // The network instance is skipped.
     pdi.element(E(22), b"\x08internet");
     if detects.user {
-        // Of a destination, where packets come from the network.
+        // The address is the destination if packets come from the network.
         let flags = if detects.source == 0 { 2 } else { 6 };
         pdi.element(E::UE_IP_ADDRESS, &[&[flags][..], &USER].concat());
     }
@@ -171,7 +171,7 @@ fn far(id: u32, action: u8, to: u8, tunnel: Option<(u32, [u8; 4])>) -> Writer {
     outer
 }
 
-/// Sets the downlink's tunnel, or moves it, as Open5GS does: with an end marker.
+/// Sets or moves the downlink's tunnel, as Open5GS does: with an end marker.
 fn move_far(id: u32, tunnel: (u32, [u8; 4]), end_marker: bool) -> Writer {
     let mut parameters = group(&[(E::OUTER_HEADER_CREATION, &creation(tunnel.0, tunnel.1))]);
     if end_marker {
@@ -195,7 +195,7 @@ fn qer(kind: E, id: u32, gates: u8) -> Writer {
     outer
 }
 
-/// A rule with rates in kbit/s, up and down, and with gates, which only new rules need.
+/// Returns a rule with rates in kbit/s, up and down, and with gates, which only new rules need.
 fn limit(kind: E, id: u32, uplink_kbps: u64, downlink_kbps: u64) -> Writer {
     let rates = Mbr {
         uplink_kbps,
@@ -205,7 +205,7 @@ fn limit(kind: E, id: u32, uplink_kbps: u64, downlink_kbps: u64) -> Writer {
     if kind == E::CREATE_QER {
         rule.element(E::GATE_STATUS, &[0]);
     }
-    // A guaranteed rate, which is accepted.
+    // The guaranteed rate is accepted.
     rule.element(E(27), &rates.emit());
     let mut outer = Writer::group();
     outer.grouped(kind, &rule);
@@ -218,8 +218,8 @@ const CHOOSE: FTeid = FTeid::Choose {
     id: Some(5),
 };
 
-/// Returns what Open5GS sends for a session, in its order: four detection rules, of which two share a chosen tunnel, a
-/// forwarding rule for each direction and for the control plane, usage and QoS rules.
+/// Returns the rules that Open5GS sends for a session, in its order. They are four detection rules, of which two share
+/// a chosen tunnel, a forwarding rule for each direction and for the control plane, usage and QoS rules.
 fn open5gs_session() -> Vec<Writer> {
     let access = Detects {
         source: 0,
@@ -263,7 +263,7 @@ fn open5gs_session() -> Vec<Writer> {
         pdr(E::CREATE_PDR, 2, 255, access, 2, Some(1)),
         pdr(E::CREATE_PDR, 3, 255, control, 1, None),
         pdr(E::CREATE_PDR, 4, 1, solicitation, 3, None),
-        // Not before the base station is known: buffer, and tell.
+        // Before the base station is known, the rule buffers and notifies.
         far(1, 0x0c, 0, None),
         far(2, 2, 1, None),
         far(3, 2, 3, Some((1, [192, 0, 2, 100]))),
@@ -277,7 +277,7 @@ impl Core {
         Self::with(room, "")
     }
 
-    /// Makes a bench with further settings.
+    /// Creates a bench with further settings.
     fn with(room: usize, settings: &str) -> Self {
         let (mut sender, receiver) = changes(None).unwrap();
         sender.ring.patience = Duration::ZERO;
@@ -309,13 +309,13 @@ impl Core {
         counts.iter().find(|count| count.0 == name).unwrap().1
     }
 
-    /// Returns what the node sends of itself after a time.
+    /// Returns the node's own messages after a time.
     fn later(&mut self, time: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
         self.now += time;
         self.node.look(self.now, &mut self.control)
     }
 
-    /// Handles a message as it arrives, without the worker taking any changes.
+    /// Handles a message as it arrives; the worker applies no changes.
     fn handle(&mut self, bytes: &[u8], from: &str) -> Option<Vec<u8>> {
         let from = SocketAddr::new(ip(from), 40_000);
         if !self.node.knows(from) {
@@ -344,7 +344,7 @@ impl Core {
         self.sequence += 1;
         let mut writer = Writer::message(kind, seid, self.sequence);
         for part in parts {
-            // A part holds elements that are whole.
+            // A part contains complete elements.
             let bytes = part_bytes(part);
             for element in taut_wire::pfcp::Elements(&bytes) {
                 let element = element.unwrap();
@@ -377,7 +377,7 @@ impl Core {
         Response::read(&response, self.sequence)
     }
 
-    /// The request for a session with these rules.
+    /// Returns the request for a session with these rules.
     fn establishment(&mut self, rules: Vec<Writer>) -> Vec<u8> {
         let seid = Seid {
             seid: 0x77,
@@ -400,7 +400,7 @@ impl Core {
         self.ask(M::SESSION_MODIFICATION_REQUEST, Some(seid), parts)
     }
 
-    /// The bearer that packets of a match get which no filter takes.
+    /// Returns the bearer for packets of a match that no filter matches.
     fn last(&self, matched: Match) -> Match {
         match self.control.get(matched).map(|bearer| bearer.action) {
             Some(Action::Sort { number }) => {
@@ -411,7 +411,7 @@ impl Core {
         }
     }
 
-    /// Returns the actions of all rules that packets of a match are sorted by, in their order.
+    /// Returns the actions of all rules in the sorting of a match, in order.
     fn actions(&self, matched: Match) -> Vec<Action> {
         let Some(Action::Sort { number }) = self.control.get(matched).map(|it| it.action) else {
             panic!("{matched:?} is not sorted");
@@ -432,7 +432,7 @@ impl Core {
         self.control.limits(self.last(matched))
     }
 
-    /// Returns every change that is on its way.
+    /// Returns all changes on their way to the worker.
     fn changes(&mut self) -> Vec<Change> {
         let mut all = Vec::new();
         let mut before = 1;
@@ -456,7 +456,7 @@ impl Core {
     }
 }
 
-/// The bytes of a group under way: wrapped into a message and unwrapped again.
+/// Returns the bytes of an unfinished group: wrapped into a message and unwrapped again.
 fn part_bytes(part: &Writer) -> Vec<u8> {
     let mut writer = Writer::message(M(0), None, 0);
     writer.grouped(E(1), part);
@@ -487,9 +487,9 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
     let uplink = Match::Teid(created[0].1);
     assert_eq!(core.action(uplink), Some(Action::Decapsulate));
     assert_eq!(core.action(USER_MATCH), Some(Action::Hold));
-    // Two that are sorted by one rule, and one by two.
+    // Two are sorted by one rule, and one by two.
     assert_eq!(core.count(), 7);
-    // The base station has answered.
+    // The base station has responded.
     let seid = made.up_seid();
     core.modify(seid, &[move_far(1, (0x20, GNB), false)])
         .cause(Cause::ACCEPTED);
@@ -499,7 +499,7 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
         path: to(remote),
     };
     assert_eq!(core.action(USER_MATCH), Some(down(0x20, GNB)));
-    // Handover, with an end marker on the old path.
+    // The handover has an end marker on the old path.
     let bytes = core.message(
         M::SESSION_MODIFICATION_REQUEST,
         Some(seid),
@@ -522,7 +522,7 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
         .cause(Cause::ACCEPTED);
     assert_eq!(core.action(uplink), Some(Action::Block));
     assert_eq!(core.action(USER_MATCH), Some(down(0x30, [192, 0, 2, 8])));
-    // Values without a meaning mean closed (section 8.2.7).
+    // Undefined values mean closed (section 8.2.7).
     core.modify(seid, &[qer(E::UPDATE_QER, 1, 0b0010)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.action(uplink), Some(Action::Decapsulate));
@@ -538,13 +538,13 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
 }
 
 #[test]
-fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
+fn an_old_tunnel_gets_one_end_marker_even_without_traffic() {
     let mut core = Core::associated(100);
     let its_users = Detects {
         source: 1,
         ..Detects::default()
     };
-    // Two forwarding rules for one tunnel, of which the second is a flow's.
+    // There are two forwarding rules for one tunnel; the second is a flow's.
     let mut rules = open5gs_session();
     rules.push(pdr(E::CREATE_PDR, 5, 256, its_users, 5, Some(1)));
     rules.push(far(5, 0x0c, 0, None));
@@ -568,12 +568,12 @@ fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
     assert!(move_both((0x20, GNB), 0).is_empty(), "there was none");
     assert!(move_both((0x20, GNB), 0).is_empty(), "it stays");
     assert_eq!(move_both((0x30, GNB), 0b0101), [0x20]);
-    // Through the closed gate nothing has passed since.
+    // Nothing has passed the closed gate since.
     assert_eq!(move_both((0x40, GNB), 0b0101), [0x30]);
 }
 
 #[test]
-fn maximum_bit_rates_hold_for_their_direction_change_and_go_with_their_rule() {
+fn maximum_bit_rates_hold_per_direction_until_their_rule_ends() {
     let mut core = Core::associated(100);
     let mut rules = open5gs_session();
     rules.pop();
@@ -586,14 +586,14 @@ fn maximum_bit_rates_hold_for_their_direction_change_and_go_with_their_rule() {
     assert_eq!(core.kbps(USER_MATCH), [(1, 2000)]);
     let of_control = Match::Teid(made.created()[1].1);
     assert_eq!(core.kbps(of_control), []);
-    // The base station answers, and the user moves on: the same meter.
+    // The base station responds, and the user moves on: the meter stays.
     let meter = core.limits(USER_MATCH);
     for (teid, end_marker) in [(0x20, false), (0x30, true)] {
         core.modify(seid, &[move_far(1, (teid, GNB), end_marker)])
             .cause(Cause::ACCEPTED);
         assert_eq!(core.limits(USER_MATCH), meter);
     }
-    // What an update leaves out stays: the gate here, the rates there.
+    // Elements that an update omits stay: the gate here, the rates there.
     core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 500)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(USER_MATCH), [(1, 500)]);
@@ -603,19 +603,19 @@ fn maximum_bit_rates_hold_for_their_direction_change_and_go_with_their_rule() {
     core.modify(seid, &[qer(E::UPDATE_QER, 1, 0)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(USER_MATCH), [(1, 500)]);
-    // Of 0 there is none; the other direction keeps its own.
+    // A rate of 0 means none; the other direction keeps its own.
     core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 0)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(USER_MATCH), []);
     assert_eq!(core.kbps(uplink), [(1, 1000)]);
-    // Cut short, it changes nothing.
+    // A truncated rule changes nothing.
     let id = 1_u32.to_be_bytes();
     let mut short = Writer::group();
     let cut = group(&[(E::QER_ID, &id), (E::MBR, &[0; 9])]);
     short.grouped(E::UPDATE_QER, &cut);
     core.modify(seid, &[short]).cause(Cause::INVALID_LENGTH);
     assert_eq!(core.kbps(uplink), [(1, 1000)]);
-    // A rule that detection rules name cannot go; another takes its place.
+    // A rule that detection rules name cannot be removed; another replaces it.
     let mut gone = Writer::group();
     gone.grouped(E::REMOVE_QER, &group(&[(E::QER_ID, &id)]));
     core.modify(seid, &[gone.clone()])
@@ -640,7 +640,7 @@ fn maximum_bit_rates_hold_for_their_direction_change_and_go_with_their_rule() {
 }
 
 #[test]
-fn the_rates_of_a_session_and_of_a_flow_hold_together_and_of_a_third_rule_is_refused() {
+fn session_and_flow_rates_hold_together_and_a_third_fails() {
     let mut core = Core::associated(100);
     let up = Detects {
         source: 0,
@@ -675,13 +675,13 @@ fn the_rates_of_a_session_and_of_a_flow_hold_together_and_of_a_third_rule_is_ref
     made.cause(Cause::ACCEPTED);
     assert_eq!(core.kbps(Match::Teid(0x10)), [(1, 1000), (2, 300)]);
     assert_eq!(core.kbps(USER_MATCH), [(1, 2000), (2, 400)]);
-    // Those of a control plane that starts anew go with its sessions.
+    // The meters of a restarted control plane end with its sessions.
     core.associate(2).cause(Cause::ACCEPTED);
     assert_eq!((core.count(), core.kbps(USER_MATCH)), (0, vec![]));
 }
 
 #[test]
-fn a_session_as_free5gc_makes_it_with_given_tunnels_and_removal_0() {
+fn a_free5gc_session_is_installed_with_its_given_tunnels() {
     let mut core = Core::associated(100);
     let given = FTeid::Chosen {
         teid: 0x10,
@@ -719,7 +719,7 @@ fn a_session_as_free5gc_makes_it_with_given_tunnels_and_removal_0() {
         core.action(USER_MATCH),
         Some(Action::Encapsulate { teid: 0x20, .. })
     ));
-    // Another session must not take the same tunnel or user.
+    // Another session must not use the same tunnel or user.
     let rules = vec![
         pdr(E::CREATE_PDR, 1, 255, access, 1, None),
         far(1, 2, 1, None),
@@ -765,7 +765,7 @@ fn rules_added_for_single_flows_need_neither_tunnel_nor_user() {
     let again = core.modify(seid, &[remove(E::REMOVE_PDR, E::PDR_ID, &id)]);
     again.cause(Cause::RULE_FAILURE);
     assert_eq!(again.get(E::FAILED_RULE_ID), [0, 0, 11]);
-    // An update that leaves the tunnel out keeps it.
+    // An update that omits the tunnel keeps it.
     let uplink: Vec<_> = core
         .control
         .bearers()
@@ -819,7 +819,7 @@ fn a_flow_takes_its_own_way_by_its_precedence() {
     };
     assert_eq!(core.actions(USER_MATCH), [Action::Drop, to(0x40), others]);
     core.node.check(&core.control).unwrap();
-    // The other way round, and one of them gone: the rest keep their places.
+    // The order is reversed, and one is removed: the rest keep their positions.
     let before = core.changes();
     assert!(before.is_empty());
     core.modify(seid, &[pdr(E::UPDATE_PDR, 13, 30, other, 13, None)])
@@ -831,7 +831,7 @@ fn a_flow_takes_its_own_way_by_its_precedence() {
     core.modify(seid, &[gone]).cause(Cause::ACCEPTED);
     assert_eq!(core.actions(USER_MATCH), [Action::Drop, others]);
     core.node.check(&core.control).unwrap();
-    // Behind one for all packets none is asked.
+    // A rule after one for all packets is never evaluated.
     core.modify(seid, &[pdr(E::UPDATE_PDR, 13, 300, other, 13, None)])
         .cause(Cause::ACCEPTED);
     assert_eq!(core.actions(USER_MATCH), [others]);
@@ -841,7 +841,7 @@ fn a_flow_takes_its_own_way_by_its_precedence() {
 }
 
 #[test]
-fn an_application_is_refused_or_by_setting_its_rule_is_asked_last() {
+fn an_application_rule_is_refused_or_matched_last_as_configured() {
     for (settings, cause) in [
         ("", Cause::RULE_FAILURE),
         ("applications = \"ignore\"", Cause::ACCEPTED),
@@ -866,7 +866,7 @@ fn an_application_is_refused_or_by_setting_its_rule_is_asked_last() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
+fn invalid_requests_are_refused_with_their_cause_and_change_nothing() {
     let mut core = Core::associated(3);
     let user = Detects {
         source: 1,
@@ -879,7 +879,7 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
         ..Detects::default()
     };
     let head = || group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
-    // Mandatory elements.
+    // These elements are mandatory.
     let refused = core.ask(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), &[head()]);
     refused.cause(Cause::MANDATORY_IE_MISSING);
     assert_eq!(refused.get(E::OFFENDING_IE), E::F_SEID.0.to_be_bytes());
@@ -895,7 +895,7 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
     ]);
     refused.cause(Cause::MANDATORY_IE_MISSING);
     assert_eq!(refused.get(E::OFFENDING_IE), E::GATE_STATUS.0.to_be_bytes());
-    // A filter that is cut short.
+    // The filter is truncated.
     let mut pdi = group(&[(E::SOURCE_INTERFACE, &[1])]);
     pdi.element(E::SDF_FILTER, &[1, 0, 0, 9, b'p']);
     let mut rule = group(&[(E::PDR_ID, &[0, 7]), (E::PRECEDENCE, &[0; 4])]);
@@ -905,14 +905,14 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
     cut.grouped(E::CREATE_PDR, &rule);
     core.establish(vec![cut, far(1, 2, 0, None)])
         .cause(Cause::INVALID_LENGTH);
-    // A rule that refers to none.
+    // The rule refers to none.
     let refused = core.establish(vec![
         pdr(E::CREATE_PDR, 7, 1, user, 9, None),
         far(1, 2, 0, None),
     ]);
     refused.cause(Cause::RULE_FAILURE);
     assert_eq!(refused.get(E::FAILED_RULE_ID), [0, 0, 7]);
-    // Headers that are not GTP-U's.
+    // The headers are not GTP-U's.
     let odd = Detects {
         removal: Some(2),
         ..access
@@ -922,7 +922,7 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
         far(1, 2, 0, None),
     ])
     .cause(Cause::RULE_FAILURE);
-    // IPv6 only, which this gateway has no address of.
+    // The tunnel is IPv6 only, and this gateway has no IPv6 address.
     let six = Detects {
         teid: Some(FTeid::Choose {
             v4: false,
@@ -936,19 +936,19 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
         far(1, 2, 0, None),
     ])
     .cause(Cause::INVALID_F_TEID_ALLOCATION);
-    // No action, which is none.
+    // The rule has no action.
     core.establish(vec![
         pdr(E::CREATE_PDR, 7, 1, access, 1, None),
         far(1, 0, 0, None),
     ])
     .cause(Cause::RULE_FAILURE);
-    // A length that lies, inside a group.
+    // A length inside a group is wrong.
     let mut broken = Writer::group();
     broken.element(E::CREATE_FAR, &[0, 108, 0, 9, 1]);
     core.establish(vec![pdr(E::CREATE_PDR, 7, 1, access, 1, None), broken])
         .cause(Cause::INVALID_LENGTH);
     assert_eq!(core.count(), 0);
-    // A full table.
+    // The table is full.
     let rules = |n: u16| {
         (0..n)
             .map(|i| {
@@ -965,7 +965,7 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
     core.establish(rules(4)).cause(Cause::NO_RESOURCES);
     assert_eq!(core.count(), 0);
     let seid = core.establish(rules(3)).cause(Cause::ACCEPTED).up_seid();
-    // A modification that fails half-way leaves the session as it was.
+    // A modification that fails half-way leaves the session unchanged.
     let parts = [
         far(1, 1, 0, None),
         pdr(E::UPDATE_PDR, 99, 1, access, 1, None),
@@ -996,7 +996,7 @@ fn what_cannot_be_done_is_refused_with_its_cause_and_changes_nothing() {
 }
 
 #[test]
-fn without_an_association_there_are_no_sessions_and_with_its_end_they_go() {
+fn sessions_exist_only_within_an_association() {
     let mut core = Core::new(100);
     core.establish(open5gs_session())
         .cause(Cause::NO_ASSOCIATION);
@@ -1020,7 +1020,7 @@ fn a_peer_that_started_anew_finds_no_session_of_before() {
     let mut core = Core::associated(100);
     core.establish(open5gs_session()).cause(Cause::ACCEPTED);
     let heartbeat = |stamp: u32| group(&[(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes())]);
-    // The same time stamp: nothing happened.
+    // The same time stamp means no restart.
     let mine = core.ask(M::HEARTBEAT_REQUEST, None, &[heartbeat(0xe000_0001)]);
     let mine = mine.get(E::RECOVERY_TIME_STAMP).to_vec();
     assert_eq!(core.count(), 7);
@@ -1036,10 +1036,10 @@ fn a_peer_that_started_anew_finds_no_session_of_before() {
     );
     assert_eq!(again.get(E::UP_FUNCTION_FEATURES), [0x12, 1]);
     core.establish(open5gs_session()).cause(Cause::ACCEPTED);
-    // A second set-up begins without sessions.
+    // A second association begins without sessions.
     core.associate(0xe000_0002);
     assert_eq!(core.count(), 0);
-    // We start anew: our time stamp differs at the latest a second later, and old sessions are not found.
+    // The gateway restarts: its time stamp differs after at most a second, and old sessions are not found.
     let seid = core.establish(open5gs_session()).up_seid();
     std::thread::sleep(Duration::from_millis(1100));
     let mut newer = Core::associated(100);
@@ -1049,7 +1049,7 @@ fn a_peer_that_started_anew_finds_no_session_of_before() {
 }
 
 #[test]
-fn a_request_that_is_sent_again_is_answered_again_and_done_once() {
+fn a_retransmitted_request_gets_a_reply_and_executes_once() {
     let mut core = Core::associated(100);
     let made = core.establish(open5gs_session());
     let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(made.up_seid()), &[]);
@@ -1071,7 +1071,7 @@ fn strangers_are_not_answered_and_sessions_belong_to_their_peer() {
 }
 
 #[test]
-fn other_versions_are_told_ours_and_responses_and_noise_are_not_answered() {
+fn other_versions_get_ours_and_noise_gets_no_reply() {
     let mut core = Core::associated(100);
     let mut bytes = core.message(M::HEARTBEAT_REQUEST, None, &[]);
     bytes[0] = 0x40;
@@ -1086,7 +1086,7 @@ fn other_versions_are_told_ours_and_responses_and_noise_are_not_answered() {
 }
 
 #[test]
-fn damaged_requests_never_panic_and_leave_a_table_that_sessions_own() {
+fn damaged_requests_never_panic_and_leave_a_consistent_table() {
     let mut core = Core::associated(50);
     let mut random = fastrand::Rng::with_seed(11);
     let seid = core.establish(open5gs_session()).up_seid();
@@ -1111,7 +1111,7 @@ fn damaged_requests_never_panic_and_leave_a_table_that_sessions_own() {
     let cases = [establish, modify];
     for case in &cases {
         for length in 0..case.len() {
-            // With the length in the header made right, so that what is inside is cut short.
+            // The length in the header is right, so that the contents are truncated.
             let mut cut = case[..length].to_vec();
             if length > 4 {
                 let length = (length as u16 - 4).to_be_bytes();
@@ -1136,10 +1136,10 @@ fn damaged_requests_never_panic_and_leave_a_table_that_sessions_own() {
 }
 
 #[test]
-fn a_session_is_not_forgotten_while_the_data_path_takes_no_changes() {
+fn a_session_survives_while_the_data_plane_accepts_no_changes() {
     let mut core = Core::associated(10_000);
     let seid = core.establish(open5gs_session()).up_seid();
-    // Enough to fill the ring, of which the worker takes none.
+    // The changes fill the ring, of which the worker applies none.
     let fill: Vec<_> = (1..6000)
         .map(|teid| {
             let matched = Match::Teid(teid);
@@ -1153,7 +1153,7 @@ fn a_session_is_not_forgotten_while_the_data_path_takes_no_changes() {
     let bytes = core.message(M::SESSION_DELETION_REQUEST, Some(seid), &[]);
     let refused = core.handle(&bytes, SMF).unwrap();
     Response::read(&refused, core.sequence).cause(Cause::SYSTEM_FAILURE);
-    // Its peer goes as well: what is left in the table goes when it can.
+    // Its peer leaves as well: the rest in the table is removed when possible.
     let head = group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
     let bytes = core.message(M::ASSOCIATION_RELEASE_REQUEST, None, &[head]);
     core.handle(&bytes, SMF).unwrap();
@@ -1166,7 +1166,7 @@ fn a_session_is_not_forgotten_while_the_data_path_takes_no_changes() {
     assert_eq!(core.counted("sessions"), 0);
 }
 
-/// A session of one tunnel that is given and one forwarding rule.
+/// Returns a session of one tunnel with a given identifier and one forwarding rule.
 fn small_session(teid: u32) -> Vec<Writer> {
     let access = Detects {
         teid: Some(FTeid::Chosen {
@@ -1183,11 +1183,11 @@ fn small_session(teid: u32) -> Vec<Writer> {
 }
 
 #[test]
-fn one_peer_takes_neither_the_sessions_nor_the_bearers_of_another_one() {
+fn a_peer_cannot_use_the_sessions_or_bearers_of_another() {
     const OTHER: &str = "2001:db8::100";
     let mut core = Core::with(10, "sessions = 4\n");
     core.associate(1).cause(Cause::ACCEPTED);
-    // Half of both is each peer's: two sessions, and five bearers.
+    // Each peer has half of both limits: two sessions, and five bearers.
     let first = core.establish(small_session(1)).up_seid();
     core.establish(small_session(2)).cause(Cause::ACCEPTED);
     core.establish(small_session(3)).cause(Cause::NO_RESOURCES);
@@ -1207,7 +1207,7 @@ fn one_peer_takes_neither_the_sessions_nor_the_bearers_of_another_one() {
     core.modify(first, &more(2..=4)).cause(Cause::ACCEPTED);
     assert_eq!(core.count(), 5);
     core.node.check(&core.control).unwrap();
-    // The other one has its half whatever the first one does.
+    // The other peer has its half whatever the first one does.
     let setup = group(&[
         (E::NODE_ID, &[0, 192, 0, 2, 101]),
         (E::RECOVERY_TIME_STAMP, &[0, 0, 0, 1]),
@@ -1226,7 +1226,7 @@ fn one_peer_takes_neither_the_sessions_nor_the_bearers_of_another_one() {
         let bytes = core.establishment(small_session(teid));
         cause(&mut core, &bytes, wanted);
     }
-    // What one gives back is its own again.
+    // Released resources are available to the same peer again.
     core.ask(M::SESSION_DELETION_REQUEST, Some(first), &[])
         .cause(Cause::ACCEPTED);
     core.establish(small_session(7)).cause(Cause::ACCEPTED);
@@ -1234,7 +1234,7 @@ fn one_peer_takes_neither_the_sessions_nor_the_bearers_of_another_one() {
 }
 
 #[test]
-fn sessions_and_rules_beyond_their_limits_are_refused_for_want_of_resources() {
+fn sessions_and_rules_beyond_their_limits_are_refused() {
     let mut core = Core::with(100, "sessions = 2\npeer_sessions = 2\nrules = 4\n");
     core.associate(1).cause(Cause::ACCEPTED);
     let seids = [1, 2].map(|teid| {
@@ -1243,7 +1243,7 @@ fn sessions_and_rules_beyond_their_limits_are_refused_for_want_of_resources() {
     });
     core.establish(small_session(3)).cause(Cause::NO_RESOURCES);
     assert_eq!((core.count(), core.counted("sessions")), (2, 2));
-    // Two rules more, and not three; a detection rule weighs as much as the rules that it names.
+    // Two more rules fit, three do not; a detection rule counts with the rules that it names.
     let more = |from: u32, to| (from..to).map(|id| far(id, 2, 0, None)).collect::<Vec<_>>();
     core.modify(seids[0], &more(2, 5))
         .cause(Cause::NO_RESOURCES);
@@ -1255,7 +1255,7 @@ fn sessions_and_rules_beyond_their_limits_are_refused_for_want_of_resources() {
     core.modify(seids[0], &more(2, 3))
         .cause(Cause::NO_RESOURCES);
     core.modify(seids[1], &more(2, 4)).cause(Cause::ACCEPTED);
-    // One goes, and there is room for another one.
+    // After a removal there is space for another one.
     core.ask(M::SESSION_DELETION_REQUEST, Some(seids[0]), &[])
         .cause(Cause::ACCEPTED);
     core.establish(small_session(3)).cause(Cause::ACCEPTED);
@@ -1263,7 +1263,7 @@ fn sessions_and_rules_beyond_their_limits_are_refused_for_want_of_resources() {
 }
 
 #[test]
-fn a_request_sent_again_is_known_for_as_long_as_it_may_be_however_many_came_since() {
+fn a_retransmission_is_identified_for_its_time_despite_later_requests() {
     let mut core = Core::with(100, "response_time = \"1s\"\nrepeats = 3\n");
     core.associate(1).cause(Cause::ACCEPTED);
     let seid = core.establish(small_session(1)).up_seid();
@@ -1272,7 +1272,7 @@ fn a_request_sent_again_is_known_for_as_long_as_it_may_be_however_many_came_sinc
     for _ in 0..2000 {
         core.modify(7, &[]).cause(Cause::SESSION_NOT_FOUND);
     }
-    // The last time that it is sent, and until its sender gives it up.
+    // The time covers the last retransmission, and the wait until its sender gives up.
     for time_ms in [3000, 1000] {
         core.now += Duration::from_millis(time_ms);
         assert_eq!(core.raw(&bytes, SMF).unwrap(), first);
@@ -1283,7 +1283,7 @@ fn a_request_sent_again_is_known_for_as_long_as_it_may_be_however_many_came_sinc
     Response::read(&late, core.sequence - 2000).cause(Cause::SESSION_NOT_FOUND);
 }
 
-/// The heartbeat response with that sequence number.
+/// Returns the heartbeat response with that sequence number.
 fn pulse(sequence: u32, stamp: u32) -> Vec<u8> {
     let mut writer = Writer::message(M::HEARTBEAT_RESPONSE, None, sequence);
     writer.element(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes());
@@ -1293,7 +1293,7 @@ fn pulse(sequence: u32, stamp: u32) -> Vec<u8> {
 const BEATING: &str = "heartbeat = \"10s\"\nresponse_time = \"1s\"\nrepeats = 2\n";
 
 #[test]
-fn heartbeats_are_sent_to_associated_peers_and_again_until_they_are_answered() {
+fn heartbeats_are_sent_to_associated_peers_and_retransmitted() {
     let second = Duration::from_secs(1);
     let mut core = Core::with(100, BEATING);
     assert!(core.later(20 * second).is_empty(), "nobody is associated");
@@ -1310,7 +1310,7 @@ fn heartbeats_are_sent_to_associated_peers_and_again_until_they_are_answered() {
         Response::read(&sent[0].1, sequence).get(E::RECOVERY_TIME_STAMP),
         stamp
     );
-    // Twice more the same, then it is given up, and the next one comes.
+    // Two retransmissions follow, then it is given up, and the next one comes.
     assert!(core.later(second / 2).is_empty());
     assert_eq!(core.later(second / 2), sent);
     assert_eq!(core.later(second), sent);
@@ -1320,7 +1320,7 @@ fn heartbeats_are_sent_to_associated_peers_and_again_until_they_are_answered() {
     let next = core.later(second);
     let sequence = Message::parse(&next[0].1).unwrap().sequence;
     assert_ne!(next, sent);
-    // Somebody else's answer is none.
+    // A response of another peer does not count.
     core.raw(&pulse(sequence, 5), "2001:db8::100");
     core.raw(&pulse(sequence + 1, 5), SMF);
     assert_eq!(core.later(second), next);
@@ -1331,7 +1331,7 @@ fn heartbeats_are_sent_to_associated_peers_and_again_until_they_are_answered() {
 }
 
 #[test]
-fn a_heartbeat_response_of_a_peer_that_started_anew_ends_its_sessions() {
+fn a_heartbeat_response_of_a_restarted_peer_deletes_its_sessions() {
     let mut core = Core::with(100, BEATING);
     core.associate(5).cause(Cause::ACCEPTED);
     core.establish(small_session(1)).cause(Cause::ACCEPTED);
@@ -1351,14 +1351,14 @@ fn a_heartbeat_response_of_a_peer_that_started_anew_ends_its_sessions() {
 }
 
 #[test]
-fn a_silent_peer_keeps_its_sessions_or_loses_them_as_configured() {
+fn the_sessions_of_an_idle_peer_end_only_if_configured() {
     let second = Duration::from_secs(1);
     for (silence, left) in [("", 1), ("silence = \"30s\"\n", 0)] {
         let mut core = Core::with(100, &format!("{BEATING}{silence}"));
         core.associate(5).cause(Cause::ACCEPTED);
         core.establish(small_session(1)).cause(Cause::ACCEPTED);
         core.later(29 * second);
-        // Whatever it says counts.
+        // Every message of the peer counts.
         core.ask(M::HEARTBEAT_REQUEST, None, &[]);
         core.later(29 * second);
         assert_eq!(core.count(), 1);

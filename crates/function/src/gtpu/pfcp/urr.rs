@@ -8,36 +8,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taut_wire::pfcp::{Element, ElementType, Volumes, Writer};
 
-/// Measurement method (section 8.2.40).
+/// The measurement method (section 8.2.40).
 const MEASURES_TIME: u8 = 1;
 const MEASURES_VOLUME: u8 = 2;
-/// Measurement information (section 8.2.68): time is measured at once, not from the first packet on.
+/// The measurement information (section 8.2.68): time is measured at once, not from the first packet on.
 const STARTS_AT_ONCE: u8 = 8;
 
-/// Reporting triggers (section 8.2.19), of which those that are understood here have the same bits in reports.
+/// The reporting triggers (section 8.2.19). The supported ones have the same bits in reports.
 const PERIODIC: u32 = 1;
 const VOLUME_THRESHOLD: u32 = 2;
 const TIME_THRESHOLD: u32 = 4;
 const VOLUME_QUOTA: u32 = 1 << 8;
 const TIME_QUOTA: u32 = 1 << 9;
-/// Triggers of reports only (section 8.2.41).
+/// The triggers of reports only (section 8.2.41).
 pub(super) const ASKED: u32 = 1 << 7;
 pub(super) const ENDED: u32 = 1 << 11;
 
-/// Shortest time between two looks at a rule, whatever it asks for.
+/// The shortest time between two checks of a rule, whatever it requests.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// This moment, by the clocks that reports need.
+/// The current time, by the clocks that reports need.
 #[derive(Debug, Clone)]
 pub(super) struct Moment {
     pub now: Instant,
-    /// Seconds since 1900.
+    /// The seconds since 1900.
     pub date: u32,
     pub clock: SharedMeters,
 }
 
 impl Moment {
-    /// Seconds since 1900 of that many ticks.
+    /// Returns the seconds since 1900 at that number of ticks.
     fn date_of(&self, ticks: u64) -> u32 {
         self.date
             .wrapping_sub(self.clock.age(ticks).as_secs() as u32)
@@ -54,22 +54,22 @@ pub(super) struct Urr {
     time_threshold: Option<Duration>,
     quota: Volumes,
     time_quota: Option<Duration>,
-    /// Volumes that were counted when the quota was given.
+    /// The volumes counted until the quota was assigned.
     quota_since: Counted,
     is_quota_told: bool,
     is_time_over: bool,
-    /// Time that has been used of the time quota before the last report.
+    /// The used part of the time quota before the last report.
     time_used: Duration,
     starts_at_once: bool,
-    /// Volumes that were counted at the last report.
+    /// The volumes counted until the last report.
     reported: Counted,
     sequence: u32,
-    /// Time of the last report, or of the rule's beginning.
+    /// The time of the last report, or of the rule's beginning.
     since: Instant,
     since_date: u32,
-    /// Time from which on time is measured; none before the first packet.
+    /// The time since which time is measured; none before the first packet.
     active_since: Option<Instant>,
-    /// Time at which a timer of it ends.
+    /// The time at which its next timer expires.
     pub due: Option<Instant>,
 }
 
@@ -98,7 +98,7 @@ impl Urr {
         }
     }
 
-    /// Changed by what `rule` says.
+    /// Returns the rule with the changes in `rule`.
     pub fn with(mut self, rule: &Element<'_>, moment: &Moment) -> Result<Self, Refusal> {
         let seconds = |kind| -> Result<Option<Duration>, Refusal> {
             let element = look(rule, kind)?.map(|e| e.u32()).transpose()?;
@@ -139,7 +139,7 @@ impl Urr {
         Ok(self)
     }
 
-    /// Puts into force what packets are compared with, and says when to look again.
+    /// Activates the limits for packets, and sets the time of the next check.
     pub fn arm(&mut self, now: Instant) {
         let mut tell_at = [u64::MAX; 3];
         let mut lower = |at: [u64; 3]| {
@@ -156,7 +156,7 @@ impl Urr {
         }
         let waits_for_time = self.time_threshold.is_some() || self.time_quota.is_some();
         if waits_for_time && self.active_since.is_none() {
-            // The first packet is when its time begins.
+            // The first packet starts the time measurement.
             lower(self.usage.counted().and(&Volumes {
                 total: Some(1),
                 ..Volumes::default()
@@ -185,7 +185,7 @@ impl Urr {
         Some(self.active_since? + time?.saturating_sub(self.time_used))
     }
 
-    /// Looks what there is to report now, as triggers of a report; 0 for nothing.
+    /// Returns the triggers of a report that is due now; 0 for none.
     pub fn look(&mut self, moment: &Moment) -> u32 {
         let now = moment.now;
         if self.active_since.is_none()
@@ -221,7 +221,7 @@ impl Urr {
         triggers
     }
 
-    /// A report of what there was since the last one, and begins the next one.
+    /// Returns a report of the usage since the last one, and begins the next one.
     pub fn report(&mut self, triggers: u32, moment: &Moment) -> Writer {
         let mut report = Writer::group();
         report.element(ElementType::URR_ID, &self.usage.rule.to_be_bytes());

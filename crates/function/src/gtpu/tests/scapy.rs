@@ -1,10 +1,9 @@
-//! GTP-U as scapy makes it.
+//! Tests with the GTP-U messages of scapy.
 
 use super::super::scapy::messages;
 use super::*;
 
-/// Expectations: what becomes of each message, and whether the base station hears of it: the type of the message that
-/// it gets.
+/// The expected outcome of each message, and the type of the message that the base station gets, if any.
 const WANTED: [(&str, Outcome, Option<u8>); 24] = [
     ("plain", Outcome::Decapsulated, None),
     ("plain-v6-user", Outcome::Decapsulated, None),
@@ -41,7 +40,7 @@ const WANTED: [(&str, Outcome, Option<u8>); 24] = [
 ];
 
 #[test]
-fn every_message_meets_its_fate_and_user_packets_come_out_whole() {
+fn messages_have_the_expected_outcome_and_user_packets_stay_intact() {
     let all = messages("gtpu/");
     assert_eq!(all.len(), WANTED.len());
     for ((name, frame), (wanted, outcome, answer)) in all.into_iter().zip(WANTED) {
@@ -103,7 +102,7 @@ fn messages_of_scapy_are_relayed_with_all_they_have() {
             panic!("{name}: {left:?}")
         };
         assert_eq!(open(left).teid, 0x77, "{name}");
-        // Behind the TEID nothing changes.
+        // Nothing changes after the TEID.
         assert_eq!(left[50..frame.len()], frame[50..], "{name}");
     }
 }

@@ -1,17 +1,17 @@
-//! Tests of what ends a TCP mapping early, and of what only looks as if it did.
+//! Tests of events that end a TCP mapping early, and of similar ones that must not.
 
-use super::super::seen::{ACK, FIN, RST, SYN};
+use super::super::parser::{ACK, FIN, RST, SYN};
 use super::*;
 use std::sync::LazyLock;
 
-/// Ticks of a second.
+/// The ticks of a second.
 static SECOND: LazyLock<u64> =
     LazyLock::new(|| Clock::calibrate(Duration::from_millis(20)).hz as u64);
 const INSIDE: ([u8; 4], u16) = ([10, 0, 0, 1], 5000);
 const SERVER: ([u8; 4], u16) = (PEER, 443);
 const SHORT: &str = "tcp_timeout = \"1000s\"\ntcp_closing_timeout = \"10s\"\n";
 
-/// A TCP segment with a right checksum.
+/// Returns a TCP segment with a right checksum.
 fn segment(
     from: ([u8; 4], u16),
     to: ([u8; 4], u16),
@@ -34,7 +34,7 @@ fn segment(
     bytes
 }
 
-/// A translator with one open connection: the next byte from inside is 1100, that from outside 9000.
+/// Returns a translator with one open connection: the next byte from inside is 1100, that from outside 9000.
 fn open() -> (Box<dyn Function>, ([u8; 4], u16)) {
     let mut nat = nat(SHORT);
     let sent = segment(INSIDE, SERVER, SYN, (999, 0), b"");
@@ -46,7 +46,7 @@ fn open() -> (Box<dyn Function>, ([u8; 4], u16)) {
     (nat, outside)
 }
 
-/// Whether data from outside still reach the host at a time, seconds.
+/// Returns true if data from outside still reach the host at a time, seconds.
 fn is_open(nat: &mut dyn Function, outside: ([u8; 4], u16), seconds: u64) -> bool {
     let data = segment(SERVER, outside, ACK, (9000, 1100), b"data");
     at(nat, &data, 0, seconds * *SECOND).is_some()
@@ -66,7 +66,7 @@ fn nobody_outside_who_does_not_know_the_connection_ends_it() {
     ] {
         let (mut nat, outside) = open();
         let forged = segment(from, outside, flags, numbers, b"");
-        // It is translated whatever it says (RFC 7857 section 2.2): the host checks it.
+        // It is translated whatever its number is (RFC 7857 section 2.2): the host checks it.
         assert!(at(&mut *nat, &forged, 0, 500 * *SECOND).is_some());
         let found = is_open(&mut *nat, outside, 900);
         assert!(found, "{from:?} {flags} {numbers:?}");
@@ -75,9 +75,9 @@ fn nobody_outside_who_does_not_know_the_connection_ends_it() {
 }
 
 #[test]
-fn what_a_host_answers_to_a_stray_segment_does_not_end_its_connection() {
+fn resets_after_stray_segments_do_not_end_the_connection() {
     for (flags, numbers) in [
-        // To one with ACK: from where that says; to one without: from 0 (RFC 9293 section 3.5.2).
+        // A reset takes its number from the segment's ACK; without an ACK it is 0 (RFC 9293 section 3.5.2).
         (RST, (77, 0)),
         (RST | ACK, (0, 12)),
     ] {
@@ -87,21 +87,20 @@ fn what_a_host_answers_to_a_stray_segment_does_not_end_its_connection() {
         let answer = segment(INSIDE, ([192, 0, 2, 66], 6666), flags, numbers, b"");
         assert!(out(&mut *nat, &answer).is_some());
         assert!(is_open(&mut *nat, outside, 900));
-        // Nor does it keep the mapping.
+        // It does not refresh the mapping either.
         assert!(at(&mut *nat, &answer, 1, 900 * *SECOND).is_some());
         assert!(!is_open(&mut *nat, outside, 1100));
     }
 }
 
 #[test]
-fn a_reset_with_the_expected_number_leaves_four_minutes_and_any_other_packet_brings_the_connection_back()
- {
+fn an_expected_reset_shortens_a_mapping_until_another_packet_arrives() {
     let (mut nat, outside) = open();
     let reset = segment(SERVER, outside, RST, (9000, 0), b"");
-    // After a long silence: the time counts from the reset on (RFC 7857 section 2.2).
+    // After a long idle time, the timeout counts from the reset on (RFC 7857 section 2.2).
     assert!(at(&mut *nat, &reset, 0, 500 * *SECOND).is_some());
     assert!(is_open(&mut *nat, outside, 509));
-    // Another one does not begin the time anew.
+    // Another one does not restart the timeout.
     assert!(at(&mut *nat, &reset, 0, 509 * *SECOND).is_some());
     assert!(!is_open(&mut *nat, outside, 512));
 
@@ -118,7 +117,7 @@ fn a_reset_with_the_expected_number_leaves_four_minutes_and_any_other_packet_bri
 }
 
 #[test]
-fn a_host_that_is_done_has_its_mapping_for_the_closing_time() {
+fn a_finished_connection_keeps_its_mapping_for_the_closing_time() {
     let (mut nat, outside) = open();
     let last = segment(INSIDE, SERVER, FIN | ACK, (1100, 9000), b"");
     assert!(out(&mut *nat, &last).is_some());
@@ -128,7 +127,7 @@ fn a_host_that_is_done_has_its_mapping_for_the_closing_time() {
 }
 
 #[test]
-fn a_second_connection_from_the_same_port_does_not_shorten_the_first() {
+fn a_second_connection_of_a_port_leaves_the_first_unchanged() {
     let (mut nat, outside) = open();
     let other = segment(INSIDE, ([192, 0, 2, 9], 80), SYN, (5, 0), b"");
     assert_eq!(ends(&out(&mut *nat, &other).unwrap()).0, outside);
@@ -136,7 +135,7 @@ fn a_second_connection_from_the_same_port_does_not_shorten_the_first() {
 }
 
 #[test]
-fn a_mapping_that_has_timed_out_carries_no_errors_and_begins_anew() {
+fn an_expired_mapping_carries_no_errors_and_restarts_as_new() {
     let (mut nat, outside) = open();
     let arrived = segment(SERVER, INSIDE, ACK, (9000, 1100), b"");
     let mut error = Vec::new();
@@ -150,7 +149,7 @@ fn a_mapping_that_has_timed_out_carries_no_errors_and_begins_anew() {
         .unwrap();
     assert!(at(&mut *nat, &error, 1, 900 * *SECOND).is_some());
     assert!(at(&mut *nat, &error, 1, 1100 * *SECOND).is_none());
-    // Nothing is known of a connection that goes on: it has the time of one that opens.
+    // The state of a continued connection is unknown: it has the timeout of an opening one.
     let late = segment(INSIDE, SERVER, ACK, (1100, 9000), b"late");
     let sent = at(&mut *nat, &late, 1, 1100 * *SECOND).unwrap();
     assert_eq!(ends(&sent).0, outside);
@@ -174,7 +173,7 @@ fn forged_errors_change_no_mapping() {
         assert!(at(&mut *nat, &error, 0, second * *SECOND).is_some());
     }
     assert!(!is_open(&mut *nat, outside, 1002));
-    // About a mapping that is not there, none is made.
+    // A packet about a missing mapping creates none.
     let (mut nat, outside) = open();
     let other = (outside.0, outside.1 ^ 2);
     let quoted = segment(other, SERVER, ACK, (1, 1), b"");

@@ -1,4 +1,4 @@
-//! Tests of what a host or a flood can take.
+//! Tests of the limits on a host or a flood.
 
 use super::*;
 use std::time::Instant;
@@ -8,7 +8,7 @@ fn udp(host: [u8; 4], port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_host_has_so_many_mappings_and_no_more_until_some_time_out() {
+fn a_host_at_its_mapping_limit_waits_for_a_timeout() {
     let mut nat = nat("mappings_per_host = 3\nudp_timeout = \"2s\"\n");
     let hz = Clock::calibrate(Duration::from_millis(20)).hz as u64;
     let (greedy, modest) = ([10, 0, 0, 1], [10, 0, 0, 2]);
@@ -17,7 +17,7 @@ fn a_host_has_so_many_mappings_and_no_more_until_some_time_out() {
     }
     assert!(out(&mut *nat, &udp(greedy, 3)).is_none());
     assert!(out(&mut *nat, &packet(Kind::Tcp, (greedy, 3), (PEER, 53), b"")).is_none());
-    // What it has goes on, and others are not affected.
+    // Its mappings stay, and others are not affected.
     assert!(out(&mut *nat, &udp(greedy, 2)).is_some());
     assert!(out(&mut *nat, &udp(modest, 3)).is_some());
     let refused = nat
@@ -28,13 +28,13 @@ fn a_host_has_so_many_mappings_and_no_more_until_some_time_out() {
         refused,
         Some(("dropped: its host has too many mappings", 2))
     );
-    // The sweep comes by all places after some new flows.
+    // The sweep visits all slots after some new flows.
     let now = |n| 3 * hz + n * hz / 100;
     assert!((0..1000).any(|n| at(&mut *nat, &udp(greedy, 4), 1, now(n)).is_some()));
 }
 
 #[test]
-fn servers_inside_do_not_count_for_the_limit_of_their_host() {
+fn forwarded_ports_do_not_count_towards_the_host_limit() {
     let mut nat = nat(
         "mappings_per_host = 1\nforward = [{ protocol = \"udp\", port = 53, to = \"10.0.0.1:53\" }]",
     );
@@ -43,7 +43,7 @@ fn servers_inside_do_not_count_for_the_limit_of_their_host() {
     assert!(out(&mut *nat, &udp([10, 0, 0, 1], 55)).is_none());
 }
 
-/// Packets per second of a flood of new flows that meets a full table, and of one that fills it.
+/// Measures the packets per second of a flood of new flows that meets a full table, and of one that fills it.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-function --lib flood -- --ignored --nocapture"]
 fn flood_of_new_flows() {

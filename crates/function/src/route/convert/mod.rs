@@ -1,19 +1,19 @@
-//! Tables of routes as others write them, made lines that the router reads: table snapshots of MRT dumps (RFC 6396), and what
-//! `birdc show route` and `vtysh -c 'show ip route'` print.
+//! Converts routing tables of other programs to lines that the router reads: table snapshots of MRT dumps (RFC 6396),
+//! and the output of `birdc show route` and `vtysh -c 'show ip route'`.
 //!
-//! It reads as it goes, a record or a line at a time: a full table of the Internet has a million routes.
+//! It reads a record or a line at a time: a full table of the Internet has a million routes.
 
+mod daemon_output;
 mod mrt;
-mod printed;
 
 use super::prefix::Prefix;
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 use std::net::IpAddr;
 
-/// Longest line that is read, bytes.
+/// The limit on the length of a line, bytes.
 const LONGEST_LINE: u64 = 1 << 16;
-/// First bytes of compressed files, and what uncompresses them.
+/// The first bytes of compressed files, and the command that decompresses them.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (b"BZh", "bunzip2"),
     (b"\x1f\x8b", "gunzip"),
@@ -21,84 +21,84 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"\x28\xb5\x2f\xfd", "unzstd"),
 ];
 
-/// Reason why a file is no table of routes.
+/// The reason why a file is no routing table.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// The system's.
+    /// An error of the system.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is compressed.
+    /// A compressed file.
     #[error("it is compressed: uncompress it first ({0})")]
     Compressed(&'static str),
-    /// It is none of what can be read.
+    /// A file of no supported format.
     #[error(
         "it is neither an MRT dump, nor what `birdc show route` or `vtysh -c 'show ip route'` print"
     )]
     Unknown,
-    /// A record that is not whole, and the routes before it.
+    /// A truncated record.
     #[error("it is cut short: the record at byte {at} is not whole ({routes} routes before it)")]
     CutShort {
-        /// Where the record begins.
+        /// The offset of the record.
         at: u64,
-        /// Routes before it.
+        /// The number of routes before it.
         routes: usize,
     },
-    /// A record that says what cannot be.
+    /// A record with invalid contents.
     #[error("the record at byte {at}: {reason}")]
     Record {
-        /// Where the record begins.
+        /// The offset of the record.
         at: u64,
-        /// What is wrong with it.
+        /// The error in it.
         reason: &'static str,
     },
-    /// There is no table in it.
+    /// A file without a table.
     #[error("there is no table in it (MRT type TABLE_DUMP_V2)")]
     NoTable,
-    /// A line that is not understood.
+    /// An invalid line.
     #[error("line {number}: {reason}")]
     Line {
-        /// Number of the line, from 1.
+        /// The number of the line, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
 }
 
-/// How much there was.
+/// The result of a conversion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Converted {
-    /// Routes that were written.
+    /// The number of routes that were written.
     pub routes: usize,
-    /// Routes that were not, as they have no next hop that can be written.
+    /// The number of routes that were skipped, because they have no usable next hop.
     pub left_out: usize,
 }
 
-/// Where a route leads, as it is written.
+/// The target of a route, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leads {
-    /// To neighbours.
+    /// Neighbours.
     To(Vec<Lead>),
-    /// To stations behind an interface.
+    /// Hosts behind an interface.
     Connected(String),
-    /// As `ip route` calls it: `blackhole`, `unreachable`, `prohibit`.
+    /// The type in words of `ip route`: `blackhole`, `unreachable`, `prohibit`.
     Nowhere(&'static str),
 }
 
-/// A neighbour that a route leads to, as it is written.
+/// A next hop of a route, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lead {
     address: IpAddr,
-    /// Interface that it is behind, if that is said.
+    /// The egress interface, if it is known.
     device: Option<String>,
-    /// Its part of the flows, if that is said.
+    /// The weight, if it is known.
     weight: Option<String>,
 }
 
-/// Writes routes as lines.
+/// The writer of routes as lines.
 struct Lines<'a> {
-    /// Neighbours in the place of the file's next hops.
+    /// The neighbours that replace the file's next hops.
     via: &'a [IpAddr],
-    /// Numbers of next hops, in order of their appearance.
+    /// The numbers of next hops, in order of their appearance.
     numbers: HashMap<IpAddr, usize>,
     each: &'a mut dyn FnMut(&str) -> io::Result<()>,
     done: Converted,
@@ -139,7 +139,7 @@ impl Lines<'_> {
         }
     }
 
-    /// A next hop of a route of that prefix; none if it is of the other family.
+    /// Returns a next hop of a route of that prefix; none if it is of the other family.
     fn hop(
         &mut self,
         prefix: Prefix,
@@ -162,12 +162,12 @@ impl Lines<'_> {
     }
 }
 
-/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. With `via`, those neighbours
-/// stand in the place of the table's next hops, each for as many of them as the others: next hops of a dump from elsewhere are
-/// nobody's neighbours here.
+/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. With `via`,
+/// those neighbours replace the table's next hops, each for an equal number of them. Next hops of a dump from elsewhere
+/// are not neighbours here.
 ///
 /// # Errors
-/// What is wrong with the file, or what `each` says. Routes before that have been written.
+/// Returns an error of the file, or one from `each`. Earlier routes have been written.
 pub fn convert(
     input: &mut dyn BufRead,
     via: &[IpAddr],
@@ -188,7 +188,7 @@ pub fn convert(
     }
     match mrt::is_one(first) {
         true => mrt::read(input, &mut lines)?,
-        false => printed::read(input, &mut lines)?,
+        false => daemon_output::read(input, &mut lines)?,
     }
     Ok(lines.done)
 }
@@ -209,7 +209,7 @@ mod tests {
         done.map(|done| (lines, done)).map_err(|e| e.to_string())
     }
 
-    /// A record of an MRT dump.
+    /// Returns a record of an MRT dump.
     fn record(subtype: u16, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 0, 0, 1, 0, 13];
         bytes.extend(subtype.to_be_bytes());
@@ -218,7 +218,7 @@ mod tests {
         bytes
     }
 
-    /// An entry of a route: its attributes, with a path of so many systems.
+    /// Returns an entry of a route: its attributes, with a path of `systems` systems.
     fn entry(next_hop: &[u8], systems: u8) -> Vec<u8> {
         let mut attributes = vec![0x40, 1, 1, 0];
         attributes.extend([0x40, 2, 2 + 4 * systems, 2, systems]);
@@ -239,7 +239,7 @@ mod tests {
         let v4 = |last: u8| [0x40, 3, 4, 192, 0, 2, last];
         let mut v6 = vec![0x80, 14, 17, 16];
         v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-        // As some write it: family, kind of route, and a link-local next hop behind the other one.
+        // Some programs write family, kind of route, and a link-local next hop after the global one.
         let mut long_v6 = vec![0x90, 14, 0, 37, 0, 2, 1, 32];
         long_v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
         long_v6.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
@@ -268,7 +268,7 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         assert_eq!((done.routes, done.left_out), (4, 1));
-        // Neighbours in the place of the dump's, also of those that it has not.
+        // Neighbours replace those of the dump, including next hops without an entry.
         let (lines, done) = converted(&dump(), &["10.0.0.2", "10.0.0.3"]).unwrap();
         let wanted = [
             "20.0.1.0/24 via 10.0.0.2",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_is_cut_short_or_lies_is_refused_in_one_line() {
+    fn a_truncated_or_invalid_dump_is_refused_in_one_line() {
         let whole = dump();
         for length in 1..whole.len() {
             match converted(&whole[..length], &[]) {
@@ -294,7 +294,7 @@ mod tests {
             "{error}"
         );
         let mut lying = whole.clone();
-        // The length of the first route's prefix.
+        // This is the length of the first route's prefix.
         lying[20 + 12 + 4] = 33;
         let error = converted(&lying, &[]).unwrap_err();
         assert!(error.contains("byte 20: its prefix"), "{error}");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bird_prints_is_read() {
+    fn bird_output_is_converted_to_routes() {
         let text = "BIRD 2.0.12 ready.\nTable master4:\n\
             10.99.0.0/16         unicast [o4 07:27:00.000] * E2 (150/10/10000) [10.8.2.2]\n\tvia 10.8.2.2 on wan\n\
             10.98.0.0/16         unicast [o4 07:27:00.000] * E2 (150/10/10000) [10.8.2.2]\n\tvia 10.8.2.2 on wan weight 3\n\tvia 10.8.3.2 on lan weight 1\n\
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_frr_prints_is_read() {
+    fn frr_output_is_converted_to_routes() {
         let text = "Codes: K - kernel route, C - connected, L - local,\n       > - selected route, * - FIB route\n\n\
             O>* 10.99.0.0/16 [110/20] via 10.8.2.2, wan, weight 1, 00:00:10\n\
             O   10.8.2.0/24 [110/10] is directly connected, wan, weight 1, 00:00:19\n\

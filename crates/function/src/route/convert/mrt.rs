@@ -1,4 +1,4 @@
-//! Table snapshots of MRT dumps: RFC 6396 section 4.3, and with path identifiers RFC 8050 section 4.
+//! The table snapshots of MRT dumps: RFC 6396 section 4.3, and with path identifiers RFC 8050 section 4.
 
 use super::{ConvertError, Lead, Leads, Lines};
 use crate::route::prefix::Prefix;
@@ -6,22 +6,22 @@ use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
 
 const HEADER_BYTES: usize = 12;
-/// Longest record that is read, bytes: a route of one prefix from some thousand peers has less.
+/// The limit on the length of a record, bytes: a route of one prefix from some thousand peers is shorter.
 const LONGEST_RECORD: usize = 16 << 20;
-/// Type of table snapshots, and the older one that is not read.
+/// The type of table snapshots, and the older one, which is unsupported.
 const TABLE_DUMP_V2: u16 = 13;
 const TABLE_DUMP: u16 = 12;
-/// Attributes of a path (RFC 4271 section 4.3, RFC 4760 section 3).
+/// The attributes of a path (RFC 4271 section 4.3, RFC 4760 section 3).
 const AS_PATH: u8 = 2;
 const NEXT_HOP: u8 = 3;
 const MP_REACH_NLRI: u8 = 14;
 const EXTENDED_LENGTH: u8 = 0x10;
-/// Stands for the next hop of routes that have none.
+/// The placeholder for the next hop of routes without one.
 const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-/// Segment of a path whose systems count as one (RFC 4271 section 9.1.2.2).
+/// The segment type of a path with systems that count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
-/// Whether a file that begins so is a dump.
+/// Returns true if a file with these first bytes is a dump.
 pub(super) fn is_one(first: &[u8]) -> bool {
     let kind = first
         .get(4..6)
@@ -58,7 +58,7 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
             return Err(cut_short(ErrorKind::UnexpectedEof.into(), lines));
         }
         let (kind, subtype) = (u16::from_be_bytes([k0, k1]), u16::from_be_bytes([s0, s1]));
-        // Unicast of IPv4 and IPv6, without and with path identifiers; other records are about other things.
+        // These are unicast routes of IPv4 and IPv6, without and with path identifiers; other records are skipped.
         let (is_v4, has_path_id) = match (kind, subtype) {
             (TABLE_DUMP_V2, 2) => (true, false),
             (TABLE_DUMP_V2, 4) => (false, false),
@@ -71,7 +71,8 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
         };
         has_table = true;
         let (prefix, next_hop) = route(&body, is_v4, has_path_id).map_err(wrong)?;
-        // Routes that whoever dumps has not from BGP have none: only who is named in their place can be it.
+        // Routes that the dumping router has not learned by BGP have no next hop: only a configured replacement can be
+        // used.
         let unsaid = || (!lines.via.is_empty()).then_some(UNSAID);
         let next_hop = next_hop.or_else(unsaid);
         let leads = Leads::To(
@@ -93,7 +94,7 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
     }
 }
 
-/// Bytes that are read one after the other.
+/// A cursor over bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -113,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The prefix of a route, and the next hop of its entry with the shortest path, if one has a next hop.
+/// Returns the prefix of a route, and the next hop of its entry with the shortest path, if one has a next hop.
 fn route(
     body: &[u8],
     is_v4: bool,
@@ -151,7 +152,7 @@ fn route(
     Ok((prefix, best.map(|(_, next_hop)| next_hop)))
 }
 
-/// The length of a path, and its next hop if it has one.
+/// Returns the length of a path, and its next hop if it has one.
 fn path(attributes: &[u8]) -> Option<(usize, Option<IpAddr>)> {
     let mut rest = Reader(attributes);
     let (mut length, mut next_hop) = (0, None);
@@ -173,7 +174,7 @@ fn path(attributes: &[u8]) -> Option<(usize, Option<IpAddr>)> {
     Some((length, next_hop))
 }
 
-/// Number of systems of a path, each of four bytes there.
+/// Returns the number of systems of a path, each of four bytes there.
 fn systems(value: &[u8]) -> Option<usize> {
     let mut rest = Reader(value);
     let mut sum = 0;
@@ -186,8 +187,9 @@ fn systems(value: &[u8]) -> Option<usize> {
     Some(sum)
 }
 
-/// The next hop of a route of another family: its length and itself, or as some write it whole, behind two numbers of which the first
-/// byte is 0. Behind a global address a link-local one may stand.
+/// Returns the next hop of a route of another family. It is a length and an address. Some files have
+/// the complete attribute, in which address family and subsequent family come first, so that it begins with a 0 byte. A
+/// link-local address may follow a global one.
 fn reached_by(value: &[u8]) -> Option<IpAddr> {
     let mut rest = Reader(value);
     if value.first() == Some(&0) {

@@ -1,4 +1,5 @@
-//! The cost of full tables: measurements for docs/runs/measured/full-table-load.toml and kernel-routes-cost.toml. Run as root, built with `--release`.
+//! The cost of full routing tables: measurements for docs/runs/measured/full-table-load.toml and
+//! kernel-routes-cost.toml. Run as root, built with `--release`.
 
 use super::super::Settings;
 use super::super::control::Control;
@@ -14,20 +15,20 @@ use std::time::{Duration, Instant};
 use taut_lpm::{Rib, synthetic};
 use taut_sys::{KernelFact, KernelRoutes};
 
-/// CPU time of the calling thread, s.
+/// Returns the CPU time of the calling thread, s.
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What `work` returns, and the CPU time that it took, s.
+/// Returns the result of `work`, and its CPU time, s.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let begun = cpu_s();
     let done = work();
     (done, cpu_s() - begun)
 }
 
-/// A network namespace that is gone when this is.
+/// A network namespace that is deleted when this value is dropped.
 struct Namespace(String);
 
 impl Drop for Namespace {
@@ -41,7 +42,7 @@ fn ip_command(words: &str) {
     assert!(done.unwrap().success(), "ip {words}");
 }
 
-/// Lines for `ip -batch` that do something with all routes of a table.
+/// Returns lines for `ip -batch` that apply a command to all routes of a table.
 fn lines(rib: &Rib<u32>, what: &str) -> String {
     rib.iter().fold(String::new(), |mut text, (prefix, _)| {
         let _ = writeln!(text, "route {what} {prefix} via 10.0.0.2 dev lan");
@@ -51,7 +52,7 @@ fn lines(rib: &Rib<u32>, what: &str) -> String {
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-function --lib kernels_full_table -- --ignored --nocapture"]
-fn what_the_kernels_full_table_costs_until_it_is_the_routers() {
+fn the_cost_of_the_kernels_full_table_is_measured() {
     let namespace = Namespace(format!("taut-full-{}", std::process::id()));
     ip_command(&format!("netns add {}", namespace.0));
     // Programs that the thread starts are in it too.
@@ -89,7 +90,7 @@ fn what_the_kernels_full_table_costs_until_it_is_the_routers() {
     let each_ns = |cpu_s: f64| cpu_s * 1e9 / count as f64;
 
     for round in 1..=3 {
-        // As they come.
+        // The routes arrive one by one.
         let control = new_control();
         let stop = Arc::new(AtomicBool::new(false));
         let kernel = KernelRoutes::open().unwrap();
@@ -121,7 +122,7 @@ fn what_the_kernels_full_table_costs_until_it_is_the_routers() {
         );
         drop(control);
 
-        // All at once, in two parts: reading, and taking in.
+        // All routes arrive at once, in two parts: reading and applying.
         let mut facts = Vec::new();
         let (told, cpu_s) = timed(|| asking.ask(|fact| facts.push(fact)).unwrap());
         assert!(told);
@@ -140,12 +141,12 @@ fn what_the_kernels_full_table_costs_until_it_is_the_routers() {
     }
 }
 
-/// Times between two batches of a worker, the longest since somebody looked, ns.
+/// The longest times between two batches of a worker since the last query, ns.
 #[derive(Default)]
 struct Pauses {
-    /// Of those in which it had its core.
+    /// The longest time in which it had its core.
     own: AtomicU64,
-    /// Of those in which the core was another's for a while.
+    /// The longest time in which it was preempted.
     taken: AtomicU64,
     batches: AtomicU64,
 }
@@ -156,7 +157,7 @@ impl Pauses {
         of.fetch_max(pause_ns, Ordering::Relaxed);
     }
 
-    /// The longest ones of both kinds in us, and the time of a batch in ns, over a window.
+    /// Returns the longest times of both kinds in us, and the time of a batch in ns, over a window.
     fn over<T>(&self, window: impl FnOnce() -> T) -> (Duration, [f64; 3]) {
         for counter in [&self.own, &self.taken, &self.batches] {
             counter.store(0, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl Pauses {
     }
 }
 
-/// Times that the calling thread has lost its core to another one.
+/// Returns the number of preemptions of the calling thread.
 fn times_taken() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status
@@ -189,16 +190,16 @@ fn times_taken() -> u64 {
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-function --lib full_table_is_loaded -- --ignored --nocapture"]
-fn how_long_a_worker_pauses_while_a_full_table_is_loaded() {
+fn worker_pauses_are_measured_while_a_full_table_is_loaded() {
     const BATCH: usize = 32;
-    /// A pause beyond which the worker asks whether it had its core.
+    /// The time between two batches from which the worker checks whether it was preempted.
     const LONG_NS: u64 = 5_000;
     let (four, six) = (
         synthetic::full_table_v4(1, 1),
         synthetic::full_table_v6(1, 1),
     );
     let count = four.len() + six.len();
-    // All of them lead to one neighbour, and then all to another one.
+    // All routes lead to one neighbour, and then all to another one.
     let texts = [8, 9].map(|last| {
         let mut text = String::new();
         for (prefix, _) in four.iter() {
@@ -230,7 +231,7 @@ fn how_long_a_worker_pauses_while_a_full_table_is_loaded() {
         let control = &bench.router.deciding.as_ref().unwrap().control;
         for last in [8, 9] {
             for neighbour in [format!("10.0.1.{last}"), format!("2001:db8:1::{last}")] {
-                // One that somebody has set, and nobody asks again.
+                // The neighbour is configured, so no request is sent for it.
                 let (at, mac) = ((1, super::ip(&neighbour)), Some(super::mac(last)));
                 control
                     .lock()
@@ -272,7 +273,7 @@ fn how_long_a_worker_pauses_while_a_full_table_is_loaded() {
         bench.counted("forwarded")
     });
     let control: Arc<Mutex<Control>> = given.recv().unwrap();
-    // As the slow path does: what has been replaced is used again once the worker has moved on.
+    // The thread acts like the slow path: replaced memory is reused after a grace period.
     let (ticked, over) = (Arc::clone(&control), Arc::clone(&stop));
     let ticking = std::thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! The router in the kernel does to every frame what the one in user space does, and counts it alike. Needs root and XDP, and says so
-//! where they are lacking.
+//! The XDP router treats and counts every frame like the one in user space. The tests need root and XDP, and print a
+//! line if those are missing.
 
 #[path = "../../../tests/frames/mod.rs"]
 mod frames;
@@ -31,7 +31,7 @@ prohibit 2001:db8:68::/48
 10.66.7.0/24 via 10.0.1.9
 ";
 
-/// Of every kind that there is for a router.
+/// The addresses cover every kind that a router distinguishes.
 const ADDRESSES_V4: [&str; 20] = [
     "192.0.2.1",
     "10.9.1.1",
@@ -73,7 +73,7 @@ const ADDRESSES_V6: [&str; 16] = [
     "ff05::2",
 ];
 
-/// What became of a frame before the slow path.
+/// The verdict on a frame before the slow path.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Forwarded(usize, Vec<u8>),
@@ -81,12 +81,12 @@ enum Verdict {
     Dropped,
 }
 
-/// The router in user space, and the one in the kernel with the worker beside it.
+/// The router in user space, and the XDP router with its worker.
 struct Both {
     in_user_space: Bench,
     beside: Bench,
     kernel: Arc<KernelRouter>,
-    /// By port.
+    /// The programs, by port.
     programs: Vec<DryRun>,
     rings: Vec<HandedUp>,
     handed_up: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -94,7 +94,7 @@ struct Both {
 }
 
 impl Both {
-    /// None, with a line that says so, where XDP programs cannot be loaded.
+    /// Returns none, and prints a line, if XDP programs cannot be loaded.
     fn new(routes: &str) -> Option<Self> {
         let kernel = match KernelRouter::new(router_settings(SETTINGS.parse().unwrap()).unwrap(), 3)
         {
@@ -136,9 +136,9 @@ impl Both {
         }
     }
 
-    /// Passes a frame through both, and compares; whether the program decided.
+    /// Passes a frame through both, and compares; returns true if the program decided.
     fn pass(&mut self, from: usize, frame: &[u8]) -> (Verdict, bool) {
-        // Long after the last one, so that the slow path may have it.
+        // The last packet is long ago, so the slow path's limit admits the frame.
         self.ticks += 1 << 30;
         let wanted = verdict(self.in_user_space.pass_at(self.ticks, from, frame));
         let counted = |kernel: &KernelRouter| kernel.outcomes().iter().sum::<u64>();
@@ -176,7 +176,7 @@ fn verdict(fate: Fate) -> Verdict {
     }
 }
 
-/// Gives a frame another destination or source, and its IPv4 header the right checksum.
+/// Sets another destination or source of a frame, and the right IPv4 header checksum.
 fn towards(frame: &mut [u8], address: IpAddr, is_source: bool) {
     match address {
         IpAddr::V4(address) if frame.len() >= 34 => {
@@ -192,7 +192,7 @@ fn towards(frame: &mut [u8], address: IpAddr, is_source: bool) {
     }
 }
 
-/// Gives an IPv4 header without options the right checksum.
+/// Sets the right checksum in an IPv4 header without options.
 fn right(frame: &mut [u8]) {
     if frame[12..14] == [8, 0]
         && frame[14] == 0x45
@@ -202,8 +202,8 @@ fn right(frame: &mut [u8]) {
     }
 }
 
-/// Frames for this router: those of all functions to its MAC addresses, to every kind of destination, from some that are none, with few
-/// hops left, and without what is right.
+/// Returns frames for this router: all EtherTypes to its MAC addresses, every kind of destination, invalid sources, low
+/// hop limits, and malformed headers.
 fn all_frames() -> Vec<(usize, Vec<u8>)> {
     let mut random = fastrand::Rng::with_seed(22);
     let mut all = Vec::new();
@@ -216,7 +216,7 @@ fn all_frames() -> Vec<(usize, Vec<u8>)> {
             Some([0x86, 0xdd]) => ip(random.choice(ADDRESSES_V6).unwrap()),
             _ => ip(random.choice(ADDRESSES_V4).unwrap()),
         };
-        // As it is, with a checksum that a damaged one may lack.
+        // The frame is unchanged, with a checksum that a damaged one may lack.
         all.push((from, frame.clone()));
         if frame.len() < 34 {
             continue;
@@ -239,7 +239,7 @@ fn all_frames() -> Vec<(usize, Vec<u8>)> {
     for port in 0..3 {
         for who in ["10.0.0.99", "10.0.1.99", "2001:db8:1::99"] {
             let question = question(port, ip(who), mac(99));
-            // To all, to the router alone, and to somebody else.
+            // The frames are broadcast, for the router alone, and for another host.
             all.push((port, question.clone()));
             for to in [OWN[port], OWN[(port + 1) % 3], mac(5)] {
                 all.push((port, [&to.0, &question[6..]].concat()));
@@ -250,7 +250,7 @@ fn all_frames() -> Vec<(usize, Vec<u8>)> {
 }
 
 #[test]
-fn every_frame_has_the_same_fate_and_the_same_count_in_the_kernel() {
+fn every_frame_has_the_same_outcome_in_the_kernel() {
     let Some(mut both) = Both::new(ROUTES) else {
         return;
     };
@@ -275,7 +275,7 @@ fn every_frame_has_the_same_fate_and_the_same_count_in_the_kernel() {
         match both.pass(*from, frame) {
             (Verdict::Forwarded(port, _), decided) => {
                 forwarded[port] += 1;
-                // Options, extension headers that are cut short: what is rare.
+                // Only rare frames are not decided: options and truncated extension headers.
                 assert!(decided || frame[14] != 0x45, "{frame:02x?}");
             }
             (Verdict::Dropped, _) => dropped += 1,
@@ -302,7 +302,7 @@ fn every_frame_has_the_same_fate_and_the_same_count_in_the_kernel() {
 }
 
 #[test]
-fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user_space() {
+fn route_changes_have_the_same_effect_in_kernel_and_worker() {
     let Some(mut both) = Both::new(
         "10.50.0.0/16 proto static\n\tnexthop via 10.0.1.2 dev wan\n\tnexthop via 10.0.2.2 dev 2\n",
     ) else {
@@ -322,7 +322,7 @@ fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user
         }
         counts
     };
-    // Nobody is known; then one; then both; then one moves, and one goes.
+    // No neighbour is known; then one; then both; then one moves, and one leaves.
     assert_eq!(ports(&mut both), [0, 0, 0, 100]);
     both.hear(1, "10.0.1.2", mac(2));
     assert_eq!(ports(&mut both), [0, 100, 0, 0]);
@@ -335,7 +335,7 @@ fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user
     assert_eq!(ports(&mut both), [0, one, two, 0]);
     both.control(|control| control.forget((2, ip("10.0.2.2"))));
     assert_eq!(ports(&mut both), [0, 100, 0, 0]);
-    // Longer prefixes come and go, of both families.
+    // Longer prefixes of both families are added and removed.
     let mut random = fastrand::Rng::with_seed(5);
     both.hear(1, "2001:db8:1::2", mac(6));
     let ways = [
@@ -369,7 +369,7 @@ fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user
 }
 
 #[test]
-fn a_flood_of_packets_in_trouble_leaves_half_of_the_ring_to_neighbours() {
+fn a_punt_flood_leaves_half_of_the_ring_to_neighbours() {
     let Some(mut both) = Both::new("") else {
         return;
     };

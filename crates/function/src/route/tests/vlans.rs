@@ -1,4 +1,4 @@
-//! Interfaces that are VLANs on a port, and tables of their own.
+//! Tests of interfaces that are VLANs on a port, with tables of their own.
 
 use super::*;
 
@@ -43,13 +43,13 @@ fn bench() -> Bench {
     )
 }
 
-/// The frame with a tag, of priority 5.
+/// Returns the frame with a tag, of priority 5.
 fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     [&frame[..12], &[0x81, 0x00, 0xa0 | high, low], &frame[12..]].concat()
 }
 
-/// The tag of a frame, without its priority, and the frame without it.
+/// Returns the tag of a frame, without its priority, and the frame without it.
 fn untagged(frame: &[u8]) -> (Option<u16>, Vec<u8>) {
     match frame[12..14] {
         [0x81, 0x00] => {
@@ -60,7 +60,7 @@ fn untagged(frame: &[u8]) -> (Option<u16>, Vec<u8>) {
     }
 }
 
-/// Has a neighbour on a VLAN, if it is one, ask for the router's address there.
+/// Sends a neighbour's request for the router's address, on a VLAN if it is one.
 fn introduce(bench: &mut Bench, port: usize, vlan: Option<u16>, who: &str, own: &str, at: Mac) {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = EthernetRepr {
@@ -89,7 +89,7 @@ fn introduce(bench: &mut Bench, port: usize, vlan: Option<u16>, who: &str, own: 
 }
 
 #[test]
-fn packets_get_the_tag_of_the_interface_that_they_leave_by() {
+fn packets_get_the_vlan_tag_of_their_egress_interface() {
     let mut bench = bench();
     introduce(&mut bench, 1, Some(7), "10.0.7.2", "10.0.7.1", mac(7));
     introduce(&mut bench, 1, None, "10.0.1.2", "10.0.1.1", mac(1));
@@ -98,7 +98,7 @@ fn packets_get_the_tag_of_the_interface_that_they_leave_by() {
     let from_plain = datagram(1, "10.0.1.2", "10.0.0.2", 100);
     let from_seven = datagram(1, "10.0.7.2", "10.0.1.2", 100);
     for (port, frame, to, tag, source, next) in [
-        // Untagged to tagged, as it is, tagged to untagged, and tagged to the same VLAN.
+        // The cases are untagged to tagged, unchanged, tagged to untagged, and tagged to the same VLAN.
         (0, from_lan.clone(), 1, Some(7), OWN[1], mac(7)),
         (1, from_plain, 0, None, OWN[0], mac(0)),
         (1, tagged(&from_seven, 7), 1, None, OWN[1], mac(1)),
@@ -118,11 +118,11 @@ fn packets_get_the_tag_of_the_interface_that_they_leave_by() {
         assert_eq!((port, vlan), (to, tag));
         assert_forwarded(&untagged(&frame).1, &sent, source, next);
     }
-    // One that is tagged on a port without VLANs of that number.
+    // The tag's VLAN does not exist on the port.
     assert_eq!(bench.pass(0, &tagged(&from_lan, 7)), Fate::Dropped);
     assert_eq!(bench.pass(1, &tagged(&from_seven, 6)), Fate::Dropped);
     assert_eq!(bench.counted("dropped: the port has no interface"), 2);
-    // Its priority stays with a packet that has another tag.
+    // The priority stays with a packet that gets another tag.
     let Fate::Forwarded((_, sent)) =
         bench.pass(1, &tagged(&datagram(1, "10.0.7.3", "10.5.0.9", 100), 7))
     else {
@@ -136,7 +136,7 @@ fn each_table_has_its_own_routes_for_the_same_addresses() {
     let mut bench = bench();
     introduce(&mut bench, 1, Some(7), "10.0.7.2", "10.0.7.1", mac(7));
     introduce(&mut bench, 0, Some(9), "10.0.9.2", "10.0.9.1", mac(9));
-    // The same address is another station here and there.
+    // The same address is another host here and there.
     introduce(&mut bench, 0, None, "10.0.0.2", "10.0.0.1", mac(2));
     introduce(&mut bench, 1, Some(8), "10.0.0.2", "10.0.0.1", mac(8));
     let main = datagram(0, "10.0.0.2", "10.5.0.9", 100);
@@ -153,7 +153,7 @@ fn each_table_has_its_own_routes_for_the_same_addresses() {
         assert_eq!((port, untagged(&sent).0), (to, Some(tag)));
         assert_eq!(Ethernet::new(&sent[..]).unwrap().destination(), next);
     }
-    // No table knows the other's networks; the error goes back with the tag of the VLAN that the packet came by.
+    // No table has the other's networks; the error returns with the tag of the packet's VLAN.
     let lost = tagged(&datagram(1, "10.0.0.2", "10.0.7.2", 100), 8);
     let Fate::Slow(taut_port::Punt::Unknown, sent) = bench.pass(1, &lost) else {
         panic!("{lost:?}")
@@ -184,7 +184,7 @@ fn each_table_has_its_own_routes_for_the_same_addresses() {
 }
 
 #[test]
-fn batches_of_several_tables_are_looked_up_as_each_packet_wants() {
+fn each_packet_of_a_batch_uses_its_own_routing_table() {
     let mut bench = bench();
     introduce(&mut bench, 1, Some(7), "10.0.7.2", "10.0.7.1", mac(7));
     introduce(&mut bench, 0, Some(9), "10.0.9.2", "10.0.9.1", mac(9));

@@ -1,4 +1,4 @@
-//! Fields of packets as OpenFlow writes them, OXM. (OpenFlow 1.3.5, sections 7.2.3.2 to 7.2.3.8.)
+//! The fields of packets as OpenFlow encodes them, OXM. (OpenFlow 1.3.5, sections 7.2.3.2 to 7.2.3.8.)
 
 use super::wire::{Reader, Writer, Wrong};
 use crate::switch::action::Action;
@@ -6,13 +6,13 @@ use crate::switch::key::{Field, Key, TAGGED};
 use crate::switch::scope::Of;
 use taut_wire::{EtherType, IpProtocol};
 
-/// OpenFlow's own fields.
+/// The class of OpenFlow's own fields.
 const BASIC: u16 = 0x8000;
-/// Nicira's, of which the time to live is known to every program that speaks to Open vSwitch.
+/// The class of Nicira's fields. Every program that supports Open vSwitch knows its time to live.
 const NICIRA: u16 = 0x0001;
 const NICIRA_TTL: u8 = 29;
 
-/// What must be asked for besides, exactly.
+/// The required exact match on other fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,
@@ -20,7 +20,7 @@ enum Needs {
     Ip,
     Type(EtherType),
     Protocol(IpProtocol),
-    /// Messages of ICMP over this kind of packets.
+    /// ICMP messages over this EtherType.
     Message(EtherType, IpProtocol),
 }
 
@@ -142,7 +142,7 @@ const KNOWN: [Known; 25] = [
         Needs::Message(EtherType::IPV4, IpProtocol::ICMP),
     ),
 ];
-/// Beside them, over IPv6.
+/// The additional fields over IPv6.
 const KNOWN_V6: [Known; 2] = [
     known(
         29,
@@ -165,7 +165,7 @@ fn all() -> impl Iterator<Item = Known> + Clone {
 }
 
 impl Known {
-    /// Whether a rule that asks for these bits may ask for the field as well.
+    /// Returns true if a match with these bits may contain the field as well.
     fn may_be_asked(&self, value: &Key, mask: &Key) -> bool {
         let is = |field: Field, wanted: u128| {
             mask.get(field) == field.whole() && value.get(field) == wanted
@@ -186,7 +186,7 @@ impl Known {
         }
     }
 
-    /// The packets that have the field.
+    /// Returns the packets that have the field.
     fn of(&self) -> Of {
         match self.needs {
             Needs::Nothing | Needs::Tag => Of::Any,
@@ -202,7 +202,7 @@ impl Known {
         }
     }
 
-    /// Our value of one on the wire; ports are counted from 1 there.
+    /// Converts a value from the wire; ports are counted from 1 there.
     fn value(&self, value: u128) -> Result<u128, Wrong> {
         if self.field == Field::InPort {
             return value
@@ -215,7 +215,7 @@ impl Known {
     }
 }
 
-/// A field with its value and mask, as they stand in a message.
+/// Parses a field with its value and mask from a message.
 fn read_field(reader: &mut Reader<'_>) -> Result<(Known, u128, Option<u128>), Wrong> {
     let bad = Wrong::BAD_MATCH_LENGTH;
     let head = reader.bytes(4, bad)?;
@@ -233,7 +233,7 @@ fn read_field(reader: &mut Reader<'_>) -> Result<(Known, u128, Option<u128>), Wr
     Ok((known, value, mask))
 }
 
-/// Reads a match, with the padding behind it: which bits packets must have, and which are asked for.
+/// Parses a match and its padding: the required bits, and their mask.
 pub(super) fn read_match(reader: &mut Reader<'_>) -> Result<(Key, Key), Wrong> {
     let (kind, length) = (reader.u16()?, usize::from(reader.u16()?));
     if kind != 1 {
@@ -252,7 +252,7 @@ pub(super) fn read_match(reader: &mut Reader<'_>) -> Result<(Key, Key), Wrong> {
             return Err(Wrong::BAD_PREREQUISITE);
         }
         let whole = match known.bytes {
-            // Of IPv4 addresses no more bits are asked for than they have.
+            // The mask of IPv4 addresses has no more bits than they have.
             4 if known.field != Field::InPort => u128::from(u32::MAX),
             _ => known.field.whole(),
         };
@@ -272,7 +272,7 @@ pub(super) fn read_match(reader: &mut Reader<'_>) -> Result<(Key, Key), Wrong> {
     Ok((value, mask))
 }
 
-/// Writes a match, and the padding behind it.
+/// Writes a match and its padding.
 pub(super) fn write_match(writer: &mut Writer, value: &Key, mask: &Key) {
     let start = writer.0.len();
     writer.u16(1).u16(0);
@@ -301,7 +301,7 @@ pub(super) fn write_match(writer: &mut Writer, value: &Key, mask: &Key) {
     writer.pad(start);
 }
 
-/// Lists the fields that there are.
+/// Lists the supported fields.
 pub(super) fn write_fields(writer: &mut Writer, wanted: impl Fn(Field) -> bool) {
     for known in all().filter(|it| wanted(it.field)) {
         writer.u16(known.class);
@@ -311,7 +311,7 @@ pub(super) fn write_fields(writer: &mut Writer, wanted: impl Fn(Field) -> bool) 
     }
 }
 
-/// Reads a field that is to be set: which, of which packets, and its value.
+/// Parses a set-field action: the field, its packets, and its value.
 pub(super) fn read_set(body: &[u8]) -> Result<(Field, Of, u128), Wrong> {
     let mut reader = Reader(body);
     let (known, value, mask) = read_field(&mut reader).map_err(|wrong| match wrong {
@@ -325,9 +325,9 @@ pub(super) fn read_set(body: &[u8]) -> Result<(Field, Of, u128), Wrong> {
     Ok((known.field, known.of(), value))
 }
 
-/// Writes a field that is set.
+/// Writes a set-field action.
 pub(super) fn write_set(writer: &mut Writer, field: Field, of: Of, value: u128) {
-    // What a file of rules says of more packets than a message can.
+    // A file of rules can name more packets here than a message can.
     let of = match of {
         Of::Ipv4OrArp => Of::Ipv4,
         Of::Ports => Of::Tcp,
@@ -342,8 +342,8 @@ pub(super) fn write_set(writer: &mut Writer, field: Field, of: Of, value: u128) 
     }
 }
 
-/// Whether packets that a rule asks for have the fields that these actions set, one after the other: tags come and go between.
-/// (Section 7.2.5.)
+/// Checks that the packets of a match have the fields that these actions set, in order: tags may be added and removed
+/// in between. (Section 7.2.5.)
 pub(super) fn check_fields_set(
     actions: &[Action],
     (value, mask): (&mut Key, &mut Key),

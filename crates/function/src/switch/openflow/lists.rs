@@ -1,4 +1,4 @@
-//! Actions, instructions and buckets as OpenFlow writes them. (OpenFlow 1.3.5, sections 7.2.4, 7.2.5 and 7.3.4.3.)
+//! Actions, instructions and buckets as OpenFlow encodes them. (OpenFlow 1.3.5, sections 7.2.4, 7.2.5 and 7.3.4.3.)
 
 use super::fields::{check_fields_set, read_set, write_set};
 use super::wire::{Reader, Writer, Wrong};
@@ -12,7 +12,7 @@ use crate::switch::scope::Of;
 use crate::switch::table::TABLES;
 use taut_wire::EtherType;
 
-/// Numbers that are no ports.
+/// The reserved port numbers.
 pub(super) mod reserved {
     pub const IN_PORT: u32 = 0xffff_fff8;
     pub const TABLE: u32 = 0xffff_fff9;
@@ -34,7 +34,7 @@ const SET_TTL: u16 = 23;
 const DECREMENT_TTL: u16 = 24;
 const SET_FIELD: u16 = 25;
 
-/// Kinds of actions that there are.
+/// The supported kinds of actions.
 pub(super) const ACTIONS: [u16; 8] = [
     OUTPUT,
     PUSH_VLAN,
@@ -46,21 +46,21 @@ pub(super) const ACTIONS: [u16; 8] = [
     SET_FIELD,
 ];
 
-/// What a list of actions comes to.
+/// The result of parsing a list of actions.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Listed {
     pub actions: Vec<Action>,
-    /// Whether a packet is to go through the tables (only of packets that a controller sends).
+    /// True if a packet has to pass through the tables (only for packets that a controller sends).
     pub through_tables: bool,
 }
 
-/// The number of a port of ours, if it is one of `ports`.
+/// Returns the number of a port of the chain, if it is one of `ports`.
 pub(super) fn port(number: u32, ports: usize) -> Option<u8> {
     let port = u8::try_from(number.checked_sub(1)?).ok()?;
     (usize::from(port) < ports).then_some(port)
 }
 
-/// The number by which messages know where an action sends packets.
+/// Returns the number with which messages name the destination of an action.
 pub(super) fn number_of(to: To) -> u32 {
     match to {
         To::Port(port) => u32::from(port) + 1,
@@ -72,7 +72,7 @@ pub(super) fn number_of(to: To) -> u32 {
     }
 }
 
-/// Reads actions to the end.
+/// Parses actions to the end.
 pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Listed, Wrong> {
     let mut listed = Listed::default();
     while !reader.is_empty() {
@@ -148,7 +148,7 @@ pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Liste
     Ok(listed)
 }
 
-/// Writes actions; what is no action there (meters, tables) is left out.
+/// Writes actions; steps that are no OpenFlow action (meters, tables) are omitted.
 pub(super) fn write_actions<'a>(
     writer: &mut Writer,
     actions: impl IntoIterator<Item = &'a Action>,
@@ -186,11 +186,11 @@ const APPLY_ACTIONS: u16 = 4;
 const CLEAR_ACTIONS: u16 = 5;
 const METER: u16 = 6;
 
-/// Kinds of instructions that there are.
+/// The supported kinds of instructions.
 pub(super) const INSTRUCTIONS: [u16; 5] =
     [GOTO, WRITE_ACTIONS, APPLY_ACTIONS, CLEAR_ACTIONS, METER];
 
-/// Reads instructions to the end, of a rule that asks for this.
+/// Parses instructions to the end, for a rule with this match.
 pub(super) fn read_instructions(
     mut reader: Reader<'_>,
     ports: usize,
@@ -233,7 +233,7 @@ pub(super) fn read_instructions(
         }
     }
     check_fields_set(&does.apply, (&mut value, &mut mask))?;
-    // A set changes tags before it sets fields. (Section 5.10.)
+    // An action set changes tags before it sets fields. (Section 5.10.)
     let mut written = does.write.clone();
     written.sort_by_key(|action| match action {
         Action::PopVlan => 0,
@@ -264,7 +264,7 @@ pub(super) fn write_instructions(writer: &mut Writer, does: &Instructions) {
     }
 }
 
-/// Writes an instruction that has actions, if it has any.
+/// Writes an instruction with actions, if there are any.
 fn write_list(writer: &mut Writer, kind: u16, actions: &[Action]) {
     let is_action = |action: &Action| !matches!(action, Action::Meter(_) | Action::Goto(_));
     if actions.iter().any(is_action) {
@@ -320,7 +320,7 @@ pub(super) fn write_buckets(writer: &mut Writer, buckets: &[Bucket]) {
     }
 }
 
-/// The error of a rule that is refused.
+/// Returns the error for a refused rule.
 pub(super) fn of_rule(refused: Refused) -> Wrong {
     match refused {
         Refused::TableFull | Refused::TooManyMasks => Wrong::TABLE_FULL,
@@ -334,7 +334,7 @@ pub(super) fn of_rule(refused: Refused) -> Wrong {
     }
 }
 
-/// The error of a group that is refused.
+/// Returns the error for a refused group.
 pub(super) fn of_group(refused: Refused) -> Wrong {
     match refused {
         Refused::Exists => Wrong::GROUP_EXISTS,
@@ -348,7 +348,7 @@ pub(super) fn of_group(refused: Refused) -> Wrong {
     }
 }
 
-/// The error of a meter that is refused.
+/// Returns the error for a refused meter.
 pub(super) fn of_meter(refused: Refused) -> Wrong {
     match refused {
         Refused::Exists => Wrong::METER_EXISTS,

@@ -1,5 +1,5 @@
-//! One connection to a controller, without the connection: bytes go in, bytes come out, and the rules change. (OpenFlow 1.3.5,
-//! sections 6 and 7.)
+//! An OpenFlow session with a controller, without the socket: bytes go in, bytes come out, and the rules change.
+//! (OpenFlow 1.3.5, sections 6 and 7.)
 
 use super::fields::{read_match, write_fields, write_match};
 use super::lists;
@@ -26,25 +26,26 @@ const VERSION: u8 = 4;
 const HEADER: usize = 8;
 const ALL_TABLES: u8 = 0xff;
 const NO_BUFFER: u32 = 0xffff_ffff;
-/// A peer is heard no further while so many bytes wait for it: it has to read what it has asked for.
+/// The number of pending output bytes from which input of a peer is not processed: it has to read the replies to its
+/// requests first.
 const HEARD_OUTPUT_BYTES: usize = 256 << 10;
-/// Bytes that may wait for a peer, whatever it is told of: so many, and so many for each rule that there may be. Then all rules can go at
-/// once, and it is told of each.
+/// The limit on pending output bytes for a peer, of all kinds: a constant, and some bytes for each possible rule. All
+/// rules can then be removed at once, with a notification of each.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
 const RULE_OUTPUT_BYTES: usize = 256;
-/// But no more than this.
+/// The upper bound of that limit.
 const LARGEST_OUTPUT_BYTES: usize = 64 << 20;
-/// Longest frame that there is room for on its way from a controller to the worker.
+/// The longest frame that fits on its way from a controller to the worker.
 pub(super) const MOST_FRAME_BYTES: usize = 1984;
-/// Longest message, and the part of an answer that others follow.
+/// The longest message, and the size from which a reply continues in another part.
 const PART_BYTES: usize = 60_000;
-/// Others have their turn once a peer has had so many rules looked at, and the message that it was at.
+/// The number of rule visits after which a peer's message ends its turn and other peers follow.
 const MOST_LOOKED: u64 = 1 << 16;
-/// A peer that was not heard for so long is asked whether it is there,
+/// A peer that was idle for this time gets an echo request.
 const ASKED_AFTER: Duration = Duration::from_secs(5);
-/// and is given up when it was not heard, or has read nothing of what waits for it, for so long.
+/// A peer is disconnected if it was idle, or has read none of its pending output, for this time.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
-/// Time that it has for its greeting.
+/// The time limit for a peer's hello.
 const GREETING: Duration = Duration::from_secs(5);
 
 mod kind {
@@ -78,7 +79,7 @@ mod kind {
     pub const METER_MOD: u8 = 29;
 }
 
-/// Kinds of what a multipart message asks for. (Section 7.3.5.)
+/// The types of multipart messages. (Section 7.3.5.)
 mod multipart {
     pub const DESC: u16 = 0;
     pub const FLOW: u16 = 1;
@@ -96,19 +97,19 @@ mod multipart {
     pub const PORT_DESC: u16 = 13;
 }
 
-/// Rows of what a peer is told of.
+/// The rows of the notifications of a peer.
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const RULES: usize = 2;
-/// What a peer is told of that has not said otherwise: all, but a slave only of ports. (Section 6.3.5.)
+/// The default notifications of a peer: all, but only ports for a slave. (Section 6.3.5.)
 const TOLD: [[u32; 2]; 3] = [[0b111, 0], [0b111, 0b111], [0b1111, 0]];
 
-/// Flags of rules.
+/// The flags of rules.
 const SEND_REMOVED: u16 = 1;
 const CHECK_OVERLAP: u16 = 2;
 const RESET_COUNTS: u16 = 4;
 
-/// Reasons why a rule went.
+/// The reasons why a rule was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Gone {
     Idle = 0,
@@ -117,53 +118,53 @@ pub(in super::super) enum Gone {
     WithGroup = 3,
 }
 
-/// Place of a switch among what controllers know, and what a message does besides changing rules.
+/// The switch as a session sees it, and the effects of messages besides changed rules.
 pub(in super::super) struct Plant<'a> {
     pub control: &'a mut Control,
-    /// Ports of the chain.
+    /// The number of ports of the chain.
     pub ports: usize,
-    /// Links and counters of the ports.
+    /// The links and counters of the ports.
     pub facts: &'a Facts,
     pub datapath: u64,
-    /// Largest number of an election that a controller has won.
+    /// The largest generation number of a controller that became master.
     pub generation: &'a mut Option<u64>,
-    /// Packets that the controller sends.
+    /// The packets that the controller sends.
     pub sent: &'a mut Vec<PacketOut>,
-    /// Rules that went and are to be told of.
+    /// The removed rules that need a notification.
     pub removed: &'a mut Vec<(RuleId, Kept, Gone)>,
-    /// Whether another controller has become the master.
+    /// True if another controller has become the master.
     pub deposed: &'a mut bool,
 }
 
 /// A packet that a controller sends.
 #[derive(Debug, PartialEq)]
 pub(in super::super) struct PacketOut {
-    /// Port that it is treated as having come in through, if any.
+    /// The port that counts as its ingress port, if any.
     pub in_port: Option<u8>,
     pub actions: Vec<Action>,
     pub through_tables: bool,
     pub frame: Vec<u8>,
 }
 
-/// Reasons why a packet is shown. (Section 7.4.1.)
+/// The reasons why a controller gets a packet. (Section 7.4.1.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Why {
-    /// No rule is for it, but the one for what no other is for.
+    /// Only the table-miss rule matches.
     NoMatch = 0,
-    /// A rule says so.
+    /// A rule's action sends it.
     Action = 1,
 }
 
-/// Facts of a packet that is shown.
+/// The facts of a packet for a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shown {
-    /// Port that it came in through, if any.
+    /// The ingress port, if any.
     pub in_port: Option<u8>,
     pub table: u8,
     pub why: Why,
-    /// The rule's.
+    /// The cookie of the rule.
     pub cookie: u64,
-    /// Whether a rule, or a message, says so.
+    /// True if a rule or a message has sent it.
     pub has_rule: bool,
 }
 
@@ -174,38 +175,39 @@ enum Role {
     Slave = 3,
 }
 
-/// The connection has to be closed, for this reason.
+/// The reason why the connection has to be closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Over(pub &'static str);
 
 #[derive(Debug)]
 pub(in super::super) struct Session {
-    /// Messages that were not heard yet: fewer than are read at a time, and one.
+    /// The unprocessed input: less than one read, and one message.
     input: Vec<u8>,
     output: Writer,
-    /// Bytes that may wait in `output`.
+    /// The limit on the bytes in `output`.
     most_output: usize,
-    /// Whether it was to be told of what there was no room for.
+    /// True if a notification was lost because `output` was full.
     is_behind: bool,
     has_greeted: bool,
     role: Role,
-    /// Reasons for which it is told of something, as bits: of packets, ports, rules that went; each for a slave as well.
+    /// The reasons for notifications, as bits: of packets, ports, removed rules; each for a slave as well.
     told: [[u32; 2]; 3],
-    /// Bytes that it wants to see of a packet that no rule is for.
+    /// The number of bytes that it requests of a packet that no rule matches.
     most_shown: u16,
-    /// An answer of which parts are missing.
+    /// A reply with parts that are still to be written.
     listing: Option<Listing>,
     begun: Instant,
-    /// When it was heard last.
+    /// The time at which it last sent something.
     heard: Instant,
-    /// Whether it was asked since then whether it is there.
+    /// True if an echo request has been sent since then.
     is_asked: bool,
-    /// When it last read something, or nothing waited for it.
+    /// The time at which it last read something, or had nothing to read.
     has_read: Instant,
 }
 
 impl Session {
-    /// Begins with what the switch says first, to whom so many rules may be told of at once.
+    /// Creates a session with the switch's hello as output. `rules` is the number of rules that may be reported at
+    /// once.
     pub fn new(rules: usize, now: Instant) -> Self {
         let most_output = MOST_OUTPUT_BYTES + rules.saturating_mul(RULE_OUTPUT_BYTES);
         let mut session = Self {
@@ -224,18 +226,18 @@ impl Session {
             has_read: now,
         };
         let start = session.begin(kind::HELLO, 0);
-        // The versions that it speaks, as bits.
+        // The supported versions, as bits.
         session.output.u16(1).u16(8).u32(1 << VERSION);
         session.end(start);
         session
     }
 
-    /// Bytes for the peer.
+    /// Returns the bytes for the peer.
     pub fn output(&self) -> &[u8] {
         &self.output.0
     }
 
-    /// So many bytes of the output are on their way.
+    /// Removes `many` bytes of the output, which have been sent.
     pub fn was_sent(&mut self, many: usize, now: Instant) {
         self.output.0.drain(..many.min(self.output.0.len()));
         self.has_read = now;
@@ -247,17 +249,17 @@ impl Session {
         }
     }
 
-    /// Whether it takes more bytes: it has come to the end of those that it has, and the peer reads what it has asked for.
+    /// Returns true if it accepts more bytes: the input is processed, and the peer reads its replies.
     pub fn listens(&self) -> bool {
         !self.has_more() && !self.is_full()
     }
 
-    /// Whether there is something left to do that needs no more bytes.
+    /// Returns true if there is work left that needs no more bytes.
     pub fn has_more(&self) -> bool {
         self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
     }
 
-    /// Whether it goes on when it is asked to.
+    /// Returns true if a further call continues the work.
     pub fn goes_on(&self) -> bool {
         self.has_more() && !self.is_full()
     }
@@ -266,7 +268,7 @@ impl Session {
         self.output.0.len() >= HEARD_OUTPUT_BYTES
     }
 
-    /// Length of the message that the input begins with; one that is no message has that of a header.
+    /// Returns the length of the message at the start of the input. An invalid message has the length of a header.
     fn next_length(&self) -> Option<usize> {
         let head = self.input.first_chunk::<HEADER>()?;
         let is_heard = self.has_greeted || head[1] == kind::HELLO;
@@ -274,10 +276,10 @@ impl Session {
         Some(if is_heard { length.max(HEADER) } else { HEADER })
     }
 
-    /// Asks a peer that is silent whether it is there. Called a few times a second.
+    /// Sends an echo request to an idle peer. Called a few times a second.
     ///
     /// # Errors
-    /// When it has had enough time.
+    /// Fails if the peer has exceeded its time limit.
     pub fn tick(&mut self, now: Instant) -> Result<(), Over> {
         if self.is_behind {
             return Err(Over("it does not read what it is told"));
@@ -295,7 +297,7 @@ impl Session {
             return Err(Over("it does not read what it has asked for"));
         }
         let silent = now.saturating_duration_since(self.heard);
-        // Who is not listened to, as it has to read first, is not silent.
+        // A peer whose input is suspended until it reads is not idle.
         if self.is_full() {
             self.heard = now;
         } else if silent >= GIVEN_UP_AFTER {
@@ -308,7 +310,7 @@ impl Session {
         Ok(())
     }
 
-    /// Hears what the peer says, in whatever pieces, and goes on with what it has said, as far as it is its turn.
+    /// Processes the peer's bytes, in arbitrary pieces, and continues with earlier messages until the end of its turn.
     pub fn take(&mut self, bytes: &[u8], now: Instant, plant: &mut Plant<'_>) -> Result<(), Over> {
         if !bytes.is_empty() {
             (self.heard, self.is_asked) = (now, false);
@@ -320,7 +322,7 @@ impl Session {
         let many = input.len() - left.len();
         self.input = input;
         self.input.drain(..many);
-        // What came together is in force together.
+        // Changes that arrived together come into force together.
         plant.control.tell();
         heard
     }
@@ -341,7 +343,7 @@ impl Session {
                 return Err(Over("a message is shorter than its header"));
             }
             if !self.has_greeted && head[1] != kind::HELLO {
-                // Whatever it is, it need not be heard to its end.
+                // A complete message is not needed for an error.
                 let whole = left.get(..length).unwrap_or(left);
                 let xid = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
                 self.refuse(Wrong::BAD_VERSION, xid, whole);
@@ -377,7 +379,7 @@ impl Session {
     }
 
     fn greet(&mut self, version: u8, xid: u32, mut reader: Reader<'_>) -> Result<(), Over> {
-        // Without a list, the version is the highest one, and all below are known as well.
+        // Without a list, the version is the highest one, and all lower ones are supported as well.
         let mut speaks = version >= VERSION;
         if let (Ok(1), Ok(length), Ok(bits)) = (reader.u16(), reader.u16(), reader.u32()) {
             speaks = length >= 8 && bits >> VERSION & 1 == 1;
@@ -438,7 +440,7 @@ impl Session {
                 Ok(())
             }
             kind::FEATURES_REQUEST => {
-                // Statistics of flows, tables, ports and groups.
+                // The bits are statistics of flows, tables, ports and groups.
                 const CAPABILITIES: u32 = 1 | 2 | 4 | 8;
                 let start = self.begin(kind::FEATURES_REPLY, xid);
                 self.output
@@ -459,7 +461,7 @@ impl Session {
             }
             kind::SET_CONFIG => {
                 let (flags, most_shown) = (reader.u16()?, reader.u16()?);
-                // Fragments are neither dropped nor put together.
+                // Fragments are neither dropped nor reassembled.
                 if flags != 0 {
                     return Err(Wrong::BAD_CONFIG_FLAGS);
                 }
@@ -510,7 +512,7 @@ impl Session {
         reader.skip(4)?;
         let generation = reader.u64()?;
         if matches!(role, 2 | 3) {
-            // Numbers of elections go round. (Section 6.3.5.)
+            // Generation numbers wrap around. (Section 6.3.5.)
             let is_stale = |known: u64| (generation.wrapping_sub(known) as i64) < 0;
             if plant.generation.is_some_and(is_stale) {
                 return Err(Wrong::STALE_ROLE);
@@ -534,13 +536,13 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the peer is told of something for that reason.
+    /// Returns true if the peer gets notifications for that reason.
     fn is_told(&self, row: usize, reason: u8) -> bool {
         let reasons = self.told[row][usize::from(self.role == Role::Slave)];
         self.has_greeted && reasons >> reason & 1 == 1
     }
 
-    /// Tells of a port whose link came or went.
+    /// Notifies the peer of a link that went up or down.
     pub fn port_status(&mut self, port: u8, is_up: bool) {
         const MODIFIED: u8 = 2;
         if !self.is_told(PORTS, MODIFIED) {
@@ -556,7 +558,7 @@ impl Session {
         self.end(start);
     }
 
-    /// Tells of a packet that is shown. False where it does not, as the peer does not read.
+    /// Sends a packet to the peer. Returns false if the peer does not read.
     pub fn packet_in(&mut self, shown: Shown, frame: &[u8]) -> bool {
         if !self.is_told(PACKETS, shown.why as u8) {
             return true;
@@ -566,7 +568,8 @@ impl Session {
         }
         let start = self.begin(kind::PACKET_IN, 0);
         self.output.u32(NO_BUFFER).u16(frame.len() as u16);
-        // What a rule shows could not be asked for later: it is shown whole. (Sections 7.3.2 and 7.4.1.)
+        // The packet of a rule is not buffered for a later request, so it is sent completely. (Sections 7.3.2 and
+        // 7.4.1.)
         let frame = match shown.has_rule {
             true => frame,
             false => &frame[..frame.len().min(usize::from(self.most_shown))],
@@ -586,7 +589,7 @@ impl Session {
         true
     }
 
-    /// Tells of a rule that went, if it was made to be told of.
+    /// Notifies the peer of a removed rule, if the rule's flags request it.
     pub fn flow_removed(&mut self, kept: &Kept, count: (u64, u64), why: Gone) {
         let rule = &kept.rule;
         if rule.flags & SEND_REMOVED == 0 || !self.is_told(RULES, why as u8) {
@@ -615,7 +618,7 @@ impl Session {
         self.end(start);
     }
 
-    /// Answers a multipart message: short answers at once, and long ones as the peer reads.
+    /// Replies to a multipart message: short replies at once, and long ones as the peer reads.
     fn multipart(
         &mut self,
         xid: u32,
@@ -624,7 +627,7 @@ impl Session {
     ) -> Result<(), Wrong> {
         let (kind, flags) = (reader.u16()?, reader.u16()?);
         reader.skip(4)?;
-        // A question of several parts would be one of features of tables, which cannot be set here.
+        // A request of several parts would set table features, which is unsupported.
         if flags != 0 {
             return Err(Wrong::BAD_MULTIPART);
         }
@@ -645,11 +648,11 @@ impl Session {
             multipart::PORT_STATS => {
                 reply.counts_of_ports(wanted_ports(reader.u32()?, plant.ports)?, plant);
             }
-            // Queues, which the chain counts.
+            // The chain counts queues itself.
             multipart::QUEUE => {}
             multipart::GROUP_FEATURES => reply.abilities_of_groups(),
             multipart::METER_FEATURES => reply.abilities_of_meters(),
-            // What tables can do cannot be set, and is not listed.
+            // Table features cannot be set, only listed.
             multipart::TABLE_FEATURES if !reader.is_empty() => return Err(Wrong::BAD_MULTIPART),
             multipart::TABLE_FEATURES => reply.abilities_of_tables(plant),
             multipart::PORT_DESC => {
@@ -662,28 +665,28 @@ impl Session {
     }
 }
 
-/// An answer of several parts, each of which is a message. It is given as the peer reads: what waits for it stays short, however many
-/// rules there are.
+/// A reply of several parts, each of which is a message. Parts are written as the peer reads, so that pending output
+/// stays short, however many rules there are.
 #[derive(Debug)]
 struct Listing {
     xid: u32,
     kind: u16,
     what: Subject,
-    /// Number of the rule, group or meter that is next.
+    /// The number of the rule, group or meter that is next.
     next: u32,
 }
 
-/// What an answer lists.
+/// The items that a reply lists.
 #[derive(Debug)]
 enum Subject {
     Rules(Asked),
-    /// All groups, or one, and how many rules use each.
+    /// All groups, or one, and the number of rules that use each.
     Groups(Option<u32>, HashMap<u32, u32>),
     Meters(Option<u32>, HashMap<u32, u32>),
 }
 
 impl Subject {
-    /// None for answers that are short.
+    /// Returns none for short replies.
     fn of(kind: u16, reader: &mut Reader<'_>, plant: &Plant<'_>) -> Result<Option<Self>, Wrong> {
         let one = |asked: u32, all: u32| (asked != all).then_some(asked);
         Ok(Some(match kind {
@@ -713,7 +716,7 @@ impl Subject {
 }
 
 impl Session {
-    /// Goes on with an answer, as far as there is room and it is its turn.
+    /// Continues a reply, up to the output limit and the end of the turn.
     fn list(&mut self, plant: &Plant<'_>) {
         let Some(mut listing) = self.listing.take() else {
             return;
@@ -771,12 +774,12 @@ impl Session {
     }
 }
 
-/// An answer as it is written.
+/// A reply that is being written.
 struct Reply<'a> {
     session: &'a mut Session,
     xid: u32,
     kind: u16,
-    /// Where the part begins that is being written.
+    /// The offset of the part that is being written.
     start: Option<usize>,
     /// The entry that is being written.
     entry: Writer,
@@ -793,7 +796,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Adds an entry, which has less than [`PART_BYTES`], to the part that is being written, or to a new one if it does not fit.
+    /// Adds an entry, which is shorter than [`PART_BYTES`], to the current part, or to a new one if it does not fit.
     fn entry(&mut self, write: impl FnOnce(&mut Writer)) {
         self.entry.0.clear();
         write(&mut self.entry);
@@ -813,7 +816,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the part that is being written: more follow.
+    /// Ends the current part: more follow.
     fn pause(&mut self) {
         if let Some(start) = self.start.take() {
             self.session.output.0[start + HEADER + 3] = 1;
@@ -821,7 +824,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the answer.
+    /// Ends the reply.
     fn finish(mut self) {
         self.begin();
         if let Some(start) = self.start {
@@ -830,9 +833,9 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Answers that are short.
+/// Short replies.
 impl Reply<'_> {
-    /// Says what switch this is.
+    /// Describes the switch.
     fn description(&mut self) {
         self.entry(|writer| {
             writer.text("taut", 256).text(std::env::consts::ARCH, 256);
@@ -841,7 +844,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Adds up what the rules have counted that are asked about.
+    /// Adds up the counts of the requested rules.
     fn sum_of_rules(&mut self, asked: &Asked, plant: &Plant<'_>) {
         let rules = plant
             .control
@@ -859,7 +862,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Says how many rules each table has.
+    /// Reports the number of rules of each table.
     fn rules_of_tables(&mut self, plant: &Plant<'_>) {
         let mut active = [0_u32; TABLES as usize];
         for (_, kept) in plant.control.rules() {
@@ -868,7 +871,7 @@ impl Reply<'_> {
             }
         }
         for (table, many) in (0..).zip(active) {
-            // How many packets were looked up is not counted.
+            // Lookups are not counted.
             self.entry(|writer| {
                 writer
                     .u8(table)
@@ -880,7 +883,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Says what each of these ports has received and sent.
+    /// Reports the counters of these ports.
     fn counts_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
         for port in ports {
             let [received, sent] = plant.facts.port_counts(port);
@@ -892,7 +895,7 @@ impl Reply<'_> {
                     .u64(sent.0)
                     .u64(received.1)
                     .u64(sent.1);
-                // What is lost on the line the chain counts: none of the other eight counters is known here.
+                // The chain counts losses on the link: none of the other eight counters is known here.
                 (0..8).for_each(|_| {
                     writer.u64(u64::MAX);
                 });
@@ -901,10 +904,10 @@ impl Reply<'_> {
         }
     }
 
-    /// Says what groups can do.
+    /// Reports the features of groups.
     fn abilities_of_groups(&mut self) {
         self.entry(|writer| {
-            // All four types; weights, and ports that must live. Actions by their numbers.
+            // All four types are supported; so are weights and the liveness of ports. Actions are bits by number.
             writer.u32(0b1111).u32(0b0011);
             (0..4).for_each(|_| {
                 writer.u32(MOST_GROUPS as u32);
@@ -916,10 +919,10 @@ impl Reply<'_> {
         });
     }
 
-    /// Says what meters can do.
+    /// Reports the features of meters.
     fn abilities_of_meters(&mut self) {
         self.entry(|writer| {
-            // Bands that drop; rates in kbit/s and packets, with bursts and statistics; one band.
+            // Meters have drop bands; rates in kbit/s and packets, with bursts and statistics; one band.
             writer
                 .u32(MOST_METERS as u32)
                 .u32(1 << 1)
@@ -930,7 +933,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Says what each table can do.
+    /// Reports the features of each table.
     fn abilities_of_tables(&mut self, plant: &Plant<'_>) {
         let room = u32::try_from(plant.control.room()).unwrap_or(u32::MAX);
         for table in 0..TABLES {
@@ -948,7 +951,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Says what each of these ports is, and whether its link is there.
+    /// Reports the descriptions of these ports and the state of their links.
     fn links_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
         for port in ports {
             let is_up = plant.facts.is_up(port);
@@ -1032,22 +1035,22 @@ fn write_flow(writer: &mut Writer, kept: &Kept, count: (u64, u64)) {
     writer.length_at(start, start);
 }
 
-/// Writes a port as it is.
+/// Writes the description of a port.
 fn write_port(writer: &mut Writer, port: u8, is_up: bool) {
     writer.u32(u32::from(port) + 1).zeros(4);
     writer.0.extend([2, 0, 0, 0, 0, port]);
     writer.zeros(2).text(&format!("port{port}"), 16);
-    // Its link is down, or it lives.
+    // The state is "link down" or "live".
     writer.u32(0).u32(if is_up { 4 } else { 1 });
     writer.zeros(24);
 }
 
-/// Writes a time as seconds, and what is left of one.
+/// Writes a time as seconds and the remaining nanoseconds.
 fn write_age(writer: &mut Writer, age: Duration) {
     writer.u32(age.as_secs() as u32).u32(age.subsec_nanos());
 }
 
-/// How many rules use each of the groups or meters that `of` finds.
+/// Returns the number of rules that use each of the groups or meters that `of` finds.
 fn uses(control: &Control, of: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, u32> {
     let mut uses = HashMap::new();
     for (_, kept) in control.rules() {
@@ -1058,7 +1061,7 @@ fn uses(control: &Control, of: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, 
     uses
 }
 
-/// What a table can do: all can do the same.
+/// Writes the features of a table, which are the same for all.
 fn write_abilities(writer: &mut Writer, table: u8) {
     let mut property = |kind: u16, write: &dyn Fn(&mut Writer)| {
         let start = writer.0.len();
@@ -1099,7 +1102,7 @@ fn group_type(kind: GroupKind) -> u8 {
     }
 }
 
-/// Which rules a message is about.
+/// The rules that a message selects.
 #[derive(Debug)]
 struct Asked {
     table: Option<u8>,
@@ -1112,7 +1115,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// As a question for statistics has it.
+    /// Reads the selection of a statistics request.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Wrong> {
         let table = reader.u8()?;
         reader.skip(3)?;
@@ -1131,7 +1134,7 @@ impl Asked {
         })
     }
 
-    /// Whether a rule asks for this or for more, and leads to where is asked about.
+    /// Returns true if a rule has this match or a narrower one, and the requested output.
     fn fits(&self, rule: &Rule) -> bool {
         let leads_to = |port: u32| {
             rule.does.all().any(|action| match action {
@@ -1160,7 +1163,7 @@ fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong>
     let (value, mask) = read_match(reader)?;
     let is_deletion = matches!(command, 3 | 4);
     let does = match is_deletion {
-        // What it would do says nothing about it.
+        // A delete command ignores the instructions.
         true => Instructions::default(),
         false => read_instructions(*reader, plant.ports, (value, mask))?,
     };
@@ -1180,7 +1183,7 @@ fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong>
         mask,
     };
     let control = &mut *plant.control;
-    // Those that the message is about: just these bits at this priority, or all that ask for no less.
+    // The message selects exactly this match at this priority, or all matches that are not wider.
     let is_strict = matches!(command, 2 | 4);
     let about = |control: &Control| -> Vec<RuleId> {
         if is_strict && table != ALL_TABLES {

@@ -1,4 +1,4 @@
-//! What controllers say, and what they hear.
+//! Tests of controllers' messages and the replies to them.
 #![allow(clippy::unwrap_used)]
 
 use super::fields::{read_match, write_match};
@@ -24,7 +24,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Kinds of the answers, and the error of those that are errors.
+/// Returns the types of the replies, and the error of those that are errors.
 fn answers(said: &[Vec<u8>]) -> Vec<(u8, Option<Wrong>)> {
     let said = said.concat();
     let answered = heard(&[&said]);
@@ -64,14 +64,14 @@ fn a_conversation_begins_with_a_greeting_and_needs_version_4() {
     let mut old = hello.clone();
     old[0] = 1;
     assert_eq!(answers(&[old]), [(0, None), (1, Some(Wrong(0, 0)))]);
-    // A newer one, that says that it knows the older as well.
+    // The hello has a newer version, and lists the older one as well.
     let mut new = message(0, &[0, 1, 0, 8, 0, 0, 0, 1 << 4 | 1 << 6]);
     new[0] = 6;
     let features = message(5, &[]);
     assert_eq!(answers(&[new, features]), [(0, None), (6, None)]);
 }
 
-/// Has a session hear this.
+/// Passes bytes to a session.
 fn take(session: &mut Session, control: &mut Control, said: &[u8], now: Instant) {
     take_beside(&Facts::new(), session, control, said, now);
 }
@@ -102,7 +102,7 @@ fn take_beside(
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_heard_no_further_and_then_given_up() {
+fn a_peer_that_reads_nothing_is_paused_and_then_disconnected() {
     let (now, mut control) = (Instant::now(), Control::new(64));
     let second = Duration::from_secs(1);
     for question in [message(2, &[7; 60_000]), vec![4, 0xfe, 0, 8, 0, 0, 0, 1]] {
@@ -118,7 +118,7 @@ fn a_peer_that_reads_nothing_is_heard_no_further_and_then_given_up() {
         assert!(!session.listens() && waiting < 400_000, "{waiting}");
         session.tick(now + 14 * second).unwrap();
         assert_eq!(session.output().len(), waiting);
-        // Who reads slowly is not given up.
+        // A slow reader is not disconnected.
         session.was_sent(1, now + 14 * second);
         session.tick(now + 28 * second).unwrap();
         session.tick(now + 29 * second).unwrap_err();
@@ -126,7 +126,7 @@ fn a_peer_that_reads_nothing_is_heard_no_further_and_then_given_up() {
 }
 
 #[test]
-fn what_a_peer_is_told_of_removed_rules_is_bounded() {
+fn notifications_of_removed_flow_entries_are_bounded() {
     let (now, mut control) = (Instant::now(), Control::new(64));
     let mut session = Session::new(64, now);
     take(&mut session, &mut control, &message(0, &[]), now);
@@ -149,7 +149,7 @@ fn what_a_peer_is_told_of_removed_rules_is_bounded() {
 }
 
 #[test]
-fn a_peer_has_to_greet_and_to_answer_whether_it_is_there() {
+fn a_peer_has_to_send_hello_and_echo_replies() {
     let (now, mut control) = (Instant::now(), Control::new(64));
     let second = Duration::from_secs(1);
     let mut session = Session::new(64, now);
@@ -192,7 +192,7 @@ fn rule(actions: Vec<Action>) -> Rule {
     }
 }
 
-/// A question for all rules.
+/// Returns a request for all rules.
 fn all_rules() -> Vec<u8> {
     let asked = [
         &[0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0][..],
@@ -203,7 +203,7 @@ fn all_rules() -> Vec<u8> {
     message(18, &asked.concat())
 }
 
-/// The entries of an answer in parts, taken as they come; never more than a little waits.
+/// Returns the number of entries in a multipart reply, read as they come; little output is pending at any time.
 fn entries(session: &mut Session, control: &mut Control, question: &[u8]) -> usize {
     let now = Instant::now();
     take(session, control, &message(0, &[]), now);
@@ -221,7 +221,7 @@ fn entries(session: &mut Session, control: &mut Control, question: &[u8]) -> usi
             let length = usize::from(u16::from_be_bytes([left[2], left[3]]));
             let (part, rest) = left.split_at(length);
             left = rest;
-            // A barrier behind the question is answered behind the last part.
+            // The reply to a barrier after the request follows the last part.
             assert_eq!(part[1] == 21, is_last);
             if is_last {
                 assert!(left.is_empty());
@@ -240,7 +240,7 @@ fn entries(session: &mut Session, control: &mut Control, question: &[u8]) -> usi
 }
 
 #[test]
-fn an_answer_of_many_rules_comes_as_it_is_read_and_in_whole_messages() {
+fn a_long_reply_follows_the_reader_in_complete_messages() {
     let mut control = Control::new(20_000);
     for number in 0..20_000 {
         let mut one = rule(vec![Action::port(1)]);
@@ -250,7 +250,7 @@ fn an_answer_of_many_rules_comes_as_it_is_read_and_in_whole_messages() {
     }
     let mut session = Session::new(20_000, Instant::now());
     assert_eq!(entries(&mut session, &mut control, &all_rules()), 20_000);
-    // As long as rules can be.
+    // The rules are as long as possible.
     let mut control = Control::new(4096);
     let address = Action::Set(Field::EthSource, Of::Any, 1);
     for port in 0..5 {
@@ -295,7 +295,7 @@ fn a_frame_that_cannot_be_sent_is_refused() {
         }
         assert_eq!(answers(&said), want, "{length} {tags}");
     }
-    // What is not refused there is room for.
+    // There is space for frames that are not refused.
     let mut near = Lane::open("frames of controllers", 32).unwrap();
     let _far = Lane::open("frames of controllers", 32).unwrap();
     assert!(near.push(&vec![0; most], 0) && !near.push(&vec![0; most + 1], 0));
@@ -303,7 +303,7 @@ fn a_frame_that_cannot_be_sent_is_refused() {
 }
 
 #[test]
-fn what_a_rule_asks_for_must_make_sense() {
+fn an_inconsistent_match_is_refused_with_its_error() {
     for (asks, want) in [
         (&[0x80, 0, 22, 4, 10, 0, 0, 1][..], Wrong::BAD_PREREQUISITE),
         (
@@ -314,7 +314,7 @@ fn what_a_rule_asks_for_must_make_sense() {
         (&[0x80, 0, 0x7e, 1, 0], Wrong::BAD_FIELD),
         (&[0x80, 0, 10, 3, 8, 0, 0], Wrong::BAD_MATCH_LENGTH),
         (&[0x80, 0, 11, 4, 8, 0, 0xff, 0xff], Wrong::BAD_MASK),
-        // A bit that the mask leaves out.
+        // The value has a bit that the mask lacks.
         (
             &[0x80, 0, 9, 12, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0],
             Wrong::BAD_VALUE,
@@ -327,7 +327,7 @@ fn what_a_rule_asks_for_must_make_sense() {
     assert_eq!(answers(&[message(0, &[]), sound]), [(0, None)]);
 }
 
-/// A rule of table 1 that does this to packets that it asks for.
+/// Returns a rule of table 1 with this match and these instructions.
 fn rule_with(asks: &[u8], instructions: &[u8]) -> Vec<u8> {
     let mut rule = rule_that(asks);
     rule[8 + 16] = 1;
@@ -337,7 +337,7 @@ fn rule_with(asks: &[u8], instructions: &[u8]) -> Vec<u8> {
     rule
 }
 
-/// An instruction of that number with actions.
+/// Returns an instruction of that number with actions.
 fn listed(number: u8, actions: &[&[u8]]) -> Vec<u8> {
     let actions = actions.concat();
     let length = 8 + actions.len() as u16;
@@ -348,7 +348,7 @@ fn listed(number: u8, actions: &[&[u8]]) -> Vec<u8> {
     listed
 }
 
-/// An action that sets a field.
+/// Returns an action that sets a field.
 fn sets(number: u8, value: &[u8]) -> Vec<u8> {
     let length = (8 + value.len()).next_multiple_of(8);
     let mut sets = vec![
@@ -395,7 +395,7 @@ fn a_field_is_set_only_of_packets_that_have_it() {
         (&with(6), vec![&sets(19, &[8])], no),
         (&with(1), vec![&sets(19, &[8])], None),
         (&with(132), vec![&sets(17, &[0, 1])], None),
-        // Tags come and go.
+        // Tags are added and removed.
         (&[], vec![&vlan], no),
         (&tagged, vec![&vlan], None),
         (&[], vec![PUSH, &vlan], None),
@@ -415,13 +415,13 @@ fn a_field_is_set_only_of_packets_that_have_it() {
             );
         }
     }
-    // A set changes tags first.
+    // An action set changes tags first.
     let rule = rule_with(&[], &listed(3, &[&vlan, PUSH]));
     assert_eq!(answers(&[message(0, &[]), rule]), [(0, None)]);
 }
 
 #[test]
-fn what_leads_nowhere_is_refused_as_it_should_be() {
+fn actions_without_a_valid_target_are_refused_with_their_error() {
     let goto = |table: u8| [0, 1, 0, 8, table, 0, 0, 0];
     let group = |bucket: &[u8]| {
         let length = 16 + bucket.len() as u16;
@@ -486,7 +486,7 @@ fn statistics_give_rules_back_as_they_were_made() {
     }
 }
 
-/// Messages that wait for the peer.
+/// Returns the messages that wait for the peer.
 fn waiting(session: &mut Session) -> Vec<Vec<u8>> {
     let waiting = session.output().to_vec();
     session.was_sent(waiting.len(), Instant::now());
@@ -500,7 +500,7 @@ fn waiting(session: &mut Session) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_peer_is_told_of_what_it_wants_to_be_told_of() {
+fn a_peer_receives_only_the_events_that_it_requests() {
     let (now, control) = (Instant::now(), &mut Control::new(64));
     let session = &mut Session::new(64, now);
     take(session, control, &message(0, &[]), now);
@@ -557,7 +557,7 @@ fn a_peer_is_told_of_what_it_wants_to_be_told_of() {
     take(session, control, &message(28, &wanted), now);
     assert_eq!(ask(session, control), wanted);
     assert_eq!(happens(session), [(10, 1), (11, 2)]);
-    // As a slave.
+    // The controller becomes a slave.
     let slave = [&[0, 0, 0, 3, 0, 0, 0, 0][..], &[0; 8]].concat();
     take(session, control, &message(24, &slave), now);
     waiting(session);
@@ -567,7 +567,7 @@ fn a_peer_is_told_of_what_it_wants_to_be_told_of() {
 }
 
 #[test]
-fn a_peer_says_how_much_of_a_packet_without_a_rule_it_wants_to_see() {
+fn a_peer_sets_the_snap_length_of_unmatched_packets() {
     let (now, control) = (Instant::now(), &mut Control::new(64));
     let session = &mut Session::new(64, now);
     take(session, control, &message(0, &[]), now);
@@ -600,7 +600,7 @@ fn a_peer_says_how_much_of_a_packet_without_a_rule_it_wants_to_see() {
 }
 
 #[test]
-fn ports_groups_and_meters_say_what_they_have_counted_and_since_when() {
+fn ports_groups_and_meters_report_their_counts_and_ages() {
     let (now, control) = (Instant::now(), &mut Control::new(64));
     let session = &mut Session::new(64, now);
     let facts = Facts::new();
@@ -635,11 +635,11 @@ fn ports_groups_and_meters_say_what_they_have_counted_and_since_when() {
     };
     let counts = [8, 16, 24, 32, 40].map(|at| number(&answers[1], at));
     assert_eq!(counts, [3, 6, 200, 460, u64::MAX]);
-    // Seconds, and what is left of one.
+    // These are seconds and the remaining nanoseconds.
     for (answer, at) in answers[1..].iter().zip([104, 32, 32]) {
         assert_ne!(number(answer, at), 0);
     }
-    // Another rate is no other meter.
+    // Another rate makes no new meter.
     let made = control.next_meter(1).unwrap().1.made;
     let mut other = meter;
     other[1] = 1;
@@ -745,7 +745,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_as_it_was(
+    fn matches_and_instructions_parse_as_emitted(
         (value, mask) in key(),
         apply in prop::collection::vec(action(), 0..20),
         write in prop::collection::vec(action(), 0..20),

@@ -1,6 +1,6 @@
-//! Numbers of OpenFlow messages: read with every length checked, written as they go over the wire.
+//! The numbers of OpenFlow messages: read with every length checked, written in network byte order.
 
-/// Why a message is refused: type and code of the error that answers it. (OpenFlow 1.3.5, section 7.4.4.)
+/// The reason why a message is refused: type and code of the error reply. (OpenFlow 1.3.5, section 7.4.4.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wrong(pub u16, pub u16);
 
@@ -68,7 +68,7 @@ impl Wrong {
     pub const OUT_OF_BANDS: Self = Self(12, 11);
 }
 
-/// What is left of a message.
+/// The unread rest of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// A number of that many bytes, 16 at most.
+    /// Reads a number of that many bytes, at most 16.
     pub fn number(&mut self, many: usize) -> Result<u128, Wrong> {
         let bytes = self.bytes(many, Wrong::BAD_LENGTH)?;
         Ok(bytes
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A message as it is put together.
+/// A message that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub Vec<u8>);
 
@@ -137,7 +137,7 @@ impl Writer {
         self
     }
 
-    /// A number in that many bytes.
+    /// Writes a number in that many bytes.
     pub fn number(&mut self, number: u128, many: usize) -> &mut Self {
         self.0.extend(&number.to_be_bytes()[16 - many.min(16)..]);
         self
@@ -148,7 +148,7 @@ impl Writer {
         self
     }
 
-    /// Text in a field of that many bytes, the last of which is 0.
+    /// Writes text in a field of that many bytes, the last of which is 0.
     pub fn text(&mut self, text: &str, many: usize) -> &mut Self {
         let end = self.0.len() + many;
         self.0.extend(text.bytes().take(many.saturating_sub(1)));
@@ -156,13 +156,13 @@ impl Writer {
         self
     }
 
-    /// Zeros up to a multiple of 8 bytes since `start`.
+    /// Writes zeros up to a multiple of 8 bytes since `start`.
     pub fn pad(&mut self, start: usize) {
         let length = self.0.len() - start;
         self.zeros(length.next_multiple_of(8) - length);
     }
 
-    /// Writes the bytes since `start` as the 16 bits there.
+    /// Writes the number of bytes since `start` into the 16 bits at `at`.
     pub fn length_at(&mut self, start: usize, at: usize) {
         let length = (self.0.len() - start) as u16;
         if let Some(place) = self.0.get_mut(at..at + 2) {

@@ -1,4 +1,4 @@
-//! Causes of gaps: which event of the kernel's a gap belongs to, and what each cause sums up to.
+//! Causes of gaps: the kernel event of each gap, and the total of each cause.
 
 use std::collections::BTreeMap;
 
@@ -7,61 +7,61 @@ use taut_sys::{Clock, Interruption};
 
 use super::trace::{Event, What};
 
-/// The cause of gaps that have none.
+/// The name for the cause of unexplained gaps.
 const UNEXPLAINED: &str = "unexplained";
-/// A gap that is longer than what the kernel did in it by more than this, and by more than half, is mostly spent below:
-/// entering and leaving the kernel is shorter.
+/// The limit for the part of a gap in which the kernel was not active, ns. A gap with a larger part, which is also more
+/// than half of the gap, is attributed to the levels below. Entering and leaving the kernel takes less.
 const ENTRY_NS: f64 = 20_000.0;
 
-/// Gap in the loop's running.
+/// A gap in the execution of the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gap {
-    /// Start of the gap on `CLOCK_MONOTONIC`, ns.
+    /// The start of the gap on `CLOCK_MONOTONIC`, ns.
     pub start_ns: u64,
-    /// Length of the gap, ns.
+    /// The length of the gap, ns.
     pub length_ns: f64,
-    /// The name of its cause.
+    /// The name of the cause.
     pub cause: String,
 }
 
-/// Gaps of one cause.
+/// The gaps of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Name of the cause.
+    /// The name of the cause.
     pub name: String,
-    /// Number of gaps.
+    /// The number of gaps.
     pub count: u64,
-    /// Gaps per second.
+    /// The number of gaps per second.
     pub per_second: f64,
-    /// Median length of the gaps, ns.
+    /// The median length of the gaps, ns.
     pub median_ns: f64,
-    /// Longest gap, ns.
+    /// The length of the longest gap, ns.
     pub longest_ns: f64,
-    /// Share of the time lost in all gaps, 0 to 1.
+    /// The fraction of the time lost in all gaps, 0 to 1.
     pub share_of_lost: f64,
 }
 
-/// Gaps of one range of lengths.
+/// The gaps of one range of lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// Shortest length, ns.
+    /// The lower limit of the range, ns.
     pub from_ns: f64,
-    /// Length that all are below, ns.
+    /// The upper limit of the range, ns, which is not included.
     pub to_ns: f64,
-    /// Number of gaps.
+    /// The number of gaps.
     pub count: u64,
 }
 
-/// Shares of what was lost that have a cause.
+/// The fractions of the stored gaps that have a known cause, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// Share of the time, by gaps kept.
+    /// The fraction by the length of the gaps.
     pub share_of_time: f64,
-    /// Share of the number of gaps kept.
+    /// The fraction by the number of gaps.
     pub share_of_gaps: f64,
 }
 
-/// Looks causes up, gap after gap.
+/// Finds the causes of successive gaps.
 pub(super) struct Causes<'a> {
     events: Option<&'a [Event]>,
     /// The first event that may be in the next gap.
@@ -80,7 +80,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// The cause of `gap`; gaps are asked for in their order.
+    /// Returns the cause of `gap`; gaps have to be passed in their order.
     pub fn of(&mut self, gap: &Interruption, clock: &Clock) -> String {
         let Some(events) = self.events else {
             return UNEXPLAINED.to_owned();
@@ -107,8 +107,8 @@ impl<'a> Causes<'a> {
     }
 }
 
-/// Returns how many ticks of a gap the kernel or another task had, and the name of who had the most. What is nested
-/// counts for itself and not for what it is nested in, so that the parts add up.
+/// Returns how many ticks of a gap the kernel or another task used, and the name of the largest user. The time of a
+/// nested event is not part of the outer one, so that the parts add up.
 fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
     let mut own: BTreeMap<String, u64> = BTreeMap::new();
     let mut open: Vec<String> = Vec::new();
@@ -129,10 +129,10 @@ fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
             What::Exit => {
                 open.pop();
             }
-            // It takes at least what its trace took; nothing says when it ends.
+            // The event takes at least the time of its trace; its end is not traced.
             What::Moment(name) if open.is_empty() && task.is_none() => open.push(name.clone()),
             What::Moment(_) | What::Lost => {}
-            // Back to the loop's own thread, or on to another.
+            // The CPU returns to the loop's own thread, or switches to another.
             What::Switch(name) => {
                 open.clear();
                 task = (name != OWN_TASK).then(|| name.clone());
@@ -144,10 +144,10 @@ fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
     (covered, longest.map(|(name, _)| name))
 }
 
-/// The loop's thread, as [`super::listen`] names it.
+/// The name of the loop's thread, as set by [`super::listen`].
 const OWN_TASK: &str = "task taut-noise";
 
-/// The causes of gaps, the largest share of lost time first.
+/// Returns the causes of gaps, the largest fraction of lost time first.
 pub(super) fn sum_up(gaps: &[Gap], seconds: f64) -> Vec<Cause> {
     let mut lengths: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for gap in gaps {
@@ -172,7 +172,7 @@ pub(super) fn sum_up(gaps: &[Gap], seconds: f64) -> Vec<Cause> {
     causes
 }
 
-/// Gaps by powers of two of a microsecond, from the shortest to the longest there was.
+/// Returns gaps by powers of two of a microsecond, from the shortest to the longest one.
 pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
     let mut bins: Vec<Bin> = Vec::new();
     for gap in gaps {
@@ -195,7 +195,7 @@ pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
     bins
 }
 
-/// Returns how much of the lost time, and of the gaps, has a cause.
+/// Returns the fractions of the lost time and of the gaps that have a cause.
 pub(super) fn explained(gaps: &[Gap]) -> Explained {
     let known = || gaps.iter().filter(|gap| gap.cause != UNEXPLAINED);
     let time = |gaps: &mut dyn Iterator<Item = &Gap>| gaps.map(|gap| gap.length_ns).sum::<f64>();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_much_longer_than_what_the_kernel_did_is_mostly_from_below() {
+    fn interruptions_longer_than_kernel_work_are_attributed_to_the_hypervisor() {
         let events = [entry(1_000, "timer"), exit(3_000)];
         let mut causes = Causes::new(Some(&events), BELOW);
         assert_eq!(
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_trace_or_with_holes_in_it_nothing_is_claimed() {
+    fn an_interruption_without_a_complete_trace_is_unexplained() {
         assert_eq!(
             Causes::new(None, BELOW).of(&gap(0, 5_000), &clock()),
             UNEXPLAINED

@@ -1,8 +1,8 @@
-//! The machine's own noise on a CPU: what interrupts a busy loop, how often, for how long, and by what.
+//! The machine's own noise on a CPU: the interruptions of a busy loop, their frequency, length and cause.
 //!
-//! A loop on each CPU reads the time-stamp counter and keeps every gap. The kernel's trace points, on the same clock, say
-//! what the kernel did meanwhile; a gap in which it did nothing comes from below it. Without root the kernel's counters
-//! before and after are all there is, and which gap was whose stays open.
+//! A loop on each CPU reads the time-stamp counter and stores every gap. The kernel's trace points, on the same clock,
+//! show the kernel's activity; a gap without any is caused below the kernel. Without root only the kernel's counters
+//! before and after are available, and the causes of single gaps remain unknown.
 
 mod causes;
 mod peers;
@@ -26,63 +26,63 @@ use crate::noise::{Snapshot, SystemActivity};
 use causes::Causes;
 use trace::{Event, Trace};
 
-/// Interruptions kept one by one, per CPU: a minute of 17,000 a second. 16 MB.
+/// The maximum number of stored interruptions per CPU (16 MB): one minute at 17,000 per second.
 const ROOM: usize = 1 << 20;
-/// How often the trace is read.
+/// The interval at which the trace is read.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Plan of how to listen.
+/// The settings of a noise measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The CPUs to listen on.
+    /// The CPUs to measure.
     pub cpus: BTreeSet<usize>,
-    /// Length of the listening.
+    /// The duration of the measurement.
     pub duration: Duration,
-    /// Priority of SCHED_FIFO, 1 to 99, for the loops; none: as ordinary tasks.
+    /// The priority of the loops under SCHED_FIFO, 1 to 99; `None` runs them as ordinary tasks.
     pub fifo: Option<u8>,
-    /// Whether the kernel is asked what it did. Each event costs some 200 ns, which lengthens the gap.
+    /// True to trace the kernel's activity. Each event takes about 200 ns, which lengthens the gap.
     pub trace: bool,
 }
 
-/// Noise that was heard.
+/// The noise that was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Heard {
-    /// Noise of each CPU.
+    /// The noise of each CPU.
     pub cpus: Vec<CpuNoise>,
     /// The kernel's counters over the same time.
     pub counted: SystemActivity,
-    /// Reason why gaps have no causes; none if they have.
+    /// The reason why gaps have no causes; `None` if they have causes.
     pub untraced: Option<String>,
-    /// Stopped before its time.
+    /// True if the measurement was stopped early.
     pub stopped: bool,
 }
 
 /// The noise on one CPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CpuNoise {
-    /// Number of the CPU.
+    /// The number of the CPU.
     pub cpu: usize,
-    /// The gaps, summed up.
+    /// The totals of the gaps.
     pub interruptions: Interruptions,
-    /// Gaps by length: powers of two from 1 µs on.
+    /// The gaps by length: powers of two from 1 µs on.
     pub histogram: Vec<Bin>,
-    /// Causes of the gaps, the largest share of lost time first.
+    /// The causes of the gaps, the largest fraction of lost time first.
     pub causes: Vec<Cause>,
-    /// Share of the lost time whose cause is known, 0 to 1; of gaps over 10 µs, and of all.
+    /// The fractions of the lost time and of the number of gaps that have a known cause, 0 to 1.
     pub explained: Explained,
-    /// Share of the CPU's time that the loop spent on noting, 0 to 1.
+    /// The fraction of the CPU's time that the loop spent on storing gaps, 0 to 1.
     pub own_share: f64,
-    /// Gaps that were counted but not kept, for want of room; they have no cause.
+    /// The number of gaps that were counted but not stored, because the memory was full; they have no cause.
     pub unkept: u64,
-    /// Gaps that were kept.
+    /// The gaps that were stored.
     #[serde(skip)]
     pub gaps: Vec<Gap>,
 }
 
-/// Reason why nothing could be heard.
+/// The reason why noise could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum NoiseError {
-    /// A CPU cannot be had.
+    /// A CPU is unavailable.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
     /// A thread cannot be started.
@@ -90,7 +90,7 @@ pub enum NoiseError {
     Thread(#[from] io::Error),
 }
 
-/// Listens as planned. `stop` ends it early, with what was heard until then.
+/// Measures noise as planned. `stop` ends it early, with the results so far.
 ///
 /// # Errors
 /// [`NoiseError`].
@@ -164,7 +164,7 @@ pub fn listen(plan: &Plan, stop: &AtomicBool) -> Result<Heard, NoiseError> {
     })
 }
 
-/// The loop on one CPU.
+/// Runs the loop on one CPU.
 fn watch(
     cpu: usize,
     plan: &Plan,
@@ -179,7 +179,7 @@ fn watch(
     Ok(watch_interruptions(clock, plan.duration, ROOM, end))
 }
 
-/// Keeps this thread, which reads the trace, off the CPUs that are listened to, where there are others.
+/// Moves this thread, which reads the trace, off the measured CPUs if there are others.
 fn keep_off(cpus: &BTreeSet<usize>) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(mut set) = sched_getaffinity(None) else {
@@ -189,7 +189,7 @@ fn keep_off(cpus: &BTreeSet<usize>) {
         set.unset(*cpu);
     }
     if set.count() > 0 {
-        // It is only noisier without.
+        // A failure only makes the measurement noisier.
         let _ = sched_setaffinity(None, &set);
     }
 }
@@ -221,7 +221,7 @@ fn untraceable(e: &io::Error) -> String {
     }
 }
 
-/// Says what takes a CPU without an event in the kernel.
+/// Returns the name of the level that takes a CPU without an event in the kernel.
 fn below_the_kernel() -> String {
     match crate::Machine::read().hypervisor {
         Some(_) => "hypervisor".to_owned(),
@@ -239,7 +239,7 @@ fn evaluate(
 ) -> CpuNoise {
     let mut causes = Causes::new(events, below);
     let to_monotonic = |ticks: u64| match readings {
-        // Between two readings, as the clock's rate is corrected.
+        // The time is interpolated between two readings, because the clock's rate is corrected.
         (Some(a), Some(b)) if b.ticks > a.ticks => {
             let share = (ticks as f64 - a.ticks as f64) / (b.ticks - a.ticks) as f64;
             (a.ns as f64 + share * (b.ns - a.ns) as f64) as u64
@@ -293,7 +293,7 @@ impl CpuNoise {
 }
 
 impl Heard {
-    /// Returns this and what was heard later on the same CPUs, as one.
+    /// Returns the sum of this and a later measurement of the same CPUs.
     #[must_use]
     pub fn join(self, later: Self) -> Self {
         let pairs = self.cpus.into_iter().zip(later.cpus);
@@ -323,10 +323,11 @@ mod tests {
     #[test]
     fn every_gap_has_a_cause_and_the_sums_agree() {
         let never = AtomicBool::new(false);
-        // A thread of its own: it is kept off the CPU that it listens to.
+        // A separate thread measures, because it must not run on the measured CPU.
         let heard = thread::spawn(move || {
             let mut heard = listen(&plan(200), &never).unwrap();
-            // Where others keep the CPU busy, whatever interrupts falls on them: until it has had some time for itself.
+            // If other programs keep the CPU busy, all interrupts hit them, so this repeats until the loop has had some
+            // time.
             let own_seconds = |heard: &Heard| {
                 let it = &heard.cpus[0].interruptions;
                 it.seconds * (1.0 - it.share)
@@ -349,7 +350,7 @@ mod tests {
         if let Some(why) = &heard.untraced {
             return println!("skipped: {why}");
         }
-        // A busy CPU with a tick of at least 100 a second.
+        // The CPU is busy and has a tick of at least 100 a second.
         assert!(
             noise
                 .causes

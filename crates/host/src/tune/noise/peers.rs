@@ -1,4 +1,4 @@
-//! The programs that others listen with, for comparison: `oslat` and `cyclictest` of Debian's rt-tests.
+//! Other programs that measure noise, for comparison: `oslat` and `cyclictest` of Debian's rt-tests.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,37 +11,37 @@ use serde_json::Value;
 /// A program to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// A busy loop, as ours.
+    /// A busy loop, as in taut.
     Oslat,
-    /// A timer that wakes a task up: what waits in the kernel sees this.
+    /// A timer that wakes a task up, and measures the latency of the wake-up.
     Cyclictest,
 }
 
-/// Figures that a program heard, over all its slices.
+/// The results of a program over all its slices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerFigures {
-    /// Name of the program.
+    /// The name of the program.
     pub program: String,
-    /// Subject of its measurement.
+    /// The subject of its measurement.
     pub measures: String,
-    /// Time it ran, s.
+    /// The time for which it ran, s.
     pub seconds: f64,
-    /// Interruptions over 10 µs, a second; of a wake-up latency, none.
+    /// The interruptions over 10 µs per second; `None` if wake-up latencies are measured.
     pub over_10_us_per_second: Option<f64>,
-    /// Mean latency of wake-ups, ns.
+    /// The mean latency of wake-ups, ns.
     pub mean_ns: Option<f64>,
-    /// The longest, ns.
+    /// The longest latency or interruption, ns.
     pub longest_ns: f64,
 }
 
-/// The programs, in their order.
+/// Returns the programs, in the order of reports.
 #[must_use]
 pub fn peers() -> [Peer; 2] {
     [Peer::Oslat, Peer::Cyclictest]
 }
 
 impl Peer {
-    /// The program's name.
+    /// Returns the program's name.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
@@ -71,10 +71,10 @@ impl Peer {
         words
     }
 
-    /// Runs it on `cpu` for whole seconds, with its main thread on `system_cpu`, and its results in `folder`.
+    /// Runs the program on `cpu` for whole seconds, with its main thread on `system_cpu`, and its results in `folder`.
     ///
     /// # Errors
-    /// One line: what is missing, or what it said when it failed.
+    /// One line: the missing requirement, or the program's own error message.
     pub fn run(
         self,
         cpu: usize,
@@ -123,7 +123,7 @@ impl Peer {
         };
         read.ok_or_else(|| {
             let said = std::fs::read_to_string(&errors).unwrap_or_default();
-            // The last line may be a label with nothing behind it.
+            // The last line may be a label without a text.
             let lines = said
                 .lines()
                 .map(|line| line.trim_start_matches("ERROR:").trim());
@@ -137,7 +137,7 @@ impl Peer {
         })
     }
 
-    /// The figures in its results.
+    /// Returns the figures in the program's results.
     fn read(self, text: &str) -> Option<PeerFigures> {
         let value: Value = serde_json::from_str(text).ok()?;
         let thread = &value["thread"]["0"];
@@ -149,7 +149,7 @@ impl Peer {
                     .as_object()?
                     .iter()
                     .filter_map(|(us, count)| {
-                        // A bucket ends at its name.
+                        // The name of a bucket is its upper limit.
                         us.parse::<u64>()
                             .ok()
                             .filter(|us| *us > 10)
@@ -180,7 +180,7 @@ impl Peer {
 }
 
 impl PeerFigures {
-    /// Returns this and another slice of the same program, as one.
+    /// Returns the sum of this and another slice of the same program.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         let seconds = self.seconds + other.seconds;

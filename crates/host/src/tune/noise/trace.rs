@@ -1,7 +1,7 @@
-//! Trace of what the kernel did on a CPU and when, by its own trace points, in ticks of the time-stamp counter.
+//! Traces the kernel's activity on a CPU by its own trace points, in ticks of the time-stamp counter.
 //!
-//! A trace instance of our own, so that nobody else's tracing is touched (Linux, Documentation/trace/ftrace.rst). Where
-//! tracefs is not mounted it is opened without a mount point, so that nothing stays behind.
+//! It uses a separate trace instance, so other users' tracing is not changed (Linux, Documentation/trace/ftrace.rst).
+//! If tracefs is not mounted, it is opened without a mount point, so nothing remains.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::private;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// The trace points, those of them that a kernel has: folder, and how the names in it end or are.
+/// The trace points that are used if the kernel has them: the folder, and the names or their endings.
 const POINTS: [(&str, &[&str]); 6] = [
     ("irq_vectors", &["_entry", "_exit"]),
     (
@@ -32,19 +32,19 @@ const POINTS: [(&str, &[&str]); 6] = [
     ("exceptions", &["page_fault_user", "page_fault_kernel"]),
 ];
 
-/// Room for what is not yet read, per CPU watched: a tenth of a second of a hundred thousand events.
+/// The memory for events that have not been read, per CPU: 0.1 s at 100,000 events per second.
 const BUFFER_KB: u32 = 8192;
 
-/// Time that a process that was started may take until it has closed what is not its own.
+/// The timeout for a newly started process to close the files that it inherited.
 const FORK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Traces that this process has begun.
+/// The number of traces that this process has started.
 static TRACES: AtomicU32 = AtomicU32::new(0);
 
-/// A trace that runs. Dropping it ends and removes it.
+/// A running trace. Dropping it ends and removes it.
 pub(super) struct Trace {
     folder: PathBuf,
-    /// Holds tracefs where it is mounted nowhere.
+    /// The open tracefs, if it is not mounted.
     _mount: Option<OwnedFd>,
     pipes: Vec<Pipe>,
 }
@@ -52,11 +52,11 @@ pub(super) struct Trace {
 struct Pipe {
     cpu: usize,
     file: File,
-    /// Part of a line that is read and not whole yet.
+    /// The incomplete line at the end of the text that was read.
     rest: Vec<u8>,
 }
 
-/// Something that the kernel did.
+/// An event in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
     pub ticks: u64,
@@ -65,11 +65,11 @@ pub(super) struct Event {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    /// Began, with its name.
+    /// The start of an event, with its name.
     Entry(String),
-    /// End of an event.
+    /// The end of an event.
     Exit,
-    /// A moment, with its name.
+    /// An event without a duration, with its name.
     Moment(String),
     /// Another task got the CPU.
     Switch(String),
@@ -92,7 +92,7 @@ impl Trace {
         }
         let instances = tracefs.join("instances");
         remove_orphans(&instances);
-        // A process may have several.
+        // A process may have several traces.
         let number = TRACES.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}trace-{number}", private::name_of_this_process());
         let folder = instances.join(name);
@@ -146,8 +146,8 @@ impl Trace {
         write("tracing_on", "1")
     }
 
-    /// Takes what has come since the last call, per CPU. What comes meanwhile may be left for the next call: on a busy machine it
-    /// comes faster than it is read.
+    /// Returns the events since the last call, per CPU. Recent events may be left for the next call: on a busy machine
+    /// they arrive faster than they are read.
     pub fn take(&mut self, mut event: impl FnMut(usize, Event)) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
         let begun = taut_sys::ticks();
@@ -178,7 +178,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Ends the trace; what has come is still to be taken.
+    /// Stops the trace; its last events can still be read.
     pub fn stop(&self) {
         let _ = fs::write(self.folder.join("tracing_on"), "0");
     }
@@ -187,7 +187,8 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         self.stop();
-        // An instance whose files are open stays. A process that another thread just starts has them until it is loaded.
+        // An instance with open files cannot be removed. A process that another thread is just starting keeps them open
+        // until its program is loaded.
         self.pipes.clear();
         let deadline = Instant::now() + FORK_PATIENCE;
         while fs::remove_dir(&self.folder).is_err_and(|e| e.kind() == ErrorKind::ResourceBusy)
@@ -198,7 +199,7 @@ impl Drop for Trace {
     }
 }
 
-/// The folder of tracefs: where it is mounted, or without a mount.
+/// Returns the folder of tracefs: its mount point, or a folder of this process's own, with the open mount.
 fn tracefs() -> io::Result<(PathBuf, Option<OwnedFd>)> {
     for folder in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
         if Path::new(folder).join("instances").exists() {
@@ -216,7 +217,7 @@ fn tracefs() -> io::Result<(PathBuf, Option<OwnedFd>)> {
     Ok((folder, Some(mount)))
 }
 
-/// Removes the instances of processes that were killed.
+/// Removes the instances of killed processes.
 fn remove_orphans(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         if private::is_left_behind(&entry.file_name().to_string_lossy()) {
@@ -225,7 +226,7 @@ fn remove_orphans(instances: &Path) {
     }
 }
 
-/// The event of one line of a trace, such as
+/// Parses the event in one line of a trace, such as
 /// ` taut-7 [001] d.h1. 8143219: local_timer_entry: vector=236`.
 fn parse(line: &str) -> Option<Event> {
     if line.contains("[LOST ") || line.contains("LOST EVENTS") {
@@ -234,7 +235,7 @@ fn parse(line: &str) -> Option<Event> {
             what: What::Lost,
         });
     }
-    // The task's name may hold anything, also what looks like the rest.
+    // The task's name may contain anything, including text that looks like the rest of the line.
     let behind = line.match_indices("] ").map(|(at, _)| &line[at + 2..]);
     let (ticks, name, words) = behind.filter_map(head).next()?;
     let rest: Vec<&str> = words.collect();
@@ -268,7 +269,7 @@ fn parse(line: &str) -> Option<Event> {
     Some(Event { ticks, what })
 }
 
-/// Time, name and the rest of an event, of what follows the CPU in a line.
+/// Parses the time, the name and the rest of an event, from the text after the CPU in a line.
 fn head(text: &str) -> Option<(u64, &str, std::str::SplitWhitespace<'_>)> {
     let mut words = text.split_whitespace();
     let _flags = words.next()?;
@@ -277,7 +278,8 @@ fn head(text: &str) -> Option<(u64, &str, std::str::SplitWhitespace<'_>)> {
     Some((ticks, name, words))
 }
 
-/// The name of a kernel thread without its number, so that those of a kind are one: `kworker/1:2-mm` to `kworker`.
+/// Returns the name of a kernel thread without its number, so that threads of one kind are counted together:
+/// `kworker/1:2-mm` becomes `kworker`.
 fn family(task: &str) -> String {
     if task.starts_with("swapper") {
         return "idle".to_owned();
@@ -358,7 +360,7 @@ mod tests {
                 count += 1;
             })
             .unwrap();
-        // Each sleep switches away.
+        // Each sleep causes a task switch.
         assert!(count > 20, "{count}");
         assert!(folder.exists());
         let name = folder.file_name().unwrap().to_owned();

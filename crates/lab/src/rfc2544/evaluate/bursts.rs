@@ -1,4 +1,4 @@
-//! Back-to-back frames: the longest burst of a frame size, and the buffer that it implies (RFC 9004).
+//! Back-to-back frames: the longest burst of a frame size, and the derived buffer size (RFC 9004).
 
 use super::throughput::ThroughputRow;
 use super::{CONFIDENCE, mean};
@@ -6,26 +6,26 @@ use crate::rfc2544::results::{Measured, Unit};
 use serde::Serialize;
 use taut_measure::{BufferTime, Interval, mean_beside_median};
 
-/// Back-to-back frames of a frame size.
+/// The results of back-to-back frames for a frame size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BurstRow {
     /// Mean over the repetitions, packets (RFC 9004).
     pub mean: f64,
-    /// The same, and beside it the interval of the repetitions' median.
+    /// The mean with the interval of the repetitions' median.
     pub interval: Option<Interval>,
-    /// The shortest repetition.
+    /// Longest burst of the worst repetition, packets.
     pub min: u64,
-    /// The longest.
+    /// Longest burst of the best repetition, packets.
     pub max: u64,
-    /// Standard deviation.
+    /// Standard deviation, packets.
     pub deviation: f64,
-    /// Rate at which bursts were handed over, packets per second.
+    /// Rate at which bursts were sent, packets per second.
     pub burst_pps: f64,
-    /// What it says of the buffer; none if nothing filled it.
+    /// The derived buffer time; none if the buffer never overflowed.
     pub buffer: Option<BufferTime>,
     /// Repetitions in which no burst failed.
     pub unlimited: u32,
-    /// Repetitions.
+    /// Number of repetitions.
     pub repetitions: u32,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn bursts(units: &[&Unit], throughput: Option<&ThroughputRow>) -> Opt
         {
             lengths.push(*length);
             unlimited_in += u32::from(*unlimited);
-            // The longest says best how fast they were handed over.
+            // The longest burst gives the best estimate of the rate.
             let longest = bursts.iter().max_by_key(|burst| burst.length);
             rates.extend(
                 longest.map(|b| (b.counts.sent + b.counts.refused) as f64 / b.counts.seconds),

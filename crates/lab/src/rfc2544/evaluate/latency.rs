@@ -1,4 +1,4 @@
-//! The latencies of a frame size at each load, and those of the device alone.
+//! Latency for a frame size at each load, and latency of the device alone.
 
 use super::{CONFIDENCE, mean, side_by_side};
 use crate::evaluate::SlowestSummary;
@@ -10,10 +10,10 @@ use taut_model::Cause;
 use taut_results::histogram;
 use taut_tap::Inside;
 
-/// Quantiles of every latency.
+/// The quantiles of every latency.
 pub(crate) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
 
-/// Returns a quantile's name, such as `p99.9`.
+/// Returns the name of a quantile, such as `p99.9`.
 pub(crate) fn percentile(quantile: f64) -> String {
     format!(
         "p{}",
@@ -21,44 +21,44 @@ pub(crate) fn percentile(quantile: f64) -> String {
     )
 }
 
-/// Packets that must lie beyond a quantile: p99.999 needs more than a million.
+/// Minimum number of packets beyond a quantile: p99.999 needs more than a million packets.
 pub(super) const BEYOND: f64 = 10.0;
 
 /// A quantile of latency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct QuantileRow {
-    /// Which: 0.99 is p99.
+    /// The quantile: 0.99 is p99.
     pub quantile: f64,
-    /// Its value in ns; none where too few packets lie beyond it.
+    /// The value in ns; none if too few packets are beyond it.
     pub ns: Option<f64>,
-    /// The median of the repetitions' own values, with its interval; none of a single repetition, and where one
-    /// has too few packets.
+    /// The median of the repetitions' own values, with its interval. It is none for a single repetition, or if one has
+    /// too few packets.
     pub interval: Option<Interval>,
 }
 
 /// Latency at one load.
 #[derive(Debug, Clone, Serialize)]
 pub struct LatencyRow {
-    /// Share of the throughput; none where the rate was given.
+    /// Fraction of the throughput; none if the rate was configured.
     pub share: Option<f64>,
     /// Rate, packets per second.
     pub rate_pps: f64,
-    /// Packets measured, all repetitions together.
+    /// Number of measured packets in all repetitions.
     pub packets: u64,
     /// Mean, ns.
     pub mean_ns: Option<f64>,
-    /// The largest, ns.
+    /// Maximum, ns.
     pub max_ns: Option<u64>,
-    /// By rising quantile.
+    /// Quantiles in increasing order.
     pub quantiles: Vec<QuantileRow>,
-    /// Share of the packets that were lost.
+    /// Loss ratio.
     pub loss: f64,
-    /// Packets that the generator never sent: it fell behind.
+    /// Packets that the generator did not send because it fell behind.
     pub unsent: u64,
-    /// The same packets as seen on the device's wires.
+    /// Latency of the same packets on the device's links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<InsideRow>,
-    /// What the slowest packets waited for.
+    /// The causes of the slowest packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestSummary>,
     #[serde(skip)]
@@ -67,12 +67,12 @@ pub struct LatencyRow {
     pub(crate) histogram: LatencyHistogram,
 }
 
-/// The slowest packets at one load, the repetitions end to end.
+/// The slowest packets at one load, with the repetitions one after another.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Worst {
-    /// When each was sent (s), its latency (ns), its cause.
+    /// Send time (s), latency (ns) and cause of each.
     pub(crate) packets: Vec<((f64, f64), Option<Cause>)>,
-    /// When each repetition ends, s.
+    /// Time at which each repetition ends, s.
     pub(crate) ends: Vec<f64>,
 }
 
@@ -104,22 +104,22 @@ fn slowest(repetitions: &[&LoadLatency]) -> Option<SlowestSummary> {
 /// Latency of the device alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InsideRow {
-    /// Packets seen entering and leaving.
+    /// Packets that were seen on entry and exit.
     pub packets: u64,
-    /// Share of those that entered and were not seen leaving.
+    /// Fraction of the entering packets that were not seen leaving.
     pub loss: f64,
-    /// Frames that the tap did not see, or had no room for.
+    /// Frames that the wiretap did not see or could not store.
     pub missed: u64,
     /// Mean, ns.
     pub mean_ns: Option<f64>,
-    /// By rising quantile, without intervals.
+    /// Quantiles in increasing order, without intervals.
     pub quantiles: Vec<QuantileRow>,
-    /// The largest, ns.
+    /// Maximum, ns.
     pub max_ns: Option<u64>,
 }
 
 impl LatencyRow {
-    /// `10 % of throughput`, or the rate.
+    /// Returns `10 % of throughput`, or the rate.
     pub fn load(&self) -> String {
         let of = if self.share.is_some() {
             " of throughput"
@@ -129,7 +129,7 @@ impl LatencyRow {
         self.short_load() + of
     }
 
-    /// `10 %`, or the rate.
+    /// Returns `10 %`, or the rate.
     pub(crate) fn short_load(&self) -> String {
         let per_cent = |share: f64| three_digits(share * 100.0);
         self.share.map_or_else(
@@ -153,9 +153,9 @@ pub(super) fn latency(units: &[&Unit]) -> Vec<LatencyRow> {
         .collect()
 }
 
-/// A quantile, if enough packets lie beyond it.
+/// Returns a quantile, if enough packets are beyond it.
 fn carried(histogram: &LatencyHistogram, quantile: f64) -> Option<u64> {
-    // 1 - 0.99999 is a little less than 0.00001.
+    // The tolerance is for rounding: 1 - 0.99999 is slightly less than 0.00001.
     let enough = histogram.count() as f64 * (1.0 - quantile) >= BEYOND * (1.0 - 1e-9);
     histogram.quantile(quantile).filter(|_| enough)
 }
@@ -190,7 +190,7 @@ fn inside_row(repetitions: &[&LoadLatency]) -> Option<InsideRow> {
     })
 }
 
-/// The slices of a repetition together.
+/// Merges the slices of a repetition.
 fn whole(load: &LoadLatency) -> LatencyHistogram {
     let mut whole = LatencyHistogram::new();
     load.histograms().iter().for_each(|one| whole.merge(one));
@@ -206,7 +206,7 @@ fn latency_row(repetitions: &[&LoadLatency]) -> LatencyRow {
         .into_iter()
         .map(|quantile| {
             let value = carried(&histogram, quantile);
-            // Packets of a repetition share its mood, and so do slices of it: only repetitions are independent.
+            // Only repetitions are independent. Packets and slices of one repetition share its conditions.
             let own = each.iter().map(|one| carried(one, quantile));
             let own: Option<Vec<f64>> = own.map(|ns| ns.map(|ns| ns as f64)).collect();
             let interval = own
@@ -264,7 +264,7 @@ mod tests {
     fn intervals_of_tails_are_of_the_repetitions_own_percentiles() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
-        // A third repetition, in which everything took ten times as long.
+        // In the third repetition all latencies are ten times as long.
         let mut slow = made_up::load(0.9, 100_000);
         for (ns, _) in slow.slices.iter_mut().flatten() {
             *ns *= 10;

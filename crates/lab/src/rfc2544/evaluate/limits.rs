@@ -1,4 +1,4 @@
-//! Limits that the device was held to, and missed.
+//! The limits that the device missed.
 
 use super::SizeRow;
 use crate::rfc2544::results::{Part, Results};
@@ -10,44 +10,44 @@ pub enum Missed {
     /// The throughput is too low.
     #[error("throughput of {size} bytes is {}, less than the {} asked for", rate(*found_pps), rate(*least_pps))]
     Throughput {
-        /// Frame size as asked for.
+        /// Frame size as configured.
         size: String,
         /// Mean throughput, packets per second.
         found_pps: f64,
-        /// The least that was asked for.
+        /// Required throughput, packets per second.
         least_pps: f64,
     },
-    /// The 99th percentile of a load is too high.
+    /// The 99th percentile at a load is too high.
     #[error("p99 of {load} is {}, more than the {} asked for", time(*p99_ns), time(*most_ns))]
     Latency {
         /// Frame size and rate.
         load: String,
-        /// The percentile, ns.
+        /// The 99th percentile, ns.
         p99_ns: f64,
-        /// The most that was asked for, ns.
+        /// Its limit, ns.
         most_ns: f64,
     },
-    /// The throughput is not known.
+    /// The throughput is unknown.
     #[error("throughput of {size} bytes is not known: no search came to its end")]
     ThroughputUnknown {
-        /// Frame size as asked for.
+        /// Frame size as configured.
         size: String,
     },
-    /// The 99th percentile of a load is not known.
+    /// The 99th percentile at a load is unknown.
     #[error("p99 of {load} is not known: too few packets came back")]
     LatencyUnknown {
         /// Frame size and rate.
         load: String,
     },
-    /// There is no load at which latency was measured.
+    /// Latency was not measured at any load.
     #[error("p99 of {size} bytes is not known: latency was measured at no load")]
     NoLatency {
-        /// Frame size as asked for, or what was to be measured.
+        /// Frame size as configured, or the requested part.
         size: String,
     },
 }
 
-/// What was asked for and could not be measured is missed, too.
+/// Returns the missed limits. A value that was requested and could not be measured counts as missed.
 pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     let settings = &results.head.settings;
     let limits = settings.limits;
@@ -91,7 +91,7 @@ pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     missed
 }
 
-/// Whether the 99th percentile of a load misses its limit; one that is not known does.
+/// Compares the 99th percentile of a load with its limit. An unknown value misses the limit.
 fn too_slow(most_ns: Option<f64>, p99_ns: Option<f64>, load: String) -> Option<Missed> {
     let most_ns = most_ns?;
     match p99_ns {
@@ -113,7 +113,7 @@ mod tests {
     use taut_results::Completion;
 
     #[test]
-    fn too_low_a_throughput_and_latencies_that_are_too_long_or_unknown_miss_their_limits() {
+    fn low_throughput_and_long_or_unknown_latency_miss_their_limits() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let missed = Evaluation::of(&results).missed;
@@ -154,7 +154,7 @@ mod tests {
             "p99 of the soak of 64, imix bytes is not known: latency was measured at no load",
         ];
         assert_eq!(all, wanted);
-        // Nobody asked for latency.
+        // Latency was not requested.
         results.head.settings.parts = vec![Part::Throughput];
         assert_eq!(said(&results).len(), 2);
         results.head.settings.limits = Default::default();

@@ -1,4 +1,4 @@
-//! The loss of a frame size over the offered rate.
+//! The loss ratio of a frame size over the offered rate.
 
 use super::{mean, side_by_side};
 use crate::rfc2544::results::{Counts, Measured, Unit};
@@ -7,11 +7,11 @@ use serde::Serialize;
 /// Loss at one offered rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossRow {
-    /// Packets per second offered.
+    /// Offered rate, packets per second.
     pub offered_pps: f64,
-    /// Lowest, middle and highest share lost over the repetitions.
+    /// Lowest, median and highest loss ratio over the repetitions.
     pub loss: [f64; 3],
-    /// The generator fell behind at it, in one repetition at least.
+    /// True if the generator fell behind in at least one repetition.
     pub generator_behind: bool,
 }
 

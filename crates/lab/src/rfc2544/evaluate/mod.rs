@@ -1,5 +1,5 @@
-//! What the trials say: per frame size the throughput, latency quantiles, loss and bursts, each with the
-//! spread or interval that its repetitions allow.
+//! Evaluates the trials: throughput, latency quantiles, loss and bursts for each frame size, each with the spread or
+//! interval of its repetitions.
 
 mod bursts;
 mod latency;
@@ -21,41 +21,42 @@ pub(super) use warnings::What;
 use super::results::{Results, Unit};
 use serde::Serialize;
 
-/// How often an interval is to cover the median, from six repetitions on. With fewer it says what it covers.
+/// Confidence of an interval of the median, which needs six repetitions. An interval of fewer reports its own
+/// confidence.
 const CONFIDENCE: f64 = 0.95;
 
-/// A frame size.
+/// The results for a frame size.
 #[derive(Debug, Clone, Serialize)]
 pub struct SizeRow {
-    /// As asked for.
+    /// Frame size as configured.
     pub size: String,
-    /// Average, bytes.
+    /// Mean size, bytes.
     pub average_bytes: f64,
-    /// Highest rate that holds.
+    /// Highest rate without too much loss.
     pub throughput: Option<ThroughputRow>,
-    /// By rising load.
+    /// Latency by load, in increasing order.
     pub latency: Vec<LatencyRow>,
-    /// By falling rate.
+    /// Loss by rate, in decreasing order.
     pub loss: Vec<LossRow>,
     /// Longest burst.
     pub back_to_back: Option<BurstRow>,
 }
 
-/// Everything, evaluated.
+/// The evaluated results.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// Of what.
+    /// The results folder.
     pub results: &'a Results,
-    /// By frame size, in the order asked for.
+    /// Rows by frame size, in the configured order.
     pub rows: Vec<SizeRow>,
     /// Limits that were missed.
     pub missed: Vec<Missed>,
-    /// What a reader must know: too few packets, a generator that fell behind, holes.
+    /// Warnings for the reader: too few packets, a generator that fell behind, missing files.
     pub warnings: Vec<Warning>,
 }
 
 impl<'a> Evaluation<'a> {
-    /// Evaluates a folder's results.
+    /// Evaluates a results folder.
     pub fn of(results: &'a Results) -> Self {
         let sizes = results.head.sizes.iter().zip(&results.head.average_bytes);
         let rows: Vec<SizeRow> = sizes
@@ -87,7 +88,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The points of all repetitions by their place in a repetition.
+/// Groups the points of all repetitions by their index.
 fn side_by_side<'a, T>(repetitions: &[&'a Vec<T>]) -> Vec<Vec<&'a T>> {
     let longest = repetitions.iter().map(|points| points.len()).max();
     let at = |index| {
@@ -120,7 +121,7 @@ mod tests {
         let [few, many] = row.latency.as_slice() else {
             panic!("{:?}", row.latency)
         };
-        // 200 packets: ten lie beyond p90 and p95, two beyond p99.
+        // Of 200 packets at least ten are beyond p90 and p95, but only two beyond p99.
         let known: Vec<bool> = few.quantiles.iter().map(|q| q.ns.is_some()).collect();
         assert_eq!(known, [true, true, false, false, false, false]);
         let p50 = many.quantiles[0];
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(losses, [0.75, 2.0 / 3.0, 0.5, 0.0, 0.0]);
         let bursts = row.back_to_back.as_ref().unwrap();
         let buffer = bursts.buffer.unwrap();
-        // Of what came at four times the throughput, three quarters stay.
+        // At four times the throughput, three quarters of the packets are lost.
         assert!(
             (2_990.0..3_030.0).contains(&buffer.corrected_packets),
             "{buffer:?}"

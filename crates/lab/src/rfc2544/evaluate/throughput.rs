@@ -5,38 +5,39 @@ use crate::rfc2544::results::{Measured, Unit};
 use serde::Serialize;
 use taut_measure::{Interval, Limit, mean_beside_median};
 
-/// Bytes on the wire around a frame: preamble, start delimiter, shortest gap (IEEE 802.3).
+/// Bytes per frame on the link in addition to the frame: preamble, start delimiter, minimum inter-frame gap (IEEE
+/// 802.3).
 const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
-/// Throughput of a frame size.
+/// The throughput for a frame size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThroughputRow {
-    /// Mean over the repetitions, packets per second. A repetition in which no rate held counts as none.
+    /// Mean over the repetitions, packets per second. A repetition without a loss-free rate counts as zero.
     pub mean_pps: f64,
-    /// The same, and beside it the interval of the repetitions' median.
+    /// The mean with the interval of the repetitions' median.
     pub interval: Option<Interval>,
-    /// The lowest repetition.
+    /// Lowest throughput of a repetition, packets per second.
     pub min_pps: f64,
-    /// The highest.
+    /// Highest throughput of a repetition, packets per second.
     pub max_pps: f64,
-    /// Mean of the Conditional Throughput: less the loss that was tolerated.
+    /// Mean of the Conditional Throughput, packets per second: throughput minus the tolerated loss.
     pub conditional_pps: f64,
-    /// Bits per second of frames, check sequence included.
+    /// Bits per second of frames, frame check sequences included.
     pub layer2_bits: f64,
-    /// Bits per second on a wire, preambles and gaps included.
+    /// Bits per second on the link, preambles and inter-frame gaps included.
     pub layer1_bits: f64,
-    /// What stood in the way of more, in most repetitions.
+    /// The reason that limited the throughput in most repetitions.
     pub limited_by: Limit,
-    /// Whether no rate below failed, in any repetition.
+    /// True if no lower rate failed in any repetition.
     pub monotonic: bool,
-    /// Repetitions in which no rate held.
+    /// Number of repetitions in which every rate failed.
     pub none_held: u32,
-    /// Complete searches.
+    /// Number of complete searches.
     pub repetitions: u32,
 }
 
 impl ThroughputRow {
-    /// What stood in the way of a higher rate.
+    /// Returns the reason that limited the throughput.
     pub(crate) fn limit(&self) -> &'static str {
         match (self.mean_pps > 0.0, self.limited_by) {
             (false, _) => "no rate held",
@@ -55,7 +56,7 @@ pub(super) fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
             _ => None,
         })
         .collect();
-    // A device that holds no rate at times passes nothing then: left out, it would look the better for it.
+    // A device that sometimes holds no rate counts as zero then. Skipping such repetitions would make it look better.
     let or_none = |rate: Option<f64>| rate.unwrap_or(0.0);
     let rates: Vec<f64> = complete.iter().map(|r| or_none(r.rate_pps)).collect();
     let conditional = complete.iter().map(|r| or_none(r.conditional_pps));
@@ -64,7 +65,7 @@ pub(super) fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
     let of_limit = |limit: Limit| complete.iter().filter(|r| r.limited_by == limit).count();
     let limited_by = [Limit::Device, Limit::Generator, Limit::Range]
         .into_iter()
-        // The first of those that are equally frequent.
+        // The order is reversed so that the first of equally frequent reasons is taken.
         .rev()
         .max_by_key(|limit| of_limit(*limit))?;
     (!complete.is_empty()).then(|| ThroughputRow {

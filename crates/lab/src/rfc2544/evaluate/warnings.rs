@@ -1,4 +1,4 @@
-//! What a reader of the results must know: too few packets, a generator that fell behind, holes.
+//! Warnings for the reader of the results: too few packets, a generator that fell behind, missing files.
 
 use super::SizeRow;
 use super::latency::{BEYOND, LatencyRow, percentile};
@@ -7,17 +7,17 @@ use taut_measure::Limit;
 use taut_measure::quantity::{count, rate, share};
 use taut_results::Completion;
 
-/// Something that a reader must know.
+/// A warning for the reader.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{about}{what}")]
 pub struct Warning {
-    /// What it is about.
+    /// The object of the warning.
     pub about: About,
-    /// What there is to know of it.
+    /// The warning itself.
     pub what: What,
 }
 
-/// What a warning is about. Sizes are frame sizes as asked for.
+/// The object of a warning. Sizes are frame sizes as configured.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum About {
     #[error("{0} bytes: ")]
@@ -32,7 +32,7 @@ pub enum About {
     Soak,
 }
 
-/// What there is to know.
+/// The text of a warning.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum What {
     #[error("the generator could not offer more; the device may be faster")]
@@ -122,7 +122,7 @@ pub(super) fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<Warning> {
     warnings
 }
 
-/// What there is to say of a throughput, and of the buffer that was estimated from it.
+/// Returns the warnings about a throughput, and about the buffer that was derived from it.
 fn of_size(row: &SizeRow, tolerance: f64) -> Vec<What> {
     let mut what = Vec::new();
     if let Some(found) = &row.throughput {
@@ -170,7 +170,7 @@ fn of_load(load: &LatencyRow) -> Vec<What> {
     what
 }
 
-/// The lowest quantile that is not known at a load at which packets came back.
+/// Returns a warning with the lowest quantile that is unknown at a load at which packets came back.
 fn too_few_packets(rows: &[SizeRow]) -> Option<What> {
     let loads = rows.iter().flat_map(|row| &row.latency);
     let unknown = loads.filter(|load| load.packets > 0).filter_map(|load| {

@@ -1,4 +1,4 @@
-//! Tests of the fit of access costs: shares and latencies found again, by simulation.
+//! Tests of the fit of access costs: it recovers the shares and latencies of simulated measurements.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
@@ -7,7 +7,8 @@ use crate::access::{STRUCTURE, Translation};
 use crate::estimate::ErrorBasis;
 use crate::model_file::{Model, Provenance, Run};
 
-/// Costs of the published hierarchy with these shares at sizes from 4 kB to 1 GB, `noise` off at most.
+/// Returns costs of the published hierarchy with these shares at sizes from 4 kB to 1 GB, with an error of at most
+/// `noise`.
 fn measured(
     shares: [f64; 3],
     noise: f64,
@@ -25,7 +26,7 @@ fn measured(
     noisy(&truth, noise, seed)
 }
 
-/// Costs of a hierarchy at sizes from 4 kB to 1 GB, `noise` off at most.
+/// Returns costs of a hierarchy at sizes from 4 kB to 1 GB, with an error of at most `noise`.
 fn noisy(truth: &Hierarchy, noise: f64, seed: u64) -> Vec<Point> {
     let mut random = fastrand::Rng::with_seed(seed);
     let sizes = (24..=60).map(|half| 2f64.powf(f64::from(half) / 2.0));
@@ -38,7 +39,7 @@ fn noisy(truth: &Hierarchy, noise: f64, seed: u64) -> Vec<Point> {
 }
 
 #[test]
-fn shares_and_latencies_are_found_again_where_the_ideal_model_is_far_off() {
+fn the_fit_recovers_fractions_and_latencies_far_from_the_ideal() {
     let points = measured([1.0, 0.85, 0.6], 0.02, None, 1);
     let nominal = Hierarchy::published(1.0).unwrap();
     let found = fit(&nominal, &points, 0.95).unwrap();
@@ -144,7 +145,7 @@ fn points_that_do_not_tell_levels_apart_are_refused() {
 }
 
 #[test]
-fn a_list_walked_in_a_cycle_has_steeper_steps_and_the_fit_says_so() {
+fn the_fit_recovers_the_steeper_steps_of_a_cyclic_walk() {
     let mut truth = Hierarchy::published(0.9).unwrap();
     truth
         .levels
@@ -177,7 +178,7 @@ fn a_cache_that_others_use_up_is_left_out() {
 }
 
 #[test]
-fn a_memory_that_scatters_hides_no_steps_of_caches_where_the_scatter_is_known() {
+fn known_memory_scatter_does_not_hide_the_steps_of_caches() {
     let truth = Hierarchy::published(0.7).unwrap();
     let mut random = fastrand::Rng::with_seed(12);
     let sizes = (24..=60).map(|half| 2f64.powf(f64::from(half) / 2.0));

@@ -149,7 +149,7 @@ fn leave_one_out_is_what_fitting_without_the_run_gives() {
 
 #[test]
 fn criteria_are_twice_the_negative_log_likelihood_and_a_penalty() {
-    // Of Norris, from its certified residual sum of squares 26.6173985294224.
+    // Norris, from its certified residual sum of squares 26.6173985294224.
     let criteria = norris().criteria.unwrap();
     let n = 36.0_f64;
     let minus_two_log = n * ((std::f64::consts::TAU * 26.6173985294224 / n).ln() + 1.0);
@@ -192,7 +192,7 @@ fn intervals_cover_as_often_as_they_claim() {
 }
 
 #[test]
-fn what_runs_do_not_tell_is_refused() {
+fn an_underdetermined_or_singular_fit_is_refused() {
     let same = vec![vec![1.0, 2.0, 3.0]; 6];
     let design = Design::new(&["a", "b", "c"], &same, &[1.0; 6], Spread::Absolute).unwrap();
     let error = least_squares(&design, 0.95).unwrap_err();

@@ -1,11 +1,14 @@
-//! The simulation beside the closed forms, within the interval of its own runs, and what holds for any run.
+//! Tests of the simulation: it agrees with the closed forms within the interval of its runs, and keeps invariants for
+//! any run.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::queueing::crommelin::{ConstantService, loss_md1k};
-use crate::queueing::{Arrivals, Observer, Replicated, ServiceTime, Vacations, closed, replicate};
+use crate::queueing::{
+    Arrivals, Observer, Replicated, ServiceTime, Vacations, closed_form, replicate,
+};
 
 const PACKETS: u64 = 100_000;
 const RUNS: u64 = 12;
@@ -26,8 +29,8 @@ fn runs(processor: &Processor) -> Replicated {
     replicate(processor, PACKETS, RUNS, 1).unwrap()
 }
 
-/// Whether `wanted` lies within the interval of the runs, widened by half of it on either side: one of twenty
-/// intervals of 95 % misses, and there are more than twenty here.
+/// Returns whether `wanted` is within the interval of the runs, widened by half of it on either side. One in twenty 95
+/// % intervals misses, and the tests use more than twenty.
 #[track_caller]
 fn within(found: Option<taut_measure::Interval>, wanted: f64, rounding: f64) {
     let found = found.unwrap();
@@ -52,7 +55,7 @@ fn one_server_agrees_with_pollaczek_and_khinchine() {
             ServiceTime::from_bins(&[(500.0, 700.0, 9.0), (4_000.0, 5_000.0, 1.0)]).unwrap(),
         ] {
             let rate = load * 1e9 / service.mean_ns();
-            let wanted = closed::mean_wait_ns(rate, &service).unwrap() + service.mean_ns();
+            let wanted = closed_form::mean_wait_ns(rate, &service).unwrap() + service.mean_ns();
             let found = runs(&poisson(rate, service));
             within(found.mean_latency_ns(), wanted, 0.0);
             within(found.utilisation(), load, 1e-4);
@@ -67,7 +70,7 @@ fn quantiles_agree_with_those_of_exponential_and_constant_service() {
         let exact = ConstantService::new(load * 1e6, 1_000.0).unwrap();
         let found_constant = runs(&poisson(load * 1e6, constant(1_000.0)));
         for q in [0.5, 0.9, 0.99, 0.999] {
-            let wanted = closed::latency_quantile_mm1_ns(load * 1e6, 1_000.0, q).unwrap();
+            let wanted = closed_form::latency_quantile_mm1_ns(load * 1e6, 1_000.0, q).unwrap();
             within(found.quantile_ns(q), wanted, wanted * 0.003);
             let wanted = exact.latency_quantile_ns(q).unwrap();
             within(found_constant.quantile_ns(q), wanted, wanted * 0.003);
@@ -84,7 +87,7 @@ fn several_servers_agree_with_erlang() {
                 .with_servers(servers)
                 .unwrap(),
         );
-        let wanted = closed::mean_wait_mmc_ns(rate, 1_000.0, servers).unwrap() + 1_000.0;
+        let wanted = closed_form::mean_wait_mmc_ns(rate, 1_000.0, servers).unwrap() + 1_000.0;
         within(found.mean_latency_ns(), wanted, 0.0);
         within(found.utilisation(), load, 1e-4);
     }
@@ -98,7 +101,7 @@ fn polls_are_the_idle_vacations_of_fuhrmann_and_cooper() {
                 .with_poll(600.0)
                 .unwrap(),
         );
-        let wait = closed::mean_wait_with_idle_vacations_ns(
+        let wait = closed_form::mean_wait_with_idle_vacations_ns(
             load * 1e6,
             &constant(1_000.0),
             &constant(600.0),
@@ -114,7 +117,8 @@ fn random_interruptions_are_customers_that_break_in() {
             .with_random(20_000.0, exponential(8_000.0))
             .unwrap();
         let rate = load * 1e6;
-        let wanted = closed::mean_latency_with_interruptions_ns(rate, &service, &away).unwrap();
+        let wanted =
+            closed_form::mean_latency_with_interruptions_ns(rate, &service, &away).unwrap();
         within(
             runs(&poisson(rate, service).with_vacations(away)).mean_latency_ns(),
             wanted,
@@ -129,14 +133,15 @@ fn batches_that_come_at_once_agree_with_burke() {
         let arrivals = Arrivals::batches(7e5, packets).unwrap();
         let found = runs(&Processor::new(arrivals, constant(1_000.0)));
         let wanted =
-            closed::mean_wait_of_batches_ns(7e5, packets as usize, &constant(1_000.0)).unwrap();
+            closed_form::mean_wait_of_batches_ns(7e5, packets as usize, &constant(1_000.0))
+                .unwrap();
         within(found.mean_latency_ns(), wanted + 1_000.0, 0.0);
     }
 }
 
 #[test]
 fn a_short_ring_loses_what_the_closed_forms_say() {
-    // Places of the ring and the one in service.
+    // Slots of the ring plus the packet in service.
     for (load, ring) in [(0.8, 3), (1.0, 7), (1.5, 15)] {
         let found = runs(
             &poisson(load * 1e6, exponential(1_000.0))
@@ -145,7 +150,7 @@ fn a_short_ring_loses_what_the_closed_forms_say() {
         );
         within(
             found.loss(),
-            closed::loss_mm1k(load * 1e6, 1_000.0, ring + 1).unwrap(),
+            closed_form::loss_mm1k(load * 1e6, 1_000.0, ring + 1).unwrap(),
             0.0,
         );
         let found = runs(
@@ -163,7 +168,7 @@ fn a_short_ring_loses_what_the_closed_forms_say() {
 
 #[test]
 fn a_drain_timer_spreads_latency_evenly_over_its_period() {
-    // docs/explanation/buffering-and-latency.md: T / 2 on average, T / sqrt(12) of deviation.
+    // docs/explanation/buffering-and-latency.md: T / 2 on average, standard deviation T / sqrt(12).
     let arrivals = Arrivals::constant(100_000.0).unwrap();
     let full = Flush::Full {
         packets: 32,
@@ -200,8 +205,8 @@ fn a_drain_timer_spreads_latency_evenly_over_its_period() {
 }
 
 #[test]
-fn a_full_send_batch_makes_the_first_packet_wait_for_the_last() {
-    // 2 Mpkt/s, 32 held: the first waits for 31 more, the last for none.
+fn the_first_packet_of_a_full_send_batch_waits_longest() {
+    // 2 Mpkt/s, 32 buffered: the first waits for 31 more, the last for none.
     let arrivals = Arrivals::constant(2e6).unwrap();
     let full = Flush::Full {
         packets: 32,
@@ -222,7 +227,7 @@ fn a_full_send_batch_makes_the_first_packet_wait_for_the_last() {
 }
 
 #[test]
-fn a_cost_per_batch_is_shared_by_more_packets_the_higher_the_load() {
+fn larger_batches_at_high_load_reduce_the_cost_per_packet() {
     let at = |rate: f64| {
         let arrivals = Arrivals::poisson(rate).unwrap();
         let processor = Processor::new(arrivals, constant(50.0))
@@ -241,7 +246,7 @@ fn a_cost_per_batch_is_shared_by_more_packets_the_higher_the_load() {
         low.mean_batch < 1.1 && low.latency.quantile(0.5) == Some(450),
         "{low:?}"
     );
-    // One by one it could do 1 / 450 ns = 2.2 Mpkt/s.
+    // With batches of one, 1 / 450 ns = 2.2 Mpkt/s would be possible.
     assert!(
         high.mean_batch > 8.0 && high.loss() == 0.0,
         "{}",
@@ -251,7 +256,7 @@ fn a_cost_per_batch_is_shared_by_more_packets_the_higher_the_load() {
 
 #[test]
 fn packets_that_are_sent_together_leave_one_after_the_other() {
-    // 32 at 1 Mpkt/s and 100 ns on the wire each: the first waits for 31 to come, the last for 31 to go.
+    // 32 at 1 Mpkt/s and 100 ns on the wire each: the first waits for 31 arrivals, the last for 31 departures.
     let arrivals = Arrivals::constant(1e6).unwrap();
     let full = Flush::Full {
         packets: 32,
@@ -271,7 +276,7 @@ fn packets_that_are_sent_together_leave_one_after_the_other() {
 }
 
 #[test]
-fn more_than_can_be_served_is_dropped_once_the_ring_is_full() {
+fn excess_packets_are_dropped_once_the_ring_is_full() {
     let arrivals = Arrivals::constant(2e6).unwrap();
     let run = simulate(
         &Processor::new(arrivals, constant(1_000.0))
@@ -282,7 +287,7 @@ fn more_than_can_be_served_is_dropped_once_the_ring_is_full() {
     )
     .unwrap();
     assert!((run.loss() - 0.5).abs() < 0.01, "{}", run.loss());
-    // Who is let in waits for the whole ring.
+    // An admitted packet waits for the whole ring.
     let median = run.latency.quantile(0.5).unwrap() as f64;
     assert!((median / 512_000.0 - 1.0).abs() < 0.01, "{median}");
 }
@@ -291,7 +296,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_packet_is_served_or_dropped_and_a_seed_tells_one_story(
+    fn every_packet_is_served_or_dropped_reproducibly_from_the_seed(
         load in 0.05..2.0f64,
         pattern in 0..4u8,
         ring in 1..200usize,
@@ -338,9 +343,10 @@ proptest! {
 }
 
 #[test]
-fn an_observer_that_is_interrupted_sees_late_what_came_back_meanwhile() {
-    // Random pauses of m = 8 us on average, 2,500 a second, and packets that are lonely and 10 us under way: one is sent while the
-    // observer is there, and finds it away with probability a/(1 + a) (1 - exp(-(1 + a) 10/8)), a = 0.02, for m more on average.
+fn an_interrupted_observer_receives_returned_packets_late() {
+    // Random pauses of m = 8 us on average, 2,500 a second, and lonely packets with 10 us of transit. A packet is sent
+    // while the observer runs. At its return, the observer is away with probability a/(1 + a) (1 - exp(-(1 + a) 10/8)),
+    // a = 0.02, for m more on average.
     let away = Vacations::none()
         .with_random(2_500.0, exponential(8_000.0))
         .unwrap();
@@ -355,9 +361,10 @@ fn an_observer_that_is_interrupted_sees_late_what_came_back_meanwhile() {
 }
 
 #[test]
-fn an_observer_and_a_device_of_one_recording_are_away_together() {
-    // Of each ms the observer is away for 100 us. Packets are due each us, are 10 us under way, and those held up are sent together:
-    // only those on the way when it begins are seen late, 1 % of all, after 100 us and up to 9 more.
+fn recorded_interruptions_stop_observer_and_device_at_the_same_time() {
+    // The observer is away for 100 us of each ms. Packets are due each us and take 10 us of transit; delayed ones are
+    // sent together. Only those in transit when the interruption begins are received late, 1 % of all, after 100 to 109
+    // us.
     let pauses = [(300_000.0, 100_000.0)];
     let recorded = Vacations::none().with_recorded(&pauses, 1e6).unwrap();
     let alone = Processor::new(Arrivals::constant(1e6).unwrap(), constant(0.0))
@@ -373,7 +380,7 @@ fn an_observer_and_a_device_of_one_recording_are_away_together() {
     assert_eq!(latency.quantile(0.5), Some(10_000));
     let of = |q: f64| latency.quantile(q).unwrap();
     assert!(of(0.989) < 10_100 && of(0.992) > 99_000 && of(1.0) < 110_500);
-    // The device is away at the same time: nothing is sent meanwhile, so that it holds up but what was about to leave.
+    // The device is away at the same time. No packet is sent then, so it delays only the packets about to leave.
     let both = runs(&observed.with_vacations(recorded.clone())).latency;
     let share = |histogram: &LatencyHistogram| {
         let late = histogram.iter().filter(|bin| bin.low_ns > 10_500);
@@ -384,7 +391,7 @@ fn an_observer_and_a_device_of_one_recording_are_away_together() {
         "{}",
         share(&both)
     );
-    // On its own it holds up all that are due meanwhile.
+    // On its own it delays all packets due at that time.
     let device = runs(&alone.with_vacations(recorded)).latency;
     assert!((share(&device) - 0.1).abs() < 0.002, "{}", share(&device));
 }

@@ -1,4 +1,4 @@
-//! PFCP as scapy makes it, in one conversation.
+//! Tests with the PFCP messages of scapy, in one conversation.
 
 use super::super::super::scapy::messages;
 use super::*;
@@ -10,7 +10,7 @@ type Wanted = (&'static str, Option<(Cause, Named)>);
 enum Named {
     Nothing,
     Element(E),
-    /// Type (section 8.2.80: 0 PDR, 1 FAR) and number.
+    /// The type (section 8.2.80: 0 PDR, 1 FAR) and the number.
     Rule(u8, u32),
 }
 
@@ -79,14 +79,14 @@ fn named(response: &Response) -> Named {
     Named::Nothing
 }
 
-/// Returns the place of a message's sequence number: behind the session's number, if it has one.
+/// Returns a message's sequence number, which follows the session identifier, if it has one.
 fn sequence(message: &[u8]) -> u32 {
     let at = if message[0] & 1 == 1 { 12 } else { 4 };
     u32::from_be_bytes([0, message[at], message[at + 1], message[at + 2]])
 }
 
 #[test]
-fn every_message_is_answered_by_its_cause_and_what_it_asks_for_is_in_force() {
+fn every_scapy_message_gets_its_cause_and_takes_effect() {
     let all = messages("pfcp/");
     assert_eq!(all.len(), WANTED.len());
     let mut core = Core::new(100);
@@ -96,7 +96,7 @@ fn every_message_is_answered_by_its_cause_and_what_it_asks_for_is_in_force() {
         assert_eq!(name, wanted);
         let of_session = message[0] & 1 == 1 && !name.starts_with("establishment");
         if of_session {
-            // Only now it is known which number the session got.
+            // The session identifier is known only now.
             message[4..12].copy_from_slice(&seid.to_be_bytes());
         }
         let response = core.raw(&message, SMF);
@@ -150,7 +150,7 @@ fn every_message_is_answered_by_its_cause_and_what_it_asks_for_is_in_force() {
     }
 }
 
-/// Causes of the responses to messages about a session with filters, usage, buffering and QoS flows.
+/// The causes of the responses to messages about a session with filters, usage, buffering and QoS flows.
 const WANTED_OF_FLOWS: [Wanted; 13] = [
     accepted("association"),
     accepted("establishment"),
@@ -168,7 +168,7 @@ const WANTED_OF_FLOWS: [Wanted; 13] = [
 ];
 
 #[test]
-fn sessions_with_flows_usage_and_buffering_are_made_as_scapy_says_them() {
+fn scapy_sessions_with_flows_usage_and_buffering_are_installed() {
     let all = messages("upf/");
     assert_eq!(all.len(), WANTED_OF_FLOWS.len());
     let mut core = Core::new(100);
@@ -200,7 +200,7 @@ fn sessions_with_flows_usage_and_buffering_are_made_as_scapy_says_them() {
                 uplink = Some(Match::Teid(created[0].1));
                 let downlink = core.actions(USER_MATCH);
                 assert_eq!(downlink, [encapsulated(0x30, 8), Action::Hold]);
-                // By the number of the other one's filter.
+                // The rule refers to the filter of the other one.
                 let [first, second] = [USER_MATCH, uplink.unwrap()].map(|matched| {
                     let Some(Action::Sort { number }) =
                         core.control.get(matched).map(|it| it.action)

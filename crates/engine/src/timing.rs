@@ -1,0 +1,56 @@
+//! Timing of functions and ports without a worker. All callers share this code, so that their results agree; it is
+//! compiled like the worker.
+
+use taut_function::{Context, Function};
+use taut_port::{Batch, Port};
+use taut_sys::ticks;
+
+/// The number of pairs of TSC reads from which the median is taken.
+const LOOKS: usize = 1001;
+
+/// Returns the cycles that functions take for `passes` passes of a batch through all of them. The cost of reading the
+/// TSC is included ([`look_ticks`]). The context has the start time.
+#[inline(never)]
+pub fn functions_ticks(
+    functions: &mut [Box<dyn Function>],
+    batch: &mut Batch,
+    context: Context,
+    passes: u64,
+) -> u64 {
+    let before = ticks();
+    let context = Context {
+        now_ticks: before,
+        ..context
+    };
+    for _ in 0..passes {
+        for function in functions.iter_mut() {
+            function.process(batch, &context);
+        }
+    }
+    ticks().wrapping_sub(before)
+}
+
+/// Sends a batch on one port and receives it on the port joined to it. Returns the cycles of both and the number of
+/// packets received, which are then in the batch. The cost of reading the TSC is included twice.
+#[inline(never)]
+pub fn ports_ticks(from: &mut dyn Port, to: &mut dyn Port, batch: &mut Batch) -> (u64, usize) {
+    let before = ticks();
+    from.tx(batch);
+    let sent = ticks();
+    batch.clear();
+    let again = ticks();
+    let received = to.rx(batch);
+    let spent = sent.wrapping_sub(before) + ticks().wrapping_sub(again);
+    (spent, received)
+}
+
+/// Returns the median cycles between two successive TSC reads.
+pub fn look_ticks() -> u64 {
+    let mut all = [0; LOOKS];
+    for look in &mut all {
+        let before = ticks();
+        *look = ticks().wrapping_sub(before);
+    }
+    all.sort_unstable();
+    all[LOOKS / 2]
+}

@@ -1,0 +1,121 @@
+//! Control loops that were run: the report that `taut control run --json` prints, its folder, and the start of both
+//! sides as processes.
+//!
+//! ```text
+//! DIR/summary.json     what `--json` prints
+//! DIR/rounds.csv       one row for each sampling period: timestamps, result, state of the plant
+//! DIR/report.html, figures/   made from these by [`write_report`]
+//! ```
+
+mod published_tables;
+mod report;
+mod rounds;
+mod run;
+mod shown;
+
+pub use published_tables::{Column, TABLE_6_3, TABLE_6_4, Table63, Table64};
+pub use report::{is_controlled, write_report};
+pub use rounds::{RoundsError, read_rounds, rounds_text};
+pub use run::{Node, RunError, Sides, run};
+pub use shown::{PUBLISHED, is_published, outcome, rows, runs};
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use taut_control::{Kpis, Record};
+use taut_results::{ResultsError, read, read_head, refuse_results, write_json, write_whole};
+use taut_traffic::control::{Datagrams, End};
+
+/// The file that identifies the folder.
+pub const HEAD: &str = "summary.json";
+/// The file with one row for each sampling period.
+pub const ROUNDS: &str = "rounds.csv";
+const SCHEMA: u32 = 1;
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlReport {
+    /// Layout version of the folder.
+    pub schema: u32,
+    /// `taut control`, which distinguishes this summary from others.
+    pub kind: String,
+    /// The command line that repeats the run.
+    pub command_line: String,
+    /// The time at which the run began.
+    pub started: String,
+    /// Name of the plant.
+    pub plant: String,
+    /// Units of the balance and the travel of the plant.
+    pub units: [String; 2],
+    /// True if time was virtual.
+    pub is_virtual: bool,
+    /// The settings of the run.
+    pub settings: serde_json::Value,
+    /// The reason why the run ended.
+    pub end: End,
+    /// Sampling periods without a reading, because the process was delayed.
+    pub missed: u64,
+    /// Datagrams that the plant's socket received.
+    pub plant_datagrams: Datagrams,
+    /// Datagrams that the controller's socket received, if known.
+    pub controller_datagrams: Option<Datagrams>,
+    /// The error in the first invalid datagram, on either side.
+    pub complaint: Option<String>,
+    /// The results of the loop.
+    pub kpis: Kpis,
+}
+
+impl ControlReport {
+    /// Returns a report with the current time and without results.
+    pub fn new(command_line: String, plant: &taut_control::Model) -> Self {
+        Self {
+            schema: SCHEMA,
+            kind: "taut control".to_owned(),
+            command_line,
+            started: taut_results::instant(std::time::SystemTime::now()),
+            plant: plant.name().to_owned(),
+            units: plant.parts().units.clone(),
+            is_virtual: false,
+            settings: serde_json::Value::Null,
+            end: End::Stopped,
+            missed: 0,
+            plant_datagrams: Datagrams::default(),
+            controller_datagrams: None,
+            complaint: None,
+            kpis: Kpis::default(),
+        }
+    }
+
+    /// Writes the folder.
+    ///
+    /// # Errors
+    /// When the folder is not empty, or the file system reports an error.
+    pub fn write(&self, dir: &Path, records: &[Record]) -> Result<(), ResultsError> {
+        refuse_results(dir)?;
+        std::fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
+        write_whole(&dir.join(ROUNDS), rounds_text(records).as_bytes())?;
+        // The summary is written last, so a folder that has it is complete.
+        write_json(&dir.join(HEAD), self)
+    }
+
+    /// Reads the table of sampling periods from a folder.
+    ///
+    /// # Errors
+    /// When the table is missing or damaged.
+    pub fn read_records(dir: &Path) -> Result<Vec<Record>, ResultsError> {
+        let path = dir.join(ROUNDS);
+        let text = read(dir, ROUNDS)?;
+        read_rounds(&String::from_utf8_lossy(&text)).map_err(|e| ResultsError::Samples {
+            path,
+            reason: e.to_string(),
+        })
+    }
+
+    /// Reads the report of a folder.
+    ///
+    /// # Errors
+    /// When the report is missing or damaged.
+    pub fn read(dir: &Path) -> Result<Self, ResultsError> {
+        read_head(dir, HEAD, SCHEMA)
+    }
+}

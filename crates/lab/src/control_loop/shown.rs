@@ -1,0 +1,100 @@
+//! The texts about a run for the terminal and the page: how it ended, and the table next to the published results.
+
+use super::ControlReport;
+use super::published_tables::{Column, TABLE_6_3, TABLE_6_4, Table63};
+use taut_control::kpi::Delay;
+use taut_traffic::control::End;
+
+/// Source of the published results of a robot.
+pub const PUBLISHED: &str = "A and B: medians and sums published for NCSbench's robot (Gallenm\u{fc}ller 2021, tables 6.3 and 6.4; 1,400 rounds)";
+
+/// Returns the number of sampling periods, and how the run ended.
+pub fn outcome(report: &ControlReport) -> String {
+    let kpis = &report.kpis;
+    let end = match report.end {
+        End::Periods => "all periods balanced".to_owned(),
+        End::Fallen => kpis
+            .fallen_s
+            .map_or("fell".to_owned(), |s| format!("fell after {s:.2} s")),
+        End::Gone => "the controller went, the plant was left at 0".to_owned(),
+        End::NobodyAnswered => "no command came in time".to_owned(),
+        End::Stopped => "stopped".to_owned(),
+    };
+    format!(
+        "{}: {} rounds, {} late, {} lost: {end}",
+        report.plant, kpis.rounds, kpis.late, kpis.lost
+    )
+}
+
+/// Returns the numbers of runs of successive late or lost commands by length, such as `2 of 3`; none without such runs.
+pub fn runs(report: &ControlReport) -> Option<String> {
+    let runs = report.kpis.runs.iter();
+    let runs: Vec<String> = runs
+        .map(|(length, times)| format!("{times} of {length}"))
+        .collect();
+    (!runs.is_empty()).then(|| runs.join(", "))
+}
+
+/// Returns true if there are published results for this plant.
+pub fn is_published(report: &ControlReport) -> bool {
+    report.plant == "robot"
+}
+
+/// Returns the column headings and the rows of the table: delays in ms, and sums.
+pub fn rows(report: &ControlReport) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let kpis = &report.kpis;
+    let mut head = vec!["ms", "median", "q25", "q75", "p99", "max"];
+    if is_published(report) {
+        head.extend(Column::ALL.map(Column::name));
+    }
+    let medians = |of: fn(&Table63) -> [f64; 4]| TABLE_6_3.map(|column| of(&column)[0]);
+    let none = [f64::NAN; 4];
+    type Row<'a> = (&'a str, &'a Option<Delay>, [f64; 4]);
+    let delays: [Row<'_>; 8] = [
+        ("sensing", &kpis.sensing, medians(|it| it.sensing)),
+        ("network", &kpis.network, medians(|it| it.network)),
+        ("controller", &kpis.controller, medians(|it| it.controller)),
+        ("actuating", &kpis.actuating, medians(|it| it.actuating)),
+        ("period", &kpis.period, medians(|it| it.period)),
+        ("round trip", &kpis.round_trip, none),
+        ("cycle", &kpis.cycle, none),
+        ("jitter", &kpis.jitter, none),
+    ];
+    let mut rows = Vec::new();
+    let mut add = |name: &str, own: Vec<String>, published: [String; 4]| {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(own);
+        cells.resize(6, String::new());
+        cells.extend(published);
+        cells.truncate(head.len());
+        rows.push(cells);
+    };
+    for (name, delay, published) in delays {
+        let Some(delay) = delay else {
+            continue;
+        };
+        let ms = |value: f64| format!("{value:.3}");
+        let median = delay.median_ms.map_or("-".to_owned(), |it| ms(it.point));
+        let mut own = vec![median];
+        own.extend([delay.q25_ms, delay.q75_ms, delay.p99_ms, delay.max_ms].map(ms));
+        let text = |value: f64| match value {
+            value if value.is_nan() => String::new(),
+            value => format!("{value:.2}"),
+        };
+        add(name, own, published.map(text));
+    }
+    let sums = [
+        (
+            "sum balance",
+            kpis.sum_balance,
+            TABLE_6_4.map(|it| it.pitch),
+        ),
+        ("sum travel", kpis.sum_travel, TABLE_6_4.map(|it| it.wheels)),
+        ("sum inputs", kpis.sum_inputs, TABLE_6_4.map(|it| it.volts)),
+    ];
+    for (name, sum, published) in sums {
+        let text = |value: f64| format!("{value:.1}");
+        add(name, vec![text(sum)], published.map(text));
+    }
+    (head, rows)
+}

@@ -1,0 +1,113 @@
+//! The results of the combinations that were measured.
+
+use super::device::Switch;
+use super::part::Part;
+use crate::benchmark::rig::Failed;
+use serde::{Deserialize, Serialize};
+use taut_measure::Summary;
+use taut_traffic::{Summaries, Tally};
+
+/// The result of a point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The measured switch.
+    pub switch: Switch,
+    /// The measured point.
+    pub part: Part,
+    /// Number of the repetition, from 1.
+    pub repetition: u32,
+    /// The observations.
+    pub seen: Seen,
+}
+
+/// The observations at a point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seen {
+    /// Only latency.
+    Latency(Latency),
+    /// The highest rate, and latency at a lower one.
+    Rate {
+        /// Received packets per second at the highest offered rate.
+        pps: f64,
+        /// Latency at 100 kpkt/s.
+        latency: Latency,
+        /// Time per rule when all are added together, ns.
+        rule_ns: Option<f64>,
+    },
+    /// Latency of both classes.
+    Classes {
+        /// Latency of real-time packets.
+        real_time: Latency,
+        /// Latency of background packets, if any were sent and came back.
+        background: Option<Latency>,
+    },
+    /// Times until rules are in effect, ns.
+    Insertion {
+        /// Times from the message to the reply to its barrier, by rule: added, modified and deleted rules.
+        barrier_ns: [Vec<f64>; 3],
+        /// Times from adding a rule to the first packet that obeys it.
+        made: OnWire,
+        /// Times from modifying a rule to the first packet that obeys it.
+        modified: OnWire,
+        /// Times from deleting a rule to the last packet that obeys it.
+        deleted: OnWire,
+        /// Changes whose effect on packets was not seen before the next change.
+        unseen: u32,
+    },
+    /// The results of one stream through all ports, at a low rate and at the highest.
+    Amplified {
+        /// Number of copies that the rule makes of a packet.
+        copies: u32,
+        /// Results at 10 kpkt/s.
+        easy: Amplified,
+        /// Results at the highest rate of the generator's port.
+        most: Amplified,
+    },
+}
+
+/// Times from a message until the switch applies it, by change, ns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OnWire {
+    /// Times that packets show.
+    pub wire_ns: Vec<f64>,
+    /// Times until the barrier after the message is answered, for the same changes.
+    pub barrier_ns: Vec<f64>,
+}
+
+/// Latency of a stream's packets, and its loss ratio.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Latency of the packets that came back.
+    pub latency: Summary,
+    /// Fraction of the sent packets that did not come back.
+    pub lost: f64,
+}
+
+/// A stream that went through all ports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Amplified {
+    /// Packets per second that the switch received from the generator.
+    pub in_pps: f64,
+    /// Packets per second that it sent through all its ports.
+    pub out_pps: f64,
+    /// Number of packets that came back for each sent one.
+    pub fold: f64,
+    /// Loss ratio at each cable end or link, in the order of the ports; empty if the switch has no counters.
+    pub lost: Vec<f64>,
+}
+
+impl Latency {
+    pub(super) fn of(tally: &Tally, record: &Summaries) -> Result<Self, Failed> {
+        if tally.stopped {
+            return Err(Failed::Stopped);
+        }
+        let latency = Summary::from_histogram(&record.latency);
+        let latency = latency.ok_or_else(|| Failed::Broken("no packet came back".to_string()))?;
+        let lost = record.sequence.finish(tally.sent).lost;
+        Ok(Self {
+            latency,
+            lost: lost as f64 / tally.sent.max(1) as f64,
+        })
+    }
+}

@@ -1,0 +1,469 @@
+//! The wiring of a switch: its ports to the generator, the cables between its ports, and the links to a second switch
+//! that multiplies traffic. It comes from a file, or is built in.
+
+use super::device::Switch;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+use taut_port::PortSpec;
+use taut_settings::SettingsFileError;
+
+/// The highest port number. Ports are numbered from 1 as in OpenFlow, up to the limit of a chain.
+const LARGEST_PORT: u32 = 255;
+
+/// Wires of a switch, from a file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Pairs of the switch's ports that are connected.
+    #[serde(default)]
+    pub(super) cables: Vec<[u32; 2]>,
+    pub(super) generator: Generator,
+    pub(super) amplifier: Option<Amplifier>,
+}
+
+/// Wires to the generator.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Generator {
+    /// The generator's two ports, for a switch that this machine does not set up.
+    pub ports: Option<[String; 2]>,
+    /// The switch's port to the generator's first port, unless that leads to an amplifier.
+    first: Option<u32>,
+    /// The switch's port to the generator's second port.
+    second: u32,
+    /// Capacity of the switch's port to the second one, in background packets (864 bytes) per second, for a switch that
+    /// this machine does not set up.
+    pub return_pps: Option<f64>,
+}
+
+/// Wires of the switch between generator and measured switch.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Amplifier {
+    /// The switch.
+    pub device: Option<String>,
+    /// Its port to the generator's first port.
+    first: u32,
+    /// Its ports, each with the connected port of the measured switch.
+    links: Vec<[u32; 2]>,
+}
+
+/// The wires of a point, as port numbers of the switch.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wiring {
+    /// Ingress port of the packets: from the generator's first port, or over the first link of the amplifier.
+    pub first: u32,
+    /// Egress port of the packets, to the generator's second port.
+    pub last: u32,
+    pub cables: Vec<[u32; 2]>,
+    pub before: Option<Before>,
+}
+
+/// The amplifier's wires.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Before {
+    /// Its port to the generator's first port.
+    pub first: u32,
+    /// Its ports, each with the connected port of the measured switch.
+    pub links: Vec<[u32; 2]>,
+}
+
+/// The destination of a switch port's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leads {
+    ToFirst,
+    ToLast,
+    /// The other end of the cable with this number.
+    Along(usize),
+    /// The amplifier, over the link with this number.
+    ToAmplifier(usize),
+    Nowhere,
+}
+
+impl Topology {
+    /// Reads a topology file.
+    ///
+    /// # Errors
+    /// When the file is missing or invalid.
+    pub fn read(path: &Path) -> Result<Self, SettingsFileError> {
+        let text = SettingsFileError::read(path)?;
+        let name = path.display().to_string();
+        Self::parse(&text, &name)
+    }
+
+    fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
+        let read = toml::from_str::<Self>(text);
+        let topology = read.map_err(|e| SettingsFileError::of_toml(text, name, &e))?;
+        let checked = topology.check();
+        checked.map_err(|why| SettingsFileError::wrong(text, name, None, why))?;
+        Ok(topology)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Generator {
+            ports,
+            first,
+            second,
+            return_pps,
+        } = &self.generator;
+        match (first, &self.amplifier) {
+            (None, None) => {
+                return Err(
+                    "generator: want `first`, the switch's port to the generator's first one"
+                        .to_string(),
+                );
+            }
+            (Some(_), Some(_)) => {
+                return Err(
+                    "first: the generator's first port leads to the amplifier; leave it out"
+                        .to_string(),
+                );
+            }
+            _ => {}
+        }
+        for spec in ports.iter().flatten() {
+            PortSpec::parse(spec).map_err(|e| format!("ports: {e}"))?;
+        }
+        if ports.as_ref().is_some_and(|[one, two]| one == two) {
+            return Err("ports: want two different ones".to_string());
+        }
+        if return_pps.is_some_and(|pps| !(1.0..=1e9).contains(&pps)) {
+            return Err("return_pps: want 1 to 1e9 packets a second".to_string());
+        }
+        let links = self.amplifier.iter().flat_map(|it| &it.links);
+        let mut of_switch: Vec<(&str, u32)> = vec![("second", *second)];
+        of_switch.extend(first.map(|port| ("first", port)));
+        of_switch.extend(self.cables.iter().flatten().map(|port| ("cables", *port)));
+        of_switch.extend(links.map(|[_, port]| ("links", *port)));
+        each_once("the switch", &of_switch)?;
+        if let Some(amplifier) = &self.amplifier {
+            if amplifier.links.is_empty() {
+                return Err("links: want one at least".to_string());
+            }
+            let mut own = vec![("first", amplifier.first)];
+            own.extend(amplifier.links.iter().map(|[port, _]| ("links", *port)));
+            each_once("the amplifier", &own)?;
+            if let Some(device) = &amplifier.device {
+                device
+                    .parse::<Switch>()
+                    .map_err(|why| format!("device: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of cables.
+    pub(super) fn cables(&self) -> u32 {
+        self.cables.len() as u32
+    }
+
+    /// Returns the number of links to the amplifier.
+    pub(super) fn links(&self) -> u32 {
+        self.amplifier.as_ref().map_or(0, |it| it.links.len()) as u32
+    }
+
+    /// Returns the wires of a point with this many cables and links, or with all that exist if there are fewer.
+    pub(super) fn wiring(&self, cables: u32, links: u32) -> Wiring {
+        let some = |all: &[[u32; 2]], many: u32| -> Vec<[u32; 2]> {
+            all.iter().copied().take(many as usize).collect()
+        };
+        let before = self.amplifier.as_ref().map(|it| Before {
+            first: it.first,
+            links: some(&it.links, links.max(1)),
+        });
+        let by_link = before.as_ref().and_then(|it| it.links.first());
+        Wiring {
+            first: by_link
+                .map(|[_, port]| *port)
+                .or(self.generator.first)
+                .unwrap_or(1),
+            last: self.generator.second,
+            cables: some(&self.cables, cables),
+            before,
+        }
+    }
+}
+
+/// Checks that all port numbers are valid, and that none is used twice.
+fn each_once(whose: &str, ports: &[(&str, u32)]) -> Result<(), String> {
+    let mut known = BTreeSet::new();
+    for (key, port) in ports {
+        if !(1..=LARGEST_PORT).contains(port) {
+            return Err(format!(
+                "{key}: port {port}: ports are numbered from 1 to {LARGEST_PORT}"
+            ));
+        }
+        if !known.insert(*port) {
+            return Err(format!(
+                "{key}: port {port} of {whose} has a wire already; one port takes one wire"
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Wiring {
+    /// Returns the built-in wires. Port 1 leads to the generator, or the first ports to the amplifier. Pairs of later
+    /// ports are connected, and the last port leads to the generator.
+    pub fn built_in(cables: u32, links: u32) -> Self {
+        let entries = links.max(1);
+        let cable = |number: u32| [entries + 1 + 2 * number, entries + 2 + 2 * number];
+        Self {
+            first: 1,
+            last: entries + 1 + 2 * cables,
+            cables: (0..cables).map(cable).collect(),
+            before: (links > 0).then(|| Before {
+                first: 1,
+                links: (1..=links).map(|number| [1 + number, number]).collect(),
+            }),
+        }
+    }
+
+    /// Returns the destination of a port.
+    pub fn leads(&self, port: u32) -> Leads {
+        let links = self.before.iter().flat_map(|it| &it.links);
+        if let Some(link) = links.map(|[_, own]| *own).position(|own| own == port) {
+            return Leads::ToAmplifier(link);
+        }
+        let cable = self.cables.iter().position(|ends| ends.contains(&port));
+        match cable {
+            Some(cable) => Leads::Along(cable),
+            None if port == self.first => Leads::ToFirst,
+            None if port == self.last => Leads::ToLast,
+            None => Leads::Nowhere,
+        }
+    }
+
+    /// Returns the ports with a link, in order.
+    pub fn ports(&self) -> Vec<u32> {
+        let all = 1..=LARGEST_PORT;
+        all.filter(|port| self.leads(*port) != Leads::Nowhere)
+            .collect()
+    }
+
+    /// Returns the ports through which background packets enter on their way to the generator's second port. These are
+    /// the port to the generator's first one and the far ends of cables, or those to the amplifier.
+    pub fn feeds(&self) -> Vec<u32> {
+        match &self.before {
+            Some(before) => before.links.iter().map(|[_, port]| *port).collect(),
+            None => {
+                let far = self.cables.iter().map(|[_, far]| *far);
+                std::iter::once(self.first).chain(far).collect()
+            }
+        }
+    }
+}
+
+/// The wires of the switches.
+#[derive(Debug, Clone, Default)]
+pub struct Wires {
+    /// The wires from a file; none for the built-in ones.
+    pub topology: Option<Topology>,
+    /// The switch that multiplies traffic, if it is another one.
+    pub amplifier: Option<Switch>,
+}
+
+impl Wires {
+    /// Combines the wires of a file with a switch that multiplies traffic, named in the file or as `amplifier`.
+    ///
+    /// # Errors
+    /// When the two are incompatible with each other or with the switches.
+    pub fn new(
+        topology: Option<Topology>,
+        amplifier: Option<Switch>,
+        switches: &[Switch],
+    ) -> Result<Self, String> {
+        let of_file = topology.as_ref().and_then(|it| it.amplifier.as_ref());
+        let named = of_file.and_then(|it| it.device.as_ref());
+        let named = named.map(|text| text.parse()).transpose()?;
+        let amplifier = amplifier.or(named);
+        match (&amplifier, of_file, &topology) {
+            (None, Some(_), _) => {
+                return Err(
+                    "the topology has an amplifier: name it there (device) or by --amplifier"
+                        .to_string(),
+                );
+            }
+            (Some(_), None, Some(_)) => {
+                return Err(
+                    "--amplifier: the topology says nothing of its wires; add [amplifier]"
+                        .to_string(),
+                );
+            }
+            _ => {}
+        }
+        for switch in switches {
+            let needs_file = !switch.is_set_up();
+            let ports = topology.as_ref().and_then(|it| it.generator.ports.as_ref());
+            if needs_file && ports.is_none() {
+                return Err(format!(
+                    "{switch}: want --topology FILE, which says which ports of the generator lead to it (generator.ports)"
+                ));
+            }
+            if *switch == Switch::OpenVSwitch && topology.is_some() {
+                return Err(format!(
+                    "{switch}: its wires are built in; leave --topology out, or the switch"
+                ));
+            }
+            let Some(amplifier) = &amplifier else {
+                continue;
+            };
+            let goes_together = match amplifier {
+                Switch::Taut => *switch == Switch::Taut,
+                other => !other.is_set_up() && needs_file,
+            };
+            if !goes_together {
+                return Err(format!(
+                    "--amplifier {amplifier}: it cannot stand before {switch}; taut stands before taut, a switch on the network before another"
+                ));
+            }
+            if amplifier == switch && needs_file && *switch != Switch::ByHand {
+                return Err(format!(
+                    "--amplifier {amplifier}: want another switch than the one that is measured"
+                ));
+            }
+        }
+        Ok(Self {
+            topology,
+            amplifier,
+        })
+    }
+
+    /// Returns the capacity of the return port in background packets per second, as given in the topology file.
+    pub(super) fn return_pps(&self) -> Option<f64> {
+        self.topology.as_ref()?.generator.return_pps
+    }
+
+    /// Returns the number of ports through which background packets can enter.
+    pub(super) fn feeds(&self) -> usize {
+        let wires = self.topology.as_ref().map(|it| match &self.amplifier {
+            Some(_) => it.links(),
+            None => it.cables() + 1,
+        });
+        wires.map_or(usize::MAX, |many| many as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(text: &str) -> Result<Topology, String> {
+        Topology::parse(text, "wires.toml").map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_wiring_uses_the_requested_cables_of_the_topology_file() {
+        let one = read(
+            "cables = [[2, 3], [10, 11]]\n[generator]\nports = [\"null:\", \"tap:t0\"]\nfirst = 1\nsecond = 48\nreturn_pps = 1e6\n",
+        )
+        .unwrap();
+        let wiring = one.wiring(1, 0);
+        assert_eq!((wiring.first, wiring.last), (1, 48));
+        assert_eq!(wiring.ports(), [1, 2, 3, 48]);
+        assert_eq!(wiring.feeds(), [1, 3]);
+        assert_eq!(wiring.leads(10), Leads::Nowhere);
+        assert_eq!(one.wiring(7, 0).cables.len(), 2);
+        let two = read(
+            "[generator]\nsecond = 9\n[amplifier]\ndevice = \"by-hand\"\nfirst = 1\nlinks = [[2, 5], [3, 6]]\n",
+        )
+        .unwrap();
+        let wiring = two.wiring(0, 2);
+        assert_eq!((wiring.first, wiring.feeds()), (5, vec![5, 6]));
+        assert_eq!(wiring.leads(6), Leads::ToAmplifier(1));
+        assert_eq!((two.cables(), two.links()), (0, 2));
+    }
+
+    #[test]
+    fn the_built_in_wiring_uses_every_port() {
+        let one = Wiring::built_in(2, 0);
+        assert_eq!(one.ports(), (1..=6).collect::<Vec<_>>());
+        assert_eq!((one.first, one.last), (1, 6));
+        assert_eq!(one.cables, [[2, 3], [4, 5]]);
+        let two = Wiring::built_in(1, 3);
+        assert_eq!(two.ports(), (1..=6).collect::<Vec<_>>());
+        assert_eq!((two.feeds(), two.last), (vec![1, 2, 3], 6));
+    }
+
+    #[test]
+    fn invalid_topologies_are_refused_with_the_key_and_a_hint() {
+        let generator = "[generator]\nfirst = 1\nsecond = 4\n";
+        for (text, want) in [
+            (format!("cables = [[2, 2]]\n{generator}"), "cables: port 2"),
+            (format!("cables = [[2, 1]]\n{generator}"), "has a wire"),
+            (format!("cables = [[0, 2]]\n{generator}"), "from 1 to 255"),
+            (format!("cables = [[2]]\n{generator}"), "cables"),
+            (format!("colour = 1\n{generator}"), "colour"),
+            ("cables = []\n".to_string(), "generator"),
+            ("[generator]\nsecond = 4\n".to_string(), "want `first`"),
+            (format!("{generator}return_pps = 0\n"), "return_pps: want"),
+            (
+                format!("{generator}ports = [\"null:\", \"null:\"]\n"),
+                "two different",
+            ),
+            (
+                format!("{generator}ports = [\"nul:\", \"null:\"]\n"),
+                "ports: ",
+            ),
+            (
+                format!("{generator}[amplifier]\nfirst = 1\nlinks = [[2, 2]]\n"),
+                "leave it out",
+            ),
+            (
+                "[generator]\nsecond = 4\n[amplifier]\nfirst = 1\nlinks = []\n".to_string(),
+                "links: want one",
+            ),
+            (
+                "[generator]\nsecond = 4\n[amplifier]\nfirst = 1\nlinks = [[1, 2]]\n".to_string(),
+                "of the amplifier has a wire",
+            ),
+            (
+                "[generator]\nsecond = 4\n[amplifier]\ndevice = \"hub\"\nfirst = 1\nlinks = [[2, 2]]\n"
+                    .to_string(),
+                "device: there are",
+            ),
+        ] {
+            let message = read(&text).unwrap_err();
+            assert!(message.contains(want), "{text}: {message}");
+            assert!(message.starts_with("wires.toml"), "{message}");
+        }
+    }
+
+    fn topology(text: &str) -> Option<Topology> {
+        Some(toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn an_incompatible_topology_amplifier_or_switch_is_reported() {
+        let network = Switch::OpenFlow("192.0.2.1:6653".to_string());
+        let generator = "[generator]\nports = [\"null:\", \"tap:t\"]\n";
+        let one = || topology(&format!("{generator}first = 1\nsecond = 4\n"));
+        let two = |device: &str| {
+            topology(&format!(
+                "{generator}second = 4\n[amplifier]\n{device}first = 1\nlinks = [[2, 2]]\n"
+            ))
+        };
+        for (file, amplifier, switch, want) in [
+            (None, None, &network, "want --topology"),
+            (one(), Some(Switch::ByHand), &network, "add [amplifier]"),
+            (two(""), None, &network, "name it there"),
+            (one(), None, &Switch::OpenVSwitch, "built in"),
+            (None, Some(Switch::Taut), &Switch::Bridge, "cannot stand"),
+            (two(""), Some(Switch::Taut), &network, "cannot stand"),
+            (two(""), Some(network.clone()), &network, "another switch"),
+            (
+                two("device = \"openflow:192.0.2.1:6653\"\n"),
+                None,
+                &network,
+                "another switch",
+            ),
+        ] {
+            let said = Wires::new(file, amplifier, std::slice::from_ref(switch)).unwrap_err();
+            assert!(said.contains(want), "{said}");
+        }
+        Wires::new(None, Some(Switch::Taut), &[Switch::Taut]).unwrap();
+        Wires::new(two("device = \"by-hand\"\n"), None, &[network]).unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! Frames that were passed on and refused, which the kernel reports at two trace points.
+
+use crate::program::{as_io, load, map, namespace_of};
+use libbpf_rs::{Link, MapCore, MapFlags, Object};
+use rustix::fd::AsFd;
+use std::io;
+use taut_sys::Error;
+
+/// Compiled from `ebpf/xdp_refused.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_refused.bpf.o"));
+
+/// The programs at the trace points and their counters.
+pub(super) struct Refused {
+    object: Object,
+    /// The kernel's number of the interfaces' namespace.
+    namespace: u64,
+    ways: Vec<[u8; 16]>,
+    _links: Vec<Link>,
+}
+
+impl Refused {
+    /// Starts counting for interfaces in the namespace of `socket`.
+    pub(super) fn start(socket: impl AsFd) -> Result<Self, Error> {
+        let what = "counting refused frames";
+        let failed = |e| Error::system(what, e);
+        let namespace = namespace_of(socket).map_err(failed)?;
+        let object = load(what, OBJECT, &[])?;
+        let links = object
+            .progs_mut()
+            .map(|program| program.attach().map_err(as_io))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(failed)?;
+        Ok(Self {
+            object,
+            namespace,
+            ways: Vec::new(),
+            _links: links,
+        })
+    }
+
+    /// Counts frames from one interface to another, which a program finds in the map of that number.
+    pub(super) fn watch(&mut self, from: u32, to: u32, map_id: u32) -> io::Result<()> {
+        for way in [way(self.namespace, from, to), way(0, map_id, 0)] {
+            if !self.ways.contains(&way) {
+                map(&self.object, "refused")?
+                    .update(&way, &0_u64.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(as_io)?;
+                self.ways.push(way);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of frames refused so far.
+    pub(super) fn frames(&self) -> u64 {
+        let Ok(refused) = map(&self.object, "refused") else {
+            return 0;
+        };
+        self.ways
+            .iter()
+            .filter_map(|way| refused.lookup(way, MapFlags::ANY).ok().flatten())
+            .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)))
+            .sum()
+    }
+}
+
+/// Returns `struct way` of the program.
+fn way(namespace: u64, from: u32, to: u32) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&namespace.to_ne_bytes());
+    key[8..12].copy_from_slice(&from.to_ne_bytes());
+    key[12..].copy_from_slice(&to.to_ne_bytes());
+    key
+}

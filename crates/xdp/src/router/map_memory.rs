@@ -1,0 +1,51 @@
+//! Numbers of a map that are mapped into this process's memory: written here by atomic stores, without a system call, and read by
+//! programs.
+
+use libbpf_rs::MapHandle;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+/// Numbers that readers access atomically, and that may be zero-initialised.
+pub(super) trait Atomic {}
+
+impl Atomic for AtomicU16 {}
+impl Atomic for AtomicU64 {}
+
+/// The numbers of an array map with `BPF_F_MMAPABLE`.
+#[derive(Debug)]
+pub(super) struct Mapped<A> {
+    first: NonNull<A>,
+    count: usize,
+}
+
+// SAFETY: the memory belongs to no thread, and is only touched by atomic operations.
+unsafe impl<A: Atomic> Send for Mapped<A> {}
+// SAFETY: as above.
+unsafe impl<A: Atomic> Sync for Mapped<A> {}
+
+impl<A: Atomic> Mapped<A> {
+    /// Maps `count` numbers of a map whose values are at least as many, in sequence.
+    pub fn of(map: &MapHandle, count: usize) -> io::Result<Self> {
+        let (len, flags) = (count * size_of::<A>(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a fresh mapping at an address the kernel chooses overlaps nothing, and is used within its length only.
+        let base = unsafe { mmap(null_mut(), len, flags, MapFlags::SHARED, map.as_fd(), 0) }?;
+        let first = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("address 0"))?;
+        Ok(Self { first, count })
+    }
+
+    /// Returns a number; none after the last.
+    pub fn get(&self, index: usize) -> Option<&A> {
+        // SAFETY: the number lies in the mapping, which begins at a page, had zeroes at first, and lives as long as this.
+        (index < self.count).then(|| unsafe { self.first.add(index).as_ref() })
+    }
+}
+
+impl<A> Drop for Mapped<A> {
+    fn drop(&mut self) {
+        // SAFETY: this is the range that `mmap` gave, unmapped once; references into it do not outlive this.
+        let _ = unsafe { munmap(self.first.as_ptr().cast(), self.count * size_of::<A>()) };
+    }
+}
