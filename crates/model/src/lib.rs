@@ -19,7 +19,7 @@
 //! - [`resource`]: the rate of a machine and its bottleneck, from the cycles of a packet; [`scale`]: over many
 //!   machines.
 //! - [`access`], [`chain`]: those cycles, from the sizes of structures and from the functions of a chain.
-//! [`io_costs`]: the measured costs of a machine's ports.
+//! - [`io_costs`]: the measured costs of a machine's ports.
 //! - [`hops`]: the latency of one pass through a switch, from latency over the number of passes.
 //! - [`overload`]: the highest rate, from the latency of single packets.
 //! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form or by

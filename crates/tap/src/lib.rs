@@ -11,7 +11,7 @@
 //! It is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws
 //! figures.
 //!
-//! Begin with `lib.rs`, then `matched.rs`, then `placed.rs`.
+//! Begin with `lib.rs`, then `content_match.rs`, then `two_places.rs`.
 //!
 //! # Two ways to see packets
 //!

@@ -2,7 +2,7 @@
 //! meters, tables. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; as device and amplifier of FLOWer:
 //! Gallenmüller 2021, section 3.4.)
 //!
-//! Without rules the bridge learns the port of each frame's source (`learned.rs`). A frame leaves through the port of
+//! Without rules the bridge learns the port of each frame's source (`address_table.rs`). A frame leaves through the port of
 //! its destination, or through all others while that is not known. With rules the worker (`pass.rs`) makes a key of
 //! each packet (`key.rs`), finds the rule of highest priority (`table.rs`), and executes its steps (`action.rs`). The
 //! control plane stores the rules and changes them while packets pass (`control.rs`). `text.rs` parses the rules that
