@@ -48,7 +48,8 @@ impl Failure {
         }
     }
 
-    /// Returns the threads beside the workers that have died in this process; `None` if all live.
+    /// Returns a failure that names the helper threads (those other than workers) that have died in this process;
+    /// `None` if none has.
     pub fn of_dead_threads() -> Option<Self> {
         let dead = taut_sys::dead_threads();
         let first = dead.first()?;
@@ -58,7 +59,7 @@ impl Failure {
         )))
     }
 
-    /// Returns the line.
+    /// Returns the line that describes the failure.
     pub fn into_text(self) -> String {
         match self {
             Self::Limit(text)
@@ -68,7 +69,7 @@ impl Failure {
         }
     }
 
-    /// Prints the line and returns the code.
+    /// Prints the line that describes the failure, and returns the exit code.
     pub fn report(self) -> ExitCode {
         let (text, code) = match self {
             Self::Limit(text) => (text, 1),

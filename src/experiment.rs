@@ -422,7 +422,7 @@ fn resume(dir: &Path, json: bool) -> Result<(), Failure> {
     go_on(experiment, folder, json)
 }
 
-/// Performs the missing runs and shows their results.
+/// Makes the missing runs and shows their results.
 fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let request = Request {

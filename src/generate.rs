@@ -143,7 +143,7 @@ enum PacingKind {
     Nic,
 }
 
-/// How much to send.
+/// The offered rate, or as many packets as the port accepts.
 #[derive(Debug, Clone, Copy)]
 enum Offer {
     Max,

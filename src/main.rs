@@ -199,7 +199,7 @@ fn for_people(command: &clap::Command) -> clap::Command {
     shown
 }
 
-/// Removes an argument's relations to others, of which some are hidden.
+/// Removes an argument's conflicts with other arguments and its requirements of them, as some of them are hidden.
 fn alone(argument: &clap::Arg) -> clap::Arg {
     let mut alone = clap::Arg::new(argument.get_id().clone())
         .action(argument.get_action().clone())

@@ -1,4 +1,5 @@
-//! The tables of subcommands and options in docs/reference, held against the command line: `./run reference` writes them.
+//! The tables of subcommands and options in docs/reference, compared with the command line: `./run reference` writes
+//! them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +12,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference");
 /// The path of a command as it is typed, and the command.
 type Named = (String, clap::Command);
 
-/// All commands that help shows, those below others included.
+/// Collects all commands that help shows, including nested ones.
 fn commands(command: &clap::Command, path: &str, found: &mut Vec<Named>) {
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         let path = format!("{path} {}", below.get_name());
@@ -26,12 +27,12 @@ fn shown_arguments(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> 
     all.filter(move |argument| !hidden.contains(&argument.get_id().as_str()))
 }
 
-/// A text as it can stand in a cell.
+/// Returns a text in the form of a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// An argument as it is typed: `--rate RATE`, `CHAIN...`.
+/// Returns an argument as it is typed: `--rate RATE`, `CHAIN...`.
 fn typed(argument: &clap::Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
     let mut values: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -49,7 +50,7 @@ fn typed(argument: &clap::Arg) -> String {
     }
 }
 
-/// The default of an argument, and its help without it.
+/// Returns the default of an argument, and its help without the default.
 fn default_and_help(argument: &clap::Arg) -> (String, String) {
     let help = argument
         .get_help()
@@ -84,7 +85,7 @@ fn default_and_help(argument: &clap::Arg) -> (String, String) {
     split.unwrap_or((String::new(), help))
 }
 
-/// The values that an argument may have, where there are only a few.
+/// Returns the values that an argument may have, if there are only a few.
 fn choices(argument: &clap::Arg) -> String {
     let values = argument.get_possible_values();
     if values.is_empty() || !argument.get_action().takes_values() {
@@ -97,7 +98,7 @@ fn choices(argument: &clap::Arg) -> String {
     format!("; one of {}", names.join(", "))
 }
 
-/// The table of a command's arguments without those that `other` has with the same text.
+/// Returns the table of a command's arguments, without those that `other` has with the same text.
 fn options(command: &clap::Command, other: Option<&clap::Command>) -> String {
     let others: Vec<String> = other
         .iter()
@@ -126,7 +127,7 @@ fn row(argument: &clap::Arg) -> String {
     format!("| `{typed}` | {default} | {help}{choices} |\n")
 }
 
-/// The table of the commands below a command, with links to pages of theirs.
+/// Returns the table of a command's subcommands, with links to their pages.
 fn subcommands(command: &clap::Command) -> String {
     let mut table = "| Command | Does |\n|---|---|\n".to_string();
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
@@ -144,7 +145,7 @@ fn subcommands(command: &clap::Command) -> String {
     table
 }
 
-/// Pages of the reference, folders below included.
+/// Collects the pages of the reference, including those in nested folders.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -180,7 +181,7 @@ fn rewritten(page: &str, mut made: impl FnMut(&str) -> String) -> String {
 }
 
 #[test]
-fn the_reference_has_every_command_and_option_as_help_shows_them() {
+fn the_reference_has_every_command_and_option_of_the_help() {
     let mut all = vec![("taut".to_string(), crate::command())];
     commands(&crate::command(), "taut", &mut all);
     let mut missing: Vec<String> = all

@@ -36,7 +36,7 @@ pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
     print(dir, kind_of(dir).show(dir, terminal_width())?, json)
 }
 
-/// Does the same for a comparison whose runs belong to an experiment.
+/// Writes and prints a comparison whose runs belong to an experiment, as [`show`] does for other results.
 pub fn show_comparison(results: &Results, json: bool) -> Result<(), Failure> {
     let shown = report::show_comparison(results, terminal_width())?;
     print(&results.dir, shown, json)

@@ -1,4 +1,4 @@
-//! `taut tap`: records each packet that enters and leaves a device, from the wires or in line, and reports the latency
+//! `taut tap`: records each packet that enters and leaves a device, from the links or in line, and reports the latency
 //! of the device alone.
 
 use crate::exit::{self, Failure};
@@ -56,7 +56,7 @@ pub struct Arguments {
 /// Time between two reads of the kernel's ring.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Sightings that the ring has room for: a pause at 2 million packets a second.
+/// Number of sightings that fit into the ring: those of one pause at 2 million packets per second.
 const RING: f64 = 4e5;
 
 /// The number of CPUs needed for generator, device and in-line tap to have their own.

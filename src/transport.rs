@@ -11,9 +11,9 @@ use taut_traffic::probe::Over;
 use taut_transport::parity::MOST_PARITY_PAYLOAD_BYTES;
 use taut_transport::{Coding, Master, Settings};
 
-/// Number of messages that a repair combines.
+/// Number of messages that a repair packet combines.
 const REPAIRED: usize = 8;
-/// Parities for each message by default.
+/// Default number of parities per message.
 const PARITIES: f64 = 0.25;
 /// The largest number of messages that share a parity.
 const MOST_WITH_PARITY: f64 = 16.0;
@@ -106,7 +106,7 @@ impl TransportOptions {
         Ok(over)
     }
 
-    /// Returns groups of messages with one parity each.
+    /// Returns a coding in which each group of messages has one parity.
     fn parity(&self, payload_bytes: usize) -> Result<Coding, Failure> {
         let wrong = |text: String| Err(Failure::Input(text));
         if payload_bytes > MOST_PARITY_PAYLOAD_BYTES {

@@ -1,5 +1,5 @@
-//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `costs`, `functions`), generators
-//! (`generator`), switches (`switch`), and what `taut demo` measures of each device (`comparison`).
+//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `costs`, `functions`),
+//! generators (`generator`), switches (`switch`), and what `taut demo` measures of each device (`comparison`).
 
 pub mod comparison;
 mod costs;

@@ -1,4 +1,4 @@
-//! `taut capture match`: the delay of packets between two places, and those that are lost, without stamps in the
+//! `taut capture match`: the delay of packets between two places, and those that are lost, without timestamps in the
 //! packets.
 
 use crate::exit::{self, Failure};
@@ -85,13 +85,13 @@ enum Field {
 /// Time between two passes of matching.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The longest time to process packets from before the end, if more arrive than can be processed.
+/// Maximum time for processing packets that arrived before the end, if packets arrive faster than they are processed.
 const MOST_BEHIND: Duration = Duration::from_secs(2);
 
 /// Number of slowest packets that are printed.
 const SHOWN: usize = 3;
 
-/// Names of the places if theirs are no valid names of folders.
+/// Names of the two places if their own names are not valid names of folders.
 const PLACES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Runs a capture until it is told to stop.
+//! Runs a capture until it is stopped.
 
 use super::ask::{Asking, dumped, not_dumped, not_on_disk, state};
 use super::live::{self, Live};
@@ -63,7 +63,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     let dashboard = is_live.then(|| Live::open(watched.title())).flatten();
     let (before, told) = run.watch(signalled, dashboard)?;
     stop.store(true, Ordering::Relaxed);
-    // The last query happens before the function ends, as it does not answer afterwards.
+    // The last query happens before the function ends, as the function does not answer afterwards.
     let last = match asking.status() {
         Ok(last) => last,
         Err(_) if run.has_ended() => before,

@@ -89,7 +89,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Rounds that a plant may need before the first command arrives, in addition to the requested ones.
+/// Additional sampling periods that a plant may need before the first command arrives.
 const LYING_ROUNDS: u64 = 1_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use taut_sys::Clock;
 pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
 
 /// Reads standard input on a thread of its own, if requested, and lets `obey` answer each line or refuse it. Returns a
-/// pipe that is closed at the end of input, if that is to end the program as well.
+/// pipe that is closed at the end of input, if the end of input must also end the program.
 pub(crate) fn listen(
     arguments: &Arguments,
     mut obey: impl FnMut(Order) -> Result<Report, String> + Send + 'static,

@@ -1,4 +1,4 @@
-//! `taut forward --in-kernel`: attaches XDP programs, and counts until it is told to stop.
+//! `taut forward --in-kernel`: attaches XDP programs, and counts frames until it is stopped.
 
 use super::control;
 use crate::exit::Failure;
@@ -171,8 +171,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the counters in the form of a worker's; those that the kernel does not count stay 0. The worker beside the
-/// programs continues with the frames that they punted.
+/// Returns the sum of the counters of the programs and of `beside`, the worker that processes punted frames. Counters
+/// that neither has stay 0.
 fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,

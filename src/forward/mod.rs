@@ -1,4 +1,4 @@
-//! `taut forward`: runs a data plane on one core until it is told to stop or its input files end.
+//! `taut forward`: runs a data plane on one core until it is stopped or its input files end.
 
 mod control;
 mod in_kernel;
@@ -397,11 +397,11 @@ impl Forwarding<'_> {
 struct Ending {
     /// The number of workers that have not ended.
     left: AtomicUsize,
-    /// Workers without further work keep their ports open until they are told to stop.
+    /// True if workers without further work keep their ports open until they are told to stop.
     stays: bool,
-    /// All workers that have ended so far had no work left.
+    /// True if all workers that have ended so far had no work left.
     all_done: AtomicBool,
-    /// All workers are out of work.
+    /// True if all workers are out of work.
     is_done: AtomicBool,
     stop: Arc<AtomicBool>,
     running: Mutex<Option<PipeWriter>>,

@@ -1,4 +1,5 @@
-//! `taut model budget`: a latency from end to end, split into its parts, and what remains of it. (Xiang et al., JSAC 2019, Fig. 2.)
+//! `taut model budget`: an end-to-end latency split into its parts, and the remainder. (Xiang et al., JSAC 2019, Fig.
+//! 2.)
 
 use super::not_negative;
 use crate::exit::Failure;

@@ -1,4 +1,4 @@
-//! `taut model overload`: where a core with a function tips over, from two measurements.
+//! `taut model overload`: the rate at which a core with a function is overloaded, from two measurements.
 
 use super::{predict, taken_away};
 use crate::exit::Failure;

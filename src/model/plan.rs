@@ -1,4 +1,5 @@
-//! `taut model plan`: cores, batch and flush policy for a rate and a latency, on this machine or one that a file describes.
+//! `taut model plan`: cores, batch and flush policy for a rate and a latency, on this machine or one that a file
+//! describes.
 
 use super::{Io, not_negative, vacations};
 use crate::exit::Failure;

@@ -1,4 +1,5 @@
-//! `taut model predict` and `explain`: the highest rate of a machine, the resource that binds it, and latency at a load.
+//! `taut model predict` and `explain`: the highest rate of a machine, the resource that limits it, and the latency at a
+//! load.
 
 use super::{Io, assignment, not_negative, positive, vacations};
 use crate::exit::Failure;

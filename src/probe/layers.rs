@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Returns how far the capture clock is ahead of the packet clock, ns. Each of a few attempts reads one clock between
-/// two reads of the other; the closest pair is right within half their distance.
+/// two reads of the other. The closest pair has an error of at most half the time between the two reads.
 fn ahead_ns() -> i64 {
     let read_ns = |clock| {
         let now = clock_gettime(clock);

@@ -26,7 +26,7 @@ const HEADS: [&str; 7] = [
 const DEEPEST: usize = 4;
 /// The largest number of results folders that are listed.
 const MOST_FOLDERS: usize = 100_000;
-/// The largest head that is read, bytes.
+/// The largest manifest that is read, bytes.
 const MOST_HEAD_BYTES: u64 = 16 << 20;
 /// Time between two scans.
 const LOOK: Duration = Duration::from_secs(2);
@@ -48,13 +48,13 @@ pub struct Entry {
     /// Number of claims by verdict.
     pub verdicts: BTreeMap<String, u64>,
     pub has_report: bool,
-    /// The folder can be compared with others.
+    /// True if the folder can be compared with others.
     pub is_experiment: bool,
-    /// The error that makes the folder unreadable.
+    /// The error that makes the folder unreadable; `None` if it is readable.
     pub problem: Option<String>,
 }
 
-/// The times at which a folder's head and verdicts were last modified when they were read.
+/// Modification times of a folder's manifest and verdicts at the time when they were read.
 type Stamp = [Option<SystemTime>; 3];
 
 /// All results folders below a folder.
@@ -200,7 +200,7 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     {
         for claim in summary["verdicts"].as_array().into_iter().flatten() {
             let verdict = match claim["verdict"].as_str().unwrap_or("no-data") {
-                // Older results use this word for any condition that held.
+                // Older results use this word for any condition that is met.
                 "reproduced" => "holds",
                 "not-reproduced" => "fails",
                 other => other,

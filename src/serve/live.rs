@@ -1,5 +1,5 @@
-//! Programs and experiments that run now: an experiment by the files in its folder so far, forwarders and others by
-//! their metrics.
+//! Running experiments and programs: an experiment is shown from the files in its folder, a forwarder or other program
+//! from its metrics.
 
 use crate::exit::Failure;
 use serde_json::{Value, json};

@@ -110,7 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The keys that open one report each; a key does not reveal any other.
+/// The keys of reports: each opens one report, and does not reveal the key of another.
 #[derive(Default)]
 struct Keys([RandomState; 2]);
 
@@ -228,7 +228,7 @@ fn nonce_policy(of: &str, secrets: &Secrets) -> String {
     format!("{of} 'nonce-{}'; ", secrets.nonce)
 }
 
-/// Reports whether the address leads to anything.
+/// Reports whether there is a page at the address.
 fn is_there(index: &Index, parts: &[&str]) -> bool {
     match parts {
         ["report", folder] => index

@@ -22,7 +22,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Connects to the function of that name, which is a `what`.
+    /// Connects to the function of that name through its control socket; `what` is its kind, for messages.
     pub fn begin(what: &'static str, function: &str, socket: &Path) -> Result<Self, Failure> {
         let (stream, read) = connect(socket)
             .and_then(|stream| Ok((stream.try_clone()?, stream)))

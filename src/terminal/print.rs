@@ -9,7 +9,7 @@ use taut_port::Link;
 
 use crate::exit::Failure;
 
-/// Prints a line on standard output at once, with control sequences shown as text.
+/// Prints a line on standard output immediately, with control sequences shown as text.
 pub fn line(text: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = out

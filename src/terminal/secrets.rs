@@ -29,7 +29,7 @@ pub fn secret() -> std::io::Result<String> {
     Ok(bytes.iter().map(|it| format!("{it:02x}")).collect())
 }
 
-/// Compares a text with a secret, in the same time for any wrong one.
+/// Compares a text with a secret, in a time that does not depend on where they differ.
 pub fn is_same(given: &str, secret: &str) -> bool {
     let pairs = given.bytes().zip(secret.bytes());
     given.len() == secret.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0

@@ -15,7 +15,8 @@ use taut_traffic::{Interval, StreamView};
 /// How long to wait for a stream to send the samples of a second.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The shortest last interval that counts as a second of its own. The last one ends with the generator, a moment early.
+/// The shortest last interval that counts as a second of its own. The last interval ends with the generator, slightly
+/// early.
 const LAST_SECOND: Duration = Duration::from_millis(500);
 
 /// The interval at which a dashboard checks for keys.

@@ -1,4 +1,4 @@
-//! `taut tune`: sees and changes the settings of this machine that matter for latency, and listens to its noise.
+//! `taut tune`: shows and changes the settings of this machine that matter for latency, and measures its noise.
 
 pub(crate) mod aliasing;
 mod noise;

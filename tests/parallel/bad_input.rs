@@ -611,7 +611,7 @@ fn control_loops_that_cannot_be() {
 }
 
 #[test]
-fn looks_at_the_machine_and_pages_that_cannot_be() {
+fn invalid_arguments_of_doctor_and_man_are_refused() {
     table(
         &[("file", b"text")],
         &[

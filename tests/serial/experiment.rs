@@ -642,7 +642,7 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
     assert_eq!(of("demo")["missing"], "not run");
     for (file, part) in [
         ("index.html", "xiang-fig1"),
-        ("replication.md", "`taut experiment run xiang-fig1`"),
+        ("replication.md", "| `xiang-fig1` |"),
     ] {
         let text = fs::read_to_string(out.join(file)).unwrap();
         assert!(text.contains(part), "{file}");

@@ -103,7 +103,7 @@ fn fails_with(finished: &Finished, part: &str) {
 }
 
 #[test]
-fn a_file_that_is_not_one_of_interruptions_is_refused() {
+fn a_file_without_interruptions_is_refused() {
     let folder = scratch();
     let other = folder.path().join("other");
     fs::write(&other, "hello").unwrap();

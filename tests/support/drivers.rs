@@ -47,7 +47,7 @@ pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
         }
         pdr.element(E::FAR_ID, &u32::from(id).to_be_bytes());
         message.grouped(E::CREATE_PDR, &pdr);
-        // The uplink works at once, the downlink once the base station is known.
+        // The uplink works immediately, the downlink once the base station is known.
         let action = if source == 0 { 2 } else { 4 };
         let far = group(&[
             (E::FAR_ID, &u32::from(id).to_be_bytes()),

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns the number of packets that the kernel dropped because a core's backlog was full. All namespaces share the
-/// backlog: flooding a wire in one causes losses in others.
+/// backlog: flooding a link in one namespace causes losses in others.
 pub fn backlog_drops() -> u64 {
     let lines = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let dropped = lines

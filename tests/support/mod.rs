@@ -81,7 +81,7 @@ pub fn bytes_of(digits: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A JSON file.
+/// Returns the content of a JSON file.
 pub fn json(path: &Path) -> serde_json::Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))

@@ -13,7 +13,8 @@ use taut_host::CpuReading;
 const ATTEMPTS: usize = 8;
 /// A tick of `/proc/PID/stat`: the kernel shows hundredths of a second on all of Linux's platforms.
 const TICK: Duration = Duration::from_millis(10);
-/// Processor time of others from which an attempt counts as disturbed: two ticks, as the kernel rounds each process's time.
+/// Processor time of others from which an attempt counts as disturbed: two ticks, as the kernel rounds each process's
+/// time.
 const OTHERS: Duration = Duration::from_millis(20);
 /// The delay from which a generator counts as preempted.
 const SENT_LATE: Duration = Duration::from_millis(2);
@@ -59,7 +60,7 @@ pub fn note_send_delay(finished: &Finished) {
     }
 }
 
-/// Makes attempts until one shows the claim. A failed attempt on an undisturbed machine fails the test at once. If
+/// Makes attempts until one shows the claim. A failed attempt on an undisturbed machine fails the test immediately. If
 /// every attempt is disturbed, the claim stays open: the test prints that, and `./run test` counts it separately.
 pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C>) {
     for number in 1..=ATTEMPTS {
@@ -92,7 +93,7 @@ pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C
     println!("not measured: machine busy in each of {ATTEMPTS} attempts");
 }
 
-/// Processor time used on this machine so far by processes outside of this test program.
+/// Processor time used on this machine up to now by processes outside of this test program.
 pub struct Machine {
     cpus: CpuReading,
     /// Time of each process that this one did not start, including its children that have ended.

@@ -1,8 +1,9 @@
 //! Analysers: user code that receives packets, stores numbers for each flow, and fires triggers. (Gallenmüller 2021,
 //! section 3.5: FlowScope's analysers.)
 //!
-//! Each has a thread and a reader of its own: a slow one misses packets, which is counted, and delays nobody else. Its
-//! numbers are in a table of fixed size; if it is full, the least recently seen flow is replaced.
+//! Each analyser has its own thread and reader. A slow analyser misses packets, which are counted, and delays no other
+//! thread. The numbers of an analyser are in a table of fixed size; if the table is full, the least recently seen flow
+//! is replaced.
 
 use crate::clock::PacketClock;
 use crate::filter::Filter;
@@ -24,20 +25,21 @@ pub const MOST_FLOWS: usize = 10_000_000;
 pub const TOGETHER: usize = 64;
 /// Pause of the thread when it has nothing to do.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Interval at which the thread publishes its state.
+/// Interval at which the thread publishes the state of its analyser.
 const TELL: Duration = Duration::from_millis(50);
 
 /// The code of an analyser, which belongs to one thread.
 pub trait Analyser {
-    /// Returns how many numbers it stores for each flow.
+    /// Returns how many numbers the analyser stores for each flow.
     fn numbers(&self) -> usize;
 
-    /// Accepts a packet, up to [`TOGETHER`] before [`Analyser::look`]. `flow` is the row of its flow's numbers, and the
-    /// end of the flow that sent it; none if it is no IP packet.
+    /// Accepts a packet; up to [`TOGETHER`] packets are passed before each call of [`Analyser::look`]. `flow` is the
+    /// row with the numbers of the packet's flow, and the index (0 or 1) of the endpoint that sent the packet. It is
+    /// none for other packets than IP.
     fn take(&mut self, record: &Record<'_>, flow: Option<(usize, u8)>);
 
-    /// Processes the accepted packets, and changes the numbers, of which a row has [`Analyser::numbers`]. Calls `fire`
-    /// for triggers.
+    /// Processes the accepted packets, and changes the numbers in `rows`. Each row has [`Analyser::numbers`] numbers.
+    /// Calls `fire` for triggers.
     ///
     /// # Errors
     /// Returns the failure. All accepted packets are discarded in that case too.
@@ -52,7 +54,7 @@ pub trait Analyser {
 /// A trigger that an analyser has fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
-    /// Number of the trigger.
+    /// Index of the trigger.
     pub trigger: usize,
     /// Time of the packet for which it fires, nanoseconds since 1970; 0 stands for now.
     pub time_ns: u64,
@@ -92,7 +94,7 @@ impl std::fmt::Debug for Settings {
     }
 }
 
-/// Returns the bytes of memory for this number of flows, with this number of numbers each.
+/// Returns the memory for `flows` flows with `numbers` numbers each, in bytes.
 pub fn bytes_for(flows: usize, numbers: usize) -> usize {
     flows * BYTES_PER_FLOW + places_for(flows) * numbers * size_of::<f64>()
 }
@@ -106,7 +108,7 @@ pub struct AnalyserStatus {
     pub packets: u64,
     /// Packets that were overwritten before it could read them.
     pub missed: u64,
-    /// Packets that it got when it failed, or after that.
+    /// Packets that were discarded because the analyser failed on them, or had failed for good.
     pub failed: u64,
     /// Maximum number of flows.
     pub room: u64,
@@ -180,7 +182,8 @@ impl States {
         }
     }
 
-    /// Returns the row of a packet's flow, and the end that sent the packet; none if it is no IP packet.
+    /// Returns the row of a packet's flow, and the index of the endpoint that sent the packet; none if it is no IP
+    /// packet.
     fn row_of(&mut self, record: &Record<'_>) -> Option<(usize, u8)> {
         let (flow, tcp_flags, sender) = Flow::with_tcp_flags(record)?;
         let (place, is_new) = self.flows.place(Seen {
@@ -227,7 +230,7 @@ pub(crate) struct Analysing<'a> {
     pub(crate) shown: &'a Shown,
     pub(crate) reader: Reader,
     pub(crate) clock: PacketClock,
-    /// Time after which packets with a timestamp are assumed to be readable.
+    /// Time after its timestamp at which a packet is assumed to be readable.
     pub(crate) slack: Duration,
     pub(crate) filter: Filter,
     pub(crate) room: usize,

@@ -1,8 +1,8 @@
 //! A running capture: the ring, a thread that evaluates triggers, and one that writes dumps.
 //!
 //! Producers run in other threads, and share only the ring with these two. The trigger thread is the only one that
-//! fires triggers, including requested ones, so one place decides whether a trigger extends a dump or begins one. A
-//! dump ends once that thread has processed all packets up to the dump's end.
+//! fires triggers, including requested ones, so a single thread decides whether a trigger extends a dump or begins one.
+//! A dump ends once that thread has processed all packets up to the dump's end.
 
 use crate::analyser::{self, AnalyserStatus, Analysing, Fired, Looking};
 use crate::clock::PacketClock;
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background, ticks};
 
-/// Time after which packets with a timestamp are assumed to be readable. A producer takes the timestamps of a batch and
+/// Time after its timestamp at which a packet is assumed to be readable. A producer takes the timestamps of a batch and
 /// publishes it without a pause, but may be preempted in between.
 const SLACK: Duration = Duration::from_millis(100);
 /// Maximum number of packets that are processed at once.
@@ -76,10 +76,10 @@ pub struct Settings {
     pub disk: Option<keeper::Settings>,
     /// Maximum number of flows in the flow table; 0 for no table.
     pub flows: usize,
-    /// Longest time for which buckets are hidden from readers, as in the dissertation; none if readers get packets at
-    /// once.
+    /// Longest time for which buckets are hidden from readers, as in Gallenmüller 2021; none if readers see packets as
+    /// soon as they are published.
     pub classic: Option<Duration>,
-    /// Whether the trigger thread polls without rest, so that triggers fire at once.
+    /// Whether the trigger thread polls without rest, so that triggers fire without delay.
     pub polls: bool,
     /// Description of the timestamps, for the comments in files.
     pub times: String,
@@ -108,7 +108,7 @@ struct State {
     limited: AtomicU64,
     /// Counts of the packets of its dumps.
     dumped: Arc<Tally>,
-    /// Growth of the trigger's count since the last look at it.
+    /// Growth of the trigger's count since it was last evaluated.
     grown: AtomicU64,
 }
 
@@ -179,9 +179,9 @@ pub struct Status {
     pub oldest_ns: Option<u64>,
     /// Current time on the clock of the packets, nanoseconds since 1970.
     pub now_ns: u64,
-    /// Number of buckets that were not overwritten because somebody read them.
+    /// Number of buckets that were not overwritten because a reader used them.
     pub passed_over: u64,
-    /// Number of packets that were overwritten before triggers were evaluated.
+    /// Number of packets that were overwritten before triggers were evaluated on them.
     pub not_looked_at: u64,
     /// Time from the timestamps of packets until triggers were evaluated; none if there is nothing to evaluate.
     #[serde(default)]
@@ -204,7 +204,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns the time that memory reaches back, in seconds.
+    /// Returns the age of the oldest packet in memory, in seconds.
     pub fn looks_back_seconds(&self) -> f64 {
         let ns = self
             .oldest_ns
@@ -245,11 +245,11 @@ struct Together {
     last_words: Mutex<Vec<String>>,
     flows: Option<Shown>,
     looked_after: Delays,
-    /// Time after which packets with a timestamp are assumed to be readable.
+    /// Time after its timestamp at which a packet is assumed to be readable.
     slack: Duration,
     polls: bool,
     stop: AtomicBool,
-    /// Whether the ring still grows to its configured size, as nobody has requested another size.
+    /// Whether the ring still grows to its configured size; false once another size was requested.
     grows: AtomicBool,
 }
 
@@ -319,7 +319,7 @@ impl Together {
     }
 }
 
-/// A capture that runs until it is dropped. Its producers have to be dropped before.
+/// A capture that runs until it is dropped. All producers must be dropped before it.
 #[derive(Debug)]
 pub struct Capture {
     together: Arc<Together>,
@@ -503,7 +503,7 @@ impl Capture {
         self.together.counts()
     }
 
-    /// Reports that the count of trigger number `at` has grown. Never blocks.
+    /// Reports that the count of the trigger with index `at` has grown by `by`. Never blocks.
     pub fn grew(&self, at: usize, by: u64) {
         if let Some(state) = self.together.states.get(at) {
             state.grown.fetch_add(by, Ordering::Relaxed);
@@ -808,7 +808,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Fires the triggers about silence whose time without a packet is over, up to a time.
+    /// Fires the silence triggers whose time without a packet has ended by `settled_ns`.
     fn miss(&mut self, settled_ns: u64, firing: &mut Firing<'_>) {
         for at in &self.with_filters {
             if let Some(ns) = self.watches[*at].misses(&self.triggers[*at].when, settled_ns) {
@@ -978,7 +978,7 @@ fn write_dumps(
                 );
                 has_more |= looked == AT_ONCE;
                 if looked < AT_ONCE && looked_ns > until_ns {
-                    // After the flush the fate of its packets is known.
+                    // After the flush it is known which packets were written.
                     shared.iter_mut().for_each(Output::flush);
                     ended.push(dump.end());
                     return None;

@@ -15,7 +15,7 @@ const MOST_SLEW: f64 = 500e-6;
 #[derive(Debug, Clone)]
 pub struct PacketClock {
     clock: Clock,
-    /// Cycles and time from which on the current rate applies.
+    /// Start of the current rate, in cycles and as a time.
     base_ticks: u64,
     base_ns: u64,
     ns_per_tick: f64,

@@ -43,7 +43,7 @@ impl Packer {
         })
     }
 
-    /// Compresses all these bytes to a frame that contains their number.
+    /// Compresses all bytes into one frame, whose header states how many they are.
     ///
     /// # Errors
     /// Returns an error if there is no memory.

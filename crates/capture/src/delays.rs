@@ -17,7 +17,7 @@ pub(crate) struct Delays {
     most_ns: AtomicU64,
 }
 
-/// The percentiles of delays, in nanoseconds, of one packet in 31.
+/// The percentiles of delays in nanoseconds, measured on one packet in 31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedAfter {
     /// Number of timed packets.

@@ -70,7 +70,7 @@ const MOST_FLOWS: usize = 1 << 20;
 /// Number of bytes that are written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The counts of packets that were to be written.
+/// The counts of packets that were written, or could not be written.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     written: AtomicU64,
@@ -140,7 +140,7 @@ impl Sink for File {
     }
 }
 
-/// The state of the end of a file.
+/// Whether a file ends with a complete block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
     /// The file ends with a complete block.
@@ -152,8 +152,8 @@ enum Tail {
 }
 
 /// A file that is being written. It consists of complete blocks, and is truncated to complete blocks when the disk is
-/// full. In a compressed file, each write is a frame. Packets that could not be written are lost; later ones are tried
-/// again.
+/// full. In a compressed file, each write is a frame. Packets that could not be written are lost; later packets are
+/// written once that is possible again.
 #[derive(Debug)]
 pub(crate) struct Output<F = File> {
     file: F,
@@ -163,7 +163,7 @@ pub(crate) struct Output<F = File> {
     pending: Vec<u8>,
     /// Packets in `pending`: their tallies and numbers.
     waiting: Vec<(Arc<Tally>, u64)>,
-    /// Number of bytes at the start of `pending` without which the file cannot be read.
+    /// Length of the file header at the start of `pending`, in bytes: the file cannot be read without it.
     head_bytes: usize,
     packer: Option<Packer>,
     /// Length of the file before the first write.
@@ -367,7 +367,7 @@ impl<F: Sink> Output<F> {
     }
 }
 
-/// Returns unused names in the folder for a file, during writing and final.
+/// Returns two unused names in the folder: one for the file while it is written, and its final one.
 fn free_name(folder: &Path, name: &str, zstd: bool) -> (PathBuf, PathBuf) {
     let ending = if zstd { compression::ENDING } else { "" };
     let mut number = 0;
@@ -415,7 +415,7 @@ pub(crate) struct Dumps {
 /// The message that begins a dump.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    /// Number of the trigger.
+    /// Index of the trigger.
     pub trigger: usize,
     pub fired_ns: u64,
     pub from_ns: u64,
@@ -481,14 +481,14 @@ impl Dump {
         }
     }
 
-    /// Ends the dump at that time, as its trigger has begun another one.
+    /// Ends the dump at `until_ns`, because its trigger has begun another one.
     pub(crate) fn ends(&mut self, until_ns: u64) {
         if !self.has_end {
             (self.until_ns, self.has_end) = (until_ns, true);
         }
     }
 
-    /// Extends the dump to that time, unless its trigger has begun another one. Returns the end of the dump.
+    /// Extends the dump to `until_ns`, unless its trigger has begun another one. Returns the end of the dump.
     pub(crate) fn goes_on(&mut self, until_ns: u64) -> u64 {
         if !self.has_end {
             self.until_ns = self.until_ns.max(until_ns);
@@ -496,7 +496,7 @@ impl Dump {
         self.until_ns
     }
 
-    /// Writes up to `most` packets with times up to that one. Returns the number of packets that were examined.
+    /// Writes up to `most` packets with times up to `until_ns`. Returns the number of packets that were examined.
     pub(crate) fn write(
         &mut self,
         dumps: &Dumps,
@@ -603,7 +603,7 @@ impl Dump {
         let Some(mut output) = self.output.take() else {
             return;
         };
-        // The fate of its packets is part of the final result.
+        // The final result includes whether its packets were written.
         output.flush();
         let missed = self.result.missed - self.missed_before;
         let lost = self.tally.lost() - self.lost_before;

@@ -1,4 +1,4 @@
-//! Flows: packets between the same two ends, in both directions.
+//! Flows: packets between the same two endpoints, in both directions.
 
 use crate::record::Record;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
@@ -7,7 +7,7 @@ use taut_wire::{Headers, IpProtocol, Layer3};
 /// Offset of the flags in a TCP header (RFC 9293, section 3.1).
 const TCP_FLAGS_AT: usize = 13;
 
-/// The ends of a flow, in an order that is the same for both directions, and its protocol.
+/// The endpoints of a flow, in an order that is the same for both directions, and its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
     /// Addresses; IPv4 addresses are mapped into IPv6.
@@ -26,7 +26,7 @@ impl Flow {
     }
 
     /// Returns the flow, the flags of the TCP header (0 if there is none), and the index in the flow (0 or 1) of the
-    /// end that sent the packet.
+    /// endpoint that sent the packet.
     #[inline]
     pub fn with_tcp_flags(record: &Record<'_>) -> Option<(Self, u8, u8)> {
         let headers = Headers::of(record.frame);

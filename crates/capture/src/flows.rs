@@ -1,16 +1,16 @@
 //! A table of flows: statistics of each flow, and the flows with the highest rates at the moment. Memory is allocated
 //! once, not per packet. (FlowScope has a flow tracker as well.)
 //!
-//! Each flow has a cache line, and a byte of its hash next to those of its neighbours. It may be in any of the sixteen
-//! slots from that of its hash on. Their bytes are compared at once, so that a slot can be reassigned without a mark.
-//! If all sixteen are taken, the least recently seen flow is replaced. Packets are collected, and those of a batch
-//! looked up together, so that their cache misses overlap.
+//! Each flow has a cache line, and a byte of its hash next to those of its neighbours. It may be in any of sixteen
+//! slots, beginning with the one that its hash selects. Their bytes are compared in one step, so a slot can be
+//! reassigned without a deletion mark. If all sixteen are taken, the least recently seen flow is replaced. Packets are
+//! collected, and those of a batch looked up together, so that their cache misses overlap.
 //!
 //! The flows with the highest rates in the last seconds are found among samples: one of each `weight` packets, at
-//! random. The weight is 1 as long as there are not more than 32,768 packets per second. A packet costs a countdown,
-//! and a reply 2 to 13 ms for any number of flows, for a time with sharp ends. A decaying counter would need space in
-//! each line and a scan over all; a sketch of frequent flows, a search for each packet. The standard error of a flow
-//! with a fraction s of the packets is at most 1 / sqrt(65,536 s): 4 % for a hundredth of them.
+//! random. The weight is 1 as long as there are not more than 32,768 packets per second. Each packet costs a countdown.
+//! A reply takes 2 to 13 ms for any number of flows, and covers an exact time window. A decaying counter would need
+//! space in each line and a scan over all; a sketch of frequent flows, a search for each packet. The standard error of
+//! a flow with a fraction s of the packets is at most 1 / sqrt(65,536 s): 4 % for a hundredth of them.
 
 use crate::flow::Flow;
 use crate::lock;
@@ -147,7 +147,7 @@ struct Waiting {
 struct Sample {
     time_ns: u64,
     place: u32,
-    /// Part of the flow's hash, as the slot may have been reassigned.
+    /// Part of the flow's hash, which shows whether the slot was reassigned.
     hash: u32,
     bytes: u32,
     /// Number of packets that the sample stands for.
@@ -220,7 +220,7 @@ pub struct FlowsStatus {
     pub top: Vec<FlowStatus>,
 }
 
-/// The order of flows.
+/// The count by which flows are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -361,8 +361,8 @@ impl Flows {
         self.lines.len()
     }
 
-    /// Counts a packet at once; returns the slot of its flow, and whether the flow is new there. A flow keeps its slot
-    /// until it is replaced.
+    /// Counts a packet immediately; returns the slot of its flow, and whether the flow is new there. A flow keeps its
+    /// slot until it is replaced.
     pub fn place(&mut self, seen: Seen) -> (usize, bool) {
         if self.begun_ns == 0 {
             self.begun_ns = seen.time_ns;
@@ -384,7 +384,8 @@ impl Flows {
         ((u128::from(hash) * u128::from(self.homes)) >> 64) as usize
     }
 
-    /// Returns the slots from that one on with this byte, and possibly more: a bit in each byte.
+    /// Returns one byte for each slot from `home`, with a bit set if the slot has this hash byte. Only the first set
+    /// bit is always correct.
     #[inline(always)]
     fn same_tags(&self, home: usize, tag: u8) -> u128 {
         const ONES: u128 = u128::MAX / 0xff;

@@ -1,4 +1,5 @@
-//! Keeper: a thread that writes the packets of the ring in memory to the ring on disk, and queries to both by filters.
+//! Keeper: the thread that writes the packets of the ring in memory to the ring on disk, and queries of the ring on
+//! disk by filters.
 
 use crate::clock::PacketClock;
 use crate::disk::{self, DiskError, Key, Query, Writer};
@@ -124,7 +125,7 @@ impl Keeper {
         &self.folder
     }
 
-    /// Writes all packets that have arrived, so that they can be read; waits for that, but not for a disk that takes
+    /// Writes all packets that have arrived, so that queries find them. Waits until they are written, but at most two
     /// seconds.
     pub fn flush(&self) {
         let before = self.asked.flushed.load(Ordering::Acquire);

@@ -22,11 +22,12 @@
 //! bucket by one atomic exchange, without a lock. A claim skips a bucket that a reader holds; a reader counts the
 //! packets that it missed. The ring's memory and libpcap's compiler are in `taut-sys`.
 //!
-//! One thread evaluates filters and fires triggers, also those that others request, so that one place decides whether a
-//! trigger extends a dump or begins one. A second thread writes dumps, by a reader that begins in the past. A third
-//! thread writes all packets to pcapng segments with an index each; a query reads only the blocks that can contain its
-//! packets. Compressed segments are a sequence of zstd frames, each complete by itself (`compression.rs`). Each analyser has
-//! a thread of its own, and a dump ends after the analysers have read its packets.
+//! One thread evaluates filters and fires triggers, also those that others request, so that a single thread decides
+//! whether a trigger extends a dump or begins one. A second thread writes dumps, with a reader that begins before the
+//! trigger fired. A third thread writes all packets to pcapng segments with an index each; a query reads only the
+//! blocks that can contain its packets. Compressed segments are a sequence of zstd frames, each complete by itself
+//! (`compression.rs`). Each analyser has a thread of its own, and a dump ends after the analysers have read its
+//! packets.
 
 pub mod analyser;
 pub mod capture;

@@ -12,7 +12,7 @@ use taut_port::pcap::format::{
     INTERFACE_DESCRIPTION, SECTION_HEADER,
 };
 
-/// Maximum number of bytes that are stored of a frame: readers take a longer one for damage (libpcap's
+/// Maximum number of bytes that are stored of a frame: readers treat a longer one as damaged (libpcap's
 /// `MAXIMUM_SNAPLEN`).
 pub const LONGEST_KEPT_BYTES: usize = 262_144;
 /// Minimum number of bytes of a block: its type and its length twice (section 3.1).

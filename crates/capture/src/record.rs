@@ -34,7 +34,7 @@ pub struct Record<'a> {
     pub frame: &'a [u8],
 }
 
-/// Returns the number of bytes of a record with `kept` stored bytes: records begin at multiples of 8.
+/// Returns the length of a record with `kept` stored bytes, rounded up to a multiple of 8, in bytes.
 #[inline(always)]
 pub const fn record_bytes(kept: usize) -> usize {
     HEADER_BYTES + kept.next_multiple_of(8)

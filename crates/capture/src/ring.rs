@@ -1,9 +1,9 @@
 //! Ring: the last seconds of packets in memory. (Gallenmüller 2021, section 3.5: the queue of queues.)
 //!
-//! A producer writes records into a bucket of its own and publishes them once per batch. Readers see them at once, and
-//! not when the bucket is complete, which took hundreds of milliseconds there. Readers follow all producers, in order
-//! of time, or begin in the past. Records that are overwritten before a reader has read them count as missed. For
-//! comparison, a ring can publish complete buckets as it is done there: [`Ring::classic`].
+//! A producer writes records into a bucket of its own and publishes them once per batch. Readers see them immediately,
+//! not only when the bucket is complete, which took hundreds of milliseconds in the dissertation. Readers follow all
+//! producers, in order of time, or begin in the past. Records that are overwritten before a reader has read them count
+//! as missed. For comparison, a ring can publish complete buckets as in the dissertation: [`Ring::classic`].
 
 use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
 use std::collections::VecDeque;
@@ -162,8 +162,9 @@ impl Ring {
         Self::make(bytes, most_bytes, bucket_bytes, None).map(Arc::new)
     }
 
-    /// Creates a ring whose readers see the packets of a bucket only once its producer closes it, full or at that age,
-    /// as in the dissertation. The owner of a producer regularly calls [`Producer::hand_over`].
+    /// Creates a ring as in the dissertation: readers see the packets of a bucket only once its producer closes it. The
+    /// producer closes a bucket when it is full or has reached the age `hold`. The owner of a producer regularly calls
+    /// [`Producer::hand_over`].
     ///
     /// # Errors
     /// Returns the same errors as [`Ring::new`].
@@ -207,8 +208,8 @@ impl Ring {
         })
     }
 
-    /// Changes the size while packets are written: the oldest packets are removed if it shrinks. Returns the size after
-    /// that in bytes: less than `bytes` if it cannot grow so much, more if buckets are being written or read.
+    /// Changes the size while packets are written; if the ring shrinks, the oldest packets are removed. Returns the new
+    /// size in bytes: less than `bytes` if the ring cannot grow so much, more if buckets are in use.
     pub fn resize(&self, bytes: u64) -> u64 {
         let wanted = (bytes / self.buckets.bucket_bytes() as u64).max(FEWEST_BUCKETS as u64);
         let wanted = wanted.min(self.buckets.most() as u64);
@@ -259,7 +260,7 @@ impl Ring {
         self.hold_ns.map(Duration::from_nanos)
     }
 
-    /// Returns how often a bucket was not overwritten because somebody read it.
+    /// Returns how often a bucket was not overwritten because a reader used it.
     pub fn passed_over(&self) -> u64 {
         self.buckets.passed_over()
     }
@@ -295,7 +296,7 @@ impl Ring {
         }
     }
 
-    /// Creates a reader that begins there.
+    /// Creates a reader that begins at `start`.
     pub fn reader(self: &Arc<Self>, start: Start) -> Reader {
         let mut reader = Reader {
             ring: Arc::clone(self),
@@ -326,7 +327,7 @@ impl Ring {
 /// The position at which a reader begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// The packets from that time on, nanoseconds since 1970, as far as they still exist.
+    /// The packets with this timestamp (nanoseconds since 1970) or a later one, as far as they still exist.
     At(u64),
     /// The packets that arrive from now on.
     Now,
@@ -412,7 +413,7 @@ impl Producer {
         }
     }
 
-    /// Returns the packets that it has stored and published, and those that it has lost.
+    /// Returns the packets that the producer has stored and published, and those that it has lost.
     pub fn counts(&self) -> (Count, Count) {
         self.counts
     }
@@ -459,7 +460,7 @@ struct Line {
     expected: Option<u64>,
 }
 
-/// A reader of packets, which removes none.
+/// A reader of packets, which leaves them in the ring.
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,
@@ -477,7 +478,7 @@ impl Reader {
         self.missed
     }
 
-    /// Returns the time of the next available packet, the bucket of which it holds.
+    /// Returns the time of the next available packet. The bucket of that packet is protected from overwriting.
     pub fn next_ns(&mut self) -> Option<u64> {
         self.deal();
         let buckets = &self.ring.buckets;
@@ -670,12 +671,12 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
 #[derive(Debug)]
 pub struct Taker(Arc<Ring>);
 
-/// A bucket of packets that belongs to nobody else; its memory returns to the ring when this is dropped.
+/// A bucket of packets that no other thread can access; its memory returns to the ring when this is dropped.
 #[derive(Debug)]
 pub struct Batch(Taken);
 
 impl Taker {
-    /// Takes the oldest closed bucket that nobody reads.
+    /// Takes the oldest closed bucket that no reader uses.
     pub fn take(&self) -> Option<Batch> {
         self.0.buckets.take().map(Batch)
     }
@@ -687,7 +688,7 @@ impl Batch {
         Content::of_tags(self.0.tags())
     }
 
-    /// Returns its packets.
+    /// Returns the packets of the bucket.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let (bytes, mut at) = (self.0.bytes(), 0);
         std::iter::from_fn(move || {

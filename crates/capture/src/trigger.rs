@@ -1,4 +1,4 @@
-//! Triggers: conditions on packets, and which packets of which time are stored when they hold.
+//! Triggers: conditions on packets, each with the packets and the time span that are stored when it holds.
 
 use crate::clock::PacketClock;
 use crate::filter::Filter;
@@ -14,7 +14,7 @@ pub enum When {
     Rate {
         /// Filter of the packets that count.
         filter: Filter,
-        /// Number of packets that is not yet too many.
+        /// Highest number of packets for which the trigger does not fire.
         packets: u64,
         /// Time in which they are counted.
         over: Duration,
@@ -26,7 +26,7 @@ pub enum When {
         /// Time without any packet.
         over: Duration,
     },
-    /// A measurement packet that arrives later than this after its timestamp (`taut generate` on this machine).
+    /// A measurement packet that arrives later than `over` after its timestamp (`taut generate` on this machine).
     Late {
         /// Filter of the packets that count.
         filter: Filter,
@@ -57,9 +57,9 @@ pub struct Trigger {
     pub when: When,
     /// Filter of the packets that are stored when it fires.
     pub keep: Filter,
-    /// Time before it fires from which on packets are stored.
+    /// Time span before it fires whose packets are stored.
     pub before: Duration,
-    /// Time after it fires up to which packets are stored.
+    /// Time span after it fires whose packets are stored.
     pub after: Duration,
     /// Cutoff: number of bytes on the wire that are stored of each flow; none for all.
     pub cutoff_bytes: Option<u64>,
@@ -160,7 +160,7 @@ impl Limit {
         }
     }
 
-    /// Returns true if it may begin a dump at that time, and counts it.
+    /// Returns true if the trigger may begin a dump at that time, and counts that dump.
     pub(crate) fn lets(&mut self, now_ns: u64) -> bool {
         let is_old = |at: &u64| now_ns.saturating_sub(*at) >= Self::MINUTE_NS;
         while self.begins.front().is_some_and(is_old) {

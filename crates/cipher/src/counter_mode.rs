@@ -1,4 +1,4 @@
-//! A key, and its key stream over a text.
+//! AES in counter mode: a key, and the addition of its key stream to a text.
 
 use crate::kernel::{Kernel, RoundKeys, kernels};
 use crate::portable::Portable;
@@ -41,7 +41,7 @@ impl CounterMode {
         }
     }
 
-    /// Adds the key stream to `text`, starting with block `first` (all 128 bits count, and wrap).
+    /// Adds the key stream to `text`, starting with block `first`. The block counter has 128 bits and wraps around.
     #[inline]
     pub fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         match &self.0 {

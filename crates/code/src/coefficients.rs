@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Draws coefficients: 0 with the probability that the density leaves, and all other values with equal probability.
+/// Draws coefficients: the fraction `density` is not 0, and all values other than 0 are equally probable.
 #[derive(Debug, Clone)]
 pub struct Coefficients {
     random: Rng,
@@ -11,8 +11,8 @@ pub struct Coefficients {
 }
 
 impl Coefficients {
-    /// Makes a source of coefficients, of which the fraction `density` is not 0: 1 is dense. The seed makes it
-    /// repeatable.
+    /// Makes a source of coefficients. The fraction `density` of them is not 0; 1 makes combinations dense. The seed
+    /// makes the coefficients repeatable.
     pub fn new(density: f64, seed: u64) -> Self {
         Self {
             random: Rng::with_seed(seed),
@@ -26,7 +26,7 @@ impl Coefficients {
         *coefficient = if drawn { self.random.u8(1..) } else { 0 };
     }
 
-    /// Draws all of them. At least one is not 0.
+    /// Draws all coefficients of a combination. At least one is not 0.
     pub fn draw(&mut self, coefficients: &mut [u8]) {
         if coefficients.is_empty() {
             return;

@@ -5,7 +5,7 @@
 pub struct Combination<'a> {
     /// Number of the first source symbol.
     pub first: u64,
-    /// Coefficients, one for each source symbol from there on.
+    /// Coefficients, one for each source symbol from `first` on.
     pub coefficients: &'a [u8],
     /// The sum; if it is shorter than a symbol, zeros follow.
     pub sum: &'a [u8],

@@ -8,14 +8,14 @@ use crate::encoder::{Symbols, two};
 use crate::field::inverse;
 use crate::{Combination, MOST_COMBINED, kernel};
 
-/// Returns how far a packet's numbers may be ahead of all others for a decoder that stores `span` source symbols: half
-/// of them. A single packet, whatever its header contains, therefore displaces only the older half.
+/// Returns how far the numbers of a packet may be ahead of all earlier packets, for a decoder that stores `span` source
+/// symbols: half of `span`. A single packet, whatever its header contains, therefore displaces only the older half.
 pub fn reach(span: usize) -> u64 {
     (span as u64 / 2).max(8)
 }
 
-/// Limit on the unknown symbols given up by one packet that are eliminated from the combinations they are in.
-/// Combinations with further such symbols are given up as well, which costs no arithmetic.
+/// Limit on the unknown symbols given up by one packet that are eliminated from the combinations that contain them.
+/// Combinations that contain further given-up symbols are discarded, which costs no arithmetic.
 const MOST_TAKEN_OUT: usize = 8;
 
 /// Reason why a packet is rejected.
@@ -28,7 +28,7 @@ pub enum Refused {
     #[error("a range that cannot be")]
     Range,
     /// The packet's symbols were already given up.
-    #[error("about symbols that were given up already")]
+    #[error("the packet covers only symbols that the decoder has given up")]
     TooOld,
     /// The packet's number is further ahead of all others than [`reach`]: a caller that knows it to be right restarts
     /// the decoder.
@@ -63,7 +63,7 @@ pub struct Decoder {
     size: usize,
     /// Number of stored source symbols; older ones are given up.
     span: usize,
-    /// The oldest stored number, and the one after the newest known of.
+    /// Number of the oldest stored symbol, and the number after the newest symbol in any packet.
     base: u64,
     end: u64,
     /// Whether each symbol is known, by number modulo span.
@@ -122,7 +122,8 @@ impl Decoder {
         self.account
     }
 
-    /// Returns the range from the oldest number that may still be recovered to the one after the newest known of.
+    /// Returns the range of numbers from the oldest symbol that may still be recovered to the newest symbol in any
+    /// packet.
     pub fn range(&self) -> std::ops::Range<u64> {
         self.base..self.end
     }
@@ -255,8 +256,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives up the symbol of this number. Returns whether it was eliminated from the rows, as `takes_out` requests;
-    /// otherwise rows with it are freed.
+    /// Gives up the symbol of this number. With `takes_out` the symbol is eliminated from the rows that contain it;
+    /// otherwise those rows are freed. Returns true if it was eliminated.
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {

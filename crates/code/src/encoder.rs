@@ -161,8 +161,8 @@ pub struct Encoder {
     next: u64,
     /// Number of source symbols in the current block, or in the window.
     held: usize,
-    /// For blocks, the sums so far. For a window, the latest source symbols, each at its number modulo the window, and
-    /// the sum.
+    /// For blocks, the sums of the current block. For a window, the latest source symbols, each at its number modulo
+    /// the window, and the sum.
     symbols: Symbols,
     /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,

@@ -5,7 +5,8 @@ use crate::field::product;
 use crate::{Combination, MOST_COMBINED, Refused};
 use fastrand::Rng;
 
-/// Stores the latest packets of a stream, of either kind. It allocates memory only when it is made.
+/// Stores the latest packets of a stream, both source symbols and combinations, and combines them. It allocates memory
+/// only when it is made.
 #[derive(Debug, Clone)]
 pub struct Recoder {
     size: usize,
@@ -81,8 +82,8 @@ impl Recoder {
         Ok(())
     }
 
-    /// Returns a random combination of the stored packets, as far back from the newest as a combination reaches; none
-    /// before the first packet.
+    /// Returns a random combination of the newest stored packets, as many as fit into the range of one combination.
+    /// Returns none before the first packet.
     pub fn combine(&mut self) -> Option<Combination<'_>> {
         let held = || self.ranges.iter().filter(|(_, length)| *length > 0);
         let end = held().map(|(first, length)| first + *length as u64).max()?;

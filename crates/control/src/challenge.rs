@@ -1,9 +1,9 @@
 //! Searches for the limits of a loop: the largest delay, jitter, loss, loss burst and push with which the plant still
 //! balances.
 //!
-//! Gallenmüller's dissertation (section 6.1) calls it the challenge, and the push's figures disturbance indicators; it defines
-//! both and measures neither. Each seed draws its own sensors and network and gets its own search; an interval is that of the
-//! median over the seeds.
+//! Gallenmüller's dissertation (section 6.1) calls it the challenge, and the push's figures disturbance indicators; it
+//! defines both and measures neither. Each seed draws its own sensors and network and gets its own search; an interval
+//! is that of the median over the seeds.
 
 use crate::kpi::{Recovered, recovered};
 use crate::model::ModelError;
@@ -37,7 +37,7 @@ impl Axis {
         Self::Push,
     ];
 
-    /// Returns the greatest value that is tried with this sampling period, and the step to which a value is found.
+    /// Returns the largest value that a search tries with this sampling period, and the resolution of the search.
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
@@ -87,7 +87,7 @@ impl Axis {
 const BETWEEN_BURSTS: u32 = 60;
 /// Periods before a push, in which the loop settles.
 const PUSH_AFTER_PERIODS: u64 = 100;
-/// Steps from which a search goes up by doubling.
+/// The first value of a search, in steps of its resolution; the search doubles it.
 const FIRST_STEPS: f64 = 4.0;
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
@@ -174,8 +174,8 @@ pub fn largest(scenario: &Scenario, axis: Axis, seeds: &[u64]) -> Result<Found, 
     Ok(found)
 }
 
-/// Returns the largest multiple of `step` up to `most` for which `holds`, if it holds for all smaller and no larger
-/// values; -1 if it fails at 0.
+/// Returns the largest multiple of `step` up to `most` for which `holds` is true; -1 if it is false at 0. `holds` must
+/// be true for all smaller values and false for all larger ones.
 fn search<E>(
     most: f64,
     step: f64,

@@ -1,9 +1,9 @@
 //! Computes the indicators of a run: delays by stage, late and lost commands, and how well the plant was balanced.
 //!
-//! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the printed text differs from the computation
-//! behind its numbers, this module follows the computation. Half of the network's delay is half of the round trip minus the
-//! controller's own time, which equation 6.1 omits. The period is from reading to applying. The last column of table 6.3,
-//! printed as the 99.9th percentile, is the 99th.
+//! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the printed text differs from the
+//! computation behind its numbers, this module follows the computation. Half of the network's delay is half of the
+//! round trip minus the controller's own time, which equation 6.1 omits. The period is from reading to applying. The
+//! last column of table 6.3, printed as the 99.9th percentile, is the 99th.
 
 use crate::protocol::Stage;
 use crate::station::{Outcome, Record};
@@ -62,7 +62,7 @@ pub struct Kpis {
     pub late: usize,
     /// Rounds without a command.
     pub lost: usize,
-    /// Number of runs of late or lost rounds, by the length of the run.
+    /// Number of sequences of consecutive late or lost rounds, by length.
     pub runs: BTreeMap<usize, usize>,
     /// `d_P,S`: from reading sensors to sending the report.
     pub sensing: Option<Delay>,
@@ -169,9 +169,9 @@ impl Kpis {
 /// Half of the time over which [`pitch_of_rates`] averages to estimate the drift, ns.
 const DRIFT_NS: u64 = 1_000_000_000;
 
-/// Returns the pitch, computed from the rates that a gyroscope read at these times, for recordings without the pitch. The
-/// rates are integrated by trapezoids. The mean of all values within a second is subtracted from each, as a balancing robot
-/// is upright on average and the integral drifts. The unit is that of the rates times seconds.
+/// Returns the pitch, computed from the rates that a gyroscope read at these times, for recordings without the pitch.
+/// The rates are integrated by trapezoids. The mean of all values within a second is subtracted from each, as a
+/// balancing robot is upright on average and the integral drifts. The unit is that of the rates times seconds.
 ///
 /// The filter behind table 6.4 is not published; this one is our own.
 pub fn pitch_of_rates(readings: &[(u64, f64)]) -> Vec<f64> {
@@ -201,7 +201,7 @@ fn count(records: &[Record], outcome: Outcome) -> usize {
     records.iter().filter(|it| it.outcome == outcome).count()
 }
 
-/// Counts the runs of true values, by length.
+/// Counts the sequences of consecutive true values, by length.
 fn runs(missed: impl Iterator<Item = bool>) -> BTreeMap<usize, usize> {
     let mut runs = BTreeMap::new();
     let mut length = 0;
@@ -226,8 +226,8 @@ pub struct Recovered {
     pub most_balance: f64,
 }
 
-/// Returns the recovery of a plant that was pushed at `push_ns`: the time from which its balance stayed within `band` for a
-/// second. Returns none if it did not recover.
+/// Returns the recovery of a plant that was pushed at `push_ns`: the time from which its balance stayed within `band`
+/// for a second. Returns none if it did not recover.
 pub fn recovered(records: &[Record], push_ns: u64, band: f64) -> Option<Recovered> {
     let after = records.iter().filter_map(|it| {
         let read_ns = it.stamps.at(Stage::Read)?;

@@ -12,9 +12,9 @@
 //! Neither side reads a clock or a socket: the caller passes the time and the received messages. The real loop over
 //! sockets (`taut_traffic::control`) and the virtual one (`simulation.rs`) therefore share their code.
 //!
-//! Begin with `plant/robot.rs`, then `station.rs`, `controller/mod.rs` and `simulation.rs`. Published values and their errors
-//! are documented where they are used; the sources are NCSbench (`tum-lkn/NCSbench`, MIT) and chapter 6 of Gallenmüller's
-//! dissertation (2021). The crate does no I/O.
+//! Begin with `plant/robot.rs`, then `station.rs`, `controller/mod.rs` and `simulation.rs`. Published values and their
+//! errors are documented where they are used; the sources are NCSbench (`tum-lkn/NCSbench`, MIT) and chapter 6 of
+//! Gallenmüller's dissertation (2021). The crate does no I/O.
 
 #![forbid(unsafe_code)]
 

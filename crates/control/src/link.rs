@@ -1,5 +1,5 @@
-//! A network between plant and controller in virtual time: delay, jitter, and lost rounds, single or in bursts, or all of these replayed
-//! from a recording.
+//! A network between plant and controller in virtual time: delay, jitter, and lost rounds, single or in bursts, or all
+//! of these replayed from a recording.
 
 use crate::protocol::Stage;
 use crate::station::Record;
@@ -18,8 +18,8 @@ pub struct LinkSettings {
     pub burst: u32,
     /// Number of rounds between losses; if it is not 0, losses are periodic instead of random, and `loss` is ignored.
     pub every: u32,
-    /// Recorded delays of both directions, ns, one pair per round and none for a lost round, replayed in a loop; the delays above
-    /// are added.
+    /// Recorded delays of both directions, ns, one pair per round and none for a lost round, replayed in a loop; the
+    /// delays above are added.
     #[serde(skip)]
     pub recorded_ns: Vec<Option<[u64; 2]>>,
 }
@@ -37,8 +37,8 @@ impl Default for LinkSettings {
     }
 }
 
-/// Returns the delays of both directions in a run, ns, as [`LinkSettings::recorded_ns`] expects them. Where the clocks of both
-/// sides differ, each direction gets half of the sum; rounds whose command never arrived count as lost.
+/// Returns the delays of both directions in a run, ns, as [`LinkSettings::recorded_ns`] expects them. Where the clocks
+/// of both sides differ, each direction gets half of the sum; rounds whose command never arrived count as lost.
 pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
     let each = records.iter().map(|it| {
         let stamps = &it.stamps;

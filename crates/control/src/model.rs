@@ -54,9 +54,9 @@ pub struct Parts {
     pub bound: f64,
     /// State that measures the distance of the plant.
     pub travel: usize,
-    /// Factors of the two states in results, such as degrees per radian.
+    /// Factors from the states `balance` and `travel` to the values in results, such as degrees per radian.
     pub scale: [f64; 2],
-    /// Units of both in results.
+    /// Units of `balance` and `travel` in results.
     pub units: [String; 2],
     /// Initial states.
     pub start: Vec<f64>,
@@ -80,7 +80,7 @@ pub enum ModelError {
     Shape {
         /// Name of the list or matrix.
         what: String,
-        /// Its length.
+        /// Length of the list or matrix.
         found: usize,
         /// The required length, in words.
         needed: String,
@@ -106,7 +106,7 @@ pub enum ModelError {
     },
     /// The sensors do not observe the states.
     #[error(
-        "{plant}: its sensors do not show what is unstable in it: add a sensor or a factor in its row"
+        "{plant}: an unstable state shows in no sensor: add a sensor, or a factor for that state in a sensor's row"
     )]
     NotObservable {
         /// Name of the plant.

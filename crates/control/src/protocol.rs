@@ -1,10 +1,10 @@
 //! Messages between plant and controller: those of NCSbench, and our own, which carry the timestamps of every stage.
 //!
-//! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A report is
-//! eleven numbers (88 bytes). First are the sequence number and four times of the previous round in units of 100 ns (read,
-//! sent, received, applied). The pitch rate, two wheel angles, the offset of the gyroscope, and two voltages follow, times a
-//! million. A command is 24 numbers (192 bytes): sequence number, time, and eleven pairs of voltages in microvolts, the first
-//! for now and the others predicted.
+//! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A
+//! report is eleven numbers (88 bytes). First are the sequence number and four times of the previous round in units of
+//! 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the offset of the gyroscope, and two
+//! voltages follow, times a million. A command is 24 numbers (192 bytes): sequence number, time, and eleven pairs of
+//! voltages in microvolts, the first for now and the others predicted.
 //!
 //! Our own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
 //!
@@ -13,14 +13,14 @@
 //! | 4 | the mark `tCtl` |
 //! | 1 | version, 1 |
 //! | 1 | kind: 1 report, 2 command, 3 farewell |
-//! | 1 | numbers of the kind: sensors of a report, inputs of a command |
+//! | 1 | count of the kind's own numbers: sensors of a report, inputs of a command |
 //! | 1 | inputs of the plant |
 //! | 8 | sequence |
 //! | 80 | stamps of this round, ns, in the order of [`Stage`]; 0 where not known |
 //!
-//! The rest of a report is the round whose inputs are in force (sequence, read, applied), the offset of the first sensor, the
-//! inputs in force, and the readings. The rest of a command is the inputs for eleven periods. A farewell has no further fields:
-//! the controller exits, and the plant applies 0.
+//! The rest of a report is the round whose inputs are in force (sequence, read, applied), the offset of the first
+//! sensor, the inputs in force, and the readings. The rest of a command is the inputs for eleven periods. A farewell
+//! has no further fields: the controller exits, and the plant applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
 
@@ -43,9 +43,9 @@ const HEAD_BYTES: usize = 96;
 /// Greatest magnitude of a valid number.
 const MOST: f64 = 1e12;
 
-/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's sensors to the
-/// controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket, NTX and NRX the
-/// network interface.
+/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's sensors to
+/// the controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket, NTX and
+/// NRX the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
@@ -99,7 +99,7 @@ impl Stamps {
 /// A round in a plant's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
-    /// Sequence number of its report.
+    /// Sequence number of the round's report.
     pub sequence: u64,
     /// Time at which the sensors were read, ns.
     pub read_ns: u64,
@@ -134,9 +134,9 @@ pub struct Report {
 /// A command of a controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// Sequence number of the report to which it replies.
+    /// Sequence number of the report to which the command replies.
     pub sequence: u64,
-    /// Time at which it was sent, ns of the controller's clock.
+    /// Time at which the command was sent, ns of the controller's clock.
     pub time_ns: u64,
     /// Inputs for now and for the periods to come.
     pub inputs: [Inputs; SLOTS],
@@ -167,13 +167,13 @@ pub enum Format {
 /// Reason why a datagram is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// Its length is not that of any message of this format.
+    /// The datagram's length is not that of any message of this format.
     #[error("{0} bytes: no message of this format is that long")]
     Length(usize),
-    /// It does not begin with the mark.
+    /// The datagram does not begin with the mark.
     #[error("no message of taut: both sides need --protocol taut")]
     Mark,
-    /// It has another version.
+    /// The datagram has another version.
     #[error(
         "version {0} of the protocol, and this is version {VERSION}: use the same taut on both sides"
     )]

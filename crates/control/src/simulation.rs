@@ -54,8 +54,8 @@ impl Scenario {
 pub struct Simulated {
     /// Rounds from the first command on.
     pub records: Vec<Record>,
-    /// Shortest time from a reading to the arrival of its command, ns, if every command was late; none if one was in time or
-    /// none arrived.
+    /// Shortest time from a reading to the arrival of its command, ns, if all commands that arrived were late; otherwise
+    /// `None`.
     pub too_late_ns: Option<u64>,
     /// Time of the fall, ns.
     pub fallen_ns: Option<u64>,

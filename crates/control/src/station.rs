@@ -1,9 +1,10 @@
 //! The plant's side of the loop: it reads the sensors each period, and applies commands that arrive in time, or
 //! predictions.
 //!
-//! The discipline is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. It waits for a
-//! command until 29 ms after the reading and applies it at 32 ms. If none arrived, it applies the next prediction of the last
-//! command at 29 ms. The caller passes the time, so that the same code runs over sockets in real time and in a simulation.
+//! The discipline is that of NCSbench's robot (Gallenmüller, dissertation, section 6.2) with a period of 35 ms. It
+//! waits for a command until 29 ms after the reading and applies it at 32 ms. If none arrived, it applies the next
+//! prediction of the last command at 29 ms. The caller passes the time, so that the same code runs over sockets in real
+//! time and in a simulation.
 
 use crate::model::{Inputs, MOST_INPUTS, Readings};
 use crate::plant::Plant;
@@ -16,8 +17,8 @@ pub const BOUND_NS: u64 = 29_000_000;
 pub const APPLY_NS: u64 = 32_000_000;
 /// Number of rounds that stay open for late commands.
 const OPEN_ROUNDS: usize = 128;
-/// Rates at which a robot is lifted, degrees/s, and number of periods of the first; together they lift from -1.0325 rad just
-/// past upright.
+/// Rates at which a robot is lifted, degrees/s, and number of periods of the first; together they lift from -1.0325 rad
+/// just past upright.
 const LIFT_RATES: [f64; 2] = [200.0, 10.0];
 const FAST_PERIODS: u64 = 8;
 
@@ -61,12 +62,12 @@ pub struct Settings {
     pub repeated_slot: bool,
     /// True if the plant lies and is lifted first; NCSbench's controller begins when it has detected that.
     pub lifted: bool,
-    /// Number of periods after the first command, after which the plant stops.
+    /// Number of periods, counted from the first command, after which the plant stops.
     pub periods: u64,
 }
 
 impl Settings {
-    /// Returns NCSbench's settings, scaled to the period where it is not 35 ms; 1,400 periods.
+    /// Returns NCSbench's settings, with 1,400 periods. Times are scaled to the period if it is not 35 ms.
     pub fn for_period(period_ns: u64) -> Self {
         let share = |of: u64| (u128::from(period_ns) * u128::from(of) / 35_000_000) as u64;
         Self {
@@ -85,12 +86,12 @@ impl Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It has not arrived.
+    /// The command has not arrived.
     #[default]
     Lost,
-    /// It arrived after the bound.
+    /// The command arrived after the bound.
     Late,
-    /// It arrived in time.
+    /// The command arrived in time.
     InTime,
 }
 
@@ -101,7 +102,7 @@ pub struct Record {
     pub sequence: u64,
     /// Known timestamps of the round.
     pub stamps: Stamps,
-    /// Outcome of its command.
+    /// Outcome of the round's command.
     pub outcome: Outcome,
     /// The balanced state when the sensors were read, in the unit of the plant's results.
     pub balance: f64,
@@ -132,7 +133,7 @@ pub struct Standing {
     pub in_time: u64,
     /// Number of commands that arrived after the bound.
     pub late: u64,
-    /// Number of earlier rounds since the first command without a command.
+    /// Number of earlier rounds, counted from the first command, that got no command.
     pub missing: u64,
     /// True if the plant has fallen.
     pub has_fallen: bool,
@@ -160,7 +161,7 @@ pub struct Station {
     sequence: u64,
     /// First round whose command was accepted.
     first: Option<u64>,
-    /// True while a command waits for its time.
+    /// True while a command waits until it is applied.
     pending: bool,
     /// True if the last reading's command has arrived, or its time has passed.
     settled: bool,
@@ -238,7 +239,8 @@ impl Station {
         own_ns.min(self.next_read_ns)
     }
 
-    /// Returns true if messages before [`Station::due_ns`] change nothing, because a command waits for its time.
+    /// Returns true if messages that arrive before [`Station::due_ns`] change nothing, because a command waits until it
+    /// is applied.
     pub fn awaits_nothing(&self) -> bool {
         self.pending
     }
@@ -258,7 +260,8 @@ impl Station {
         self.fallen_ns
     }
 
-    /// Returns the integral over time of the mean square of the inputs, unit² s: the energy of a push, in volts.
+    /// Returns the integral over time of the mean square of the inputs, unit² s (the robot's inputs are in volts). It
+    /// measures the energy that the reaction to a push takes.
     pub fn energy(&self) -> f64 {
         self.energy
     }

@@ -1,7 +1,7 @@
 //! Exact discretisation: solves x' = A x + B u for constant u over any whole number of nanoseconds.
 //!
-//! The matrix exponential of [A B; 0 0] t has both matrices of a step of length t (Van Loan, Computing integrals involving
-//! the matrix exponential, 1978). Steps of 2^k ns are computed once; any other step is a sequence of those.
+//! The matrix exponential of [A B; 0 0] t has both matrices of a step of length t (Van Loan, Computing integrals
+//! involving the matrix exponential, 1978). Steps of 2^k ns are computed once; any other step is a sequence of those.
 
 use nalgebra::{DMatrix, DVector};
 

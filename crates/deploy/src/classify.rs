@@ -7,7 +7,7 @@ use serde::Serialize;
 use taut_engine::{Chain, Place, Placement};
 use taut_function::Class;
 
-/// Place of a function.
+/// Place of a function (kernel or user space), with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Placed {
     /// Class: the part of a packet that the function uses.
@@ -40,7 +40,7 @@ pub fn classify(chain: &Chain) -> Result<Vec<Placed>, DeployError> {
     numbers.map(|number| place(number, chain)).collect()
 }
 
-/// Returns the place of the function of that number in the chain.
+/// Returns the place of the function with this index in the chain.
 pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError> {
     let stage = &chain.functions[number];
     let refused = |reason: String| DeployError::Function {

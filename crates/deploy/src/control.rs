@@ -41,7 +41,7 @@ pub enum Request {
 pub struct Answer {
     /// Reason why the request failed, if it did.
     pub error: Option<String>,
-    /// Current state of the chain; the last one, if it has been stopped.
+    /// Current state of the chain, or its last state if the chain has been stopped.
     pub status: Option<Status>,
 }
 

@@ -34,7 +34,7 @@ const BOOT_DEADLINE: Duration = Duration::from_secs(120);
 const END_DEADLINE: Duration = Duration::from_secs(3);
 /// Delay before a process that died is restarted: the first and the longest; doubled each time.
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-/// Running time after which a death is not attributed to the start.
+/// Running time after which the death of a process no longer counts as a failed start.
 const SETTLED: Duration = Duration::from_secs(10);
 /// Interval in which the supervisor checks for a stop request.
 const LOOK: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ impl From<Asked> for Heard {
 /// A segment, and its reported state.
 struct Running {
     segment: Segment,
-    /// Number of its process, and of its worker in it.
+    /// Indices of its process, and of its worker in that process.
     process: usize,
     worker: usize,
     namespace: Option<String>,
@@ -77,7 +77,7 @@ struct Running {
     told: CountersView,
     /// Counters of its functions in this start.
     counts: Vec<Count>,
-    /// Counters of the segment's ports when it had read all of its files.
+    /// Counters of the segment's ports at the time when it had read all of its files.
     at_end: Vec<PortCounters>,
     lost_while_down: u64,
 }
@@ -103,7 +103,7 @@ struct Kept {
     /// Time of the next start.
     due: Option<Instant>,
     back_off: Duration,
-    /// Last line of the process's standard error, also from before its death.
+    /// Last line of the process's standard error, including that of earlier starts.
     said: String,
     last_words: String,
 }
@@ -129,7 +129,7 @@ pub struct Deployment {
     answer: Option<Result<(), String>>,
     /// Events that arrived during an order.
     later: VecDeque<Heard>,
-    /// Channel to the peer that requested the end, and waits for it.
+    /// Channel for the reply to the peer that requested the end, and waits for it.
     ended_by: Option<Reply>,
 }
 
@@ -362,8 +362,9 @@ impl Deployment {
         })
     }
 
-    /// Runs the chain until `stop` is set, a peer requests its end, or `stdin` closes (if it is watched). It also ends when a file at an
-    /// end of it has been read and its packets have passed. `each_second` gets the state and the counters of the last second.
+    /// Runs the chain until `stop` is set, a peer requests its end, or `stdin` closes (if it is watched). It also ends
+    /// when a port at an end of the chain has read its file and the packets of that file have passed. `each_second`
+    /// gets the state and the counters of the last second.
     ///
     /// # Errors
     /// A process cannot be restarted.
@@ -651,8 +652,8 @@ impl Deployment {
         }
     }
 
-    /// Starts counting the losses on the links of a segment that has died. Processes have one segment each, except for
-    /// the one of all threads, which has no neighbours.
+    /// Starts counting the losses on the links of a segment that has died. Each process has one segment, except a
+    /// process that runs all segments as threads and has no neighbours.
     fn open_gaps(&mut self, at: usize) {
         if self.processes.len() < 2 {
             return;

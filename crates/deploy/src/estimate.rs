@@ -1,7 +1,7 @@
-//! Estimates the cost of a chain before it runs. The chain model ([`taut_model::chain`]) combines the cycles of each function as
-//! measured here, of input and output, and of passing packets between functions. With wakeups and fibre this gives a round trip,
-//! and with the resource model ([`taut_model::resource`]) the highest rate; from both follows whether the budget is met.
-//! (Gallenmüller 2021, section 5.2.)
+//! Estimates the cost of a chain before it runs. The chain model ([`taut_model::chain`]) combines the cycles of each
+//! function as measured here, of input and output, and of passing packets between functions. With wakeups and fibre
+//! this gives a round trip, and with the resource model ([`taut_model::resource`]) the highest rate; from both follows
+//! whether the budget is met. (Gallenmüller 2021, section 5.2.)
 
 use crate::DeployError;
 use crate::classify::{Placed, classify};
@@ -78,8 +78,8 @@ pub struct Settings {
     pub wake_ups: usize,
     /// Fibre between the chain and its peer, one way, kilometres.
     pub distance_km: f64,
-    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, which has both ends
-    /// on one core.
+    /// Costs of ports from an earlier measurement. They take precedence over a measurement in this run, which has both
+    /// ends on one core.
     pub io: Option<IoCosts>,
 }
 
@@ -197,14 +197,14 @@ impl Estimate {
 }
 
 impl RoundTrip {
-    /// Returns its longest part.
+    /// Returns the longest part of the round trip.
     pub fn largest(&self) -> Option<&Part> {
         let parts = self.parts.iter();
         parts.max_by(|a, b| a.typical_ns.total_cmp(&b.typical_ns))
     }
 }
 
-/// Measures as much as possible here and sums it up.
+/// Estimates the cost of a chain: measures on this machine what can be measured, and assumes the rest.
 ///
 /// # Errors
 /// The chain is invalid, or the machine lacks something.
@@ -462,8 +462,8 @@ impl<'a> Ios<'a> {
     }
 }
 
-/// Returns costs from an earlier measurement. Without a measurement of single packets, they get the cost of a packet in a batch, which
-/// is too low.
+/// Returns costs from an earlier measurement. Without a measurement of single packets, they get the cost of a packet in
+/// a batch, which is too low.
 fn of_bench(costs: &PortCosts) -> Cost {
     let measured = |cycles: &Cycles| Measured {
         median: cycles.cycles,
@@ -529,8 +529,8 @@ impl Sums<'_> {
         if self.goes_back { 2.0 } else { 1.0 }
     }
 
-    /// Returns the cycles of a packet in a segment by the chain model; its first function is number `first` of the file. Memory
-    /// accesses are part of each function's measured cost, as the functions were measured together.
+    /// Returns the cycles of a packet in a segment by the chain model; its first function is number `first` of the
+    /// file. Memory accesses are part of each function's measured cost, as the functions were measured together.
     fn cycles(
         &self,
         part: &Segment,

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 /// Longest line, bytes; longer ones are split.
 const LONGEST: u64 = 16 << 20;
 
-/// Reads the next line, without its end; none at the end of the output. Invalid UTF-8 is replaced.
+/// Reads the next line, without its line end; none at the end of the output. Invalid UTF-8 is replaced.
 pub(crate) fn next_line(reader: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     match reader.by_ref().take(LONGEST).read_until(b'\n', &mut line) {

@@ -98,16 +98,17 @@ pub(crate) struct Effort {
     pub(crate) batch: usize,
 }
 
-/// Number of functions in the measurement of passing packets on: the interval is divided by the difference to one
-/// function.
+/// Number of functions in the chain that measures passing packets on. The measured difference to a chain of one
+/// function is divided by the difference in length.
 const HANDING_OVER: usize = 9;
 
 /// Passes of a batch through such a chain between two readings of the counter.
 const PASSES: u64 = 64;
 
-/// Measures the cost of passing a packet from one function of a worker to the next, as the worker does it. The result is the additional
-/// cycles per function in a chain of functions that do nothing. It includes the call of a function, which is also part of the
-/// function's own cost, so it is an upper bound. (Gallenmüller 2021, section 5.2.2, second step.)
+/// Measures the cost of passing a packet from one function of a worker to the next, as the worker does it. The result
+/// is the additional cycles per function in a chain of functions that do nothing. It includes the call of a function,
+/// which is also part of the function's own cost, so it is an upper bound. (Gallenmüller 2021, section 5.2.2, second
+/// step.)
 pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployError> {
     let functions = |count: usize| {
         let forward = Stage {
@@ -234,7 +235,7 @@ impl Block {
 struct Rounds {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,
-    /// True if packets that leave at the far end come back.
+    /// True if packets that leave the last function come back as replies.
     answers: bool,
     /// Cost of reading the counter.
     overhead_ticks: u64,
@@ -552,7 +553,7 @@ mod tests {
         assert_eq!(answer[34..36], frame[36..38]);
         turn_around(&mut answer);
         assert_eq!(answer, frame);
-        // Packets are encrypted on the way out and decrypted on the way in, so their length is unchanged.
+        // Packets are encrypted in one direction and decrypted in the other, so their length is unchanged.
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("key");
         std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();

@@ -1,5 +1,5 @@
-//! Describes earlier measurements of input and output costs by `taut bench io`: their age, the noise of the machine, and whether it was
-//! this machine.
+//! Describes earlier measurements of input and output costs by `taut bench io`: their age, the noise of the machine,
+//! and whether it was this machine.
 
 use std::time::{Duration, SystemTime};
 use taut_host::Machine;

@@ -15,7 +15,7 @@ use taut_engine::Order;
 /// A message of one process, with the number of its start.
 #[derive(Debug)]
 pub(crate) struct Word {
-    /// Number of the process in its chain.
+    /// Index of the process in its chain.
     pub process: usize,
     /// Number of earlier starts of the process.
     pub start: u32,

@@ -10,7 +10,8 @@ use taut_sys::Locked;
 /// Name of the log file of a supervisor without a terminal.
 const LOG: &str = "supervisor.log";
 
-/// The folder of one chain, locked by its supervisor. Dropping it removes it, unless it must remain with the log.
+/// The folder of one chain, locked by its supervisor. Dropping this removes the folder, unless the folder must remain
+/// because of its log.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,

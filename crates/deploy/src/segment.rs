@@ -47,8 +47,8 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
 /// Returns the segments of a chain, west first. `cores` are the cores of its workers, the first worker's first.
 ///
 /// # Errors
-/// [`DeployError`] if a function cannot run in the place that the file sets, a port spec is wrong, or the number of links does
-/// not match that of segments.
+/// [`DeployError`] if a function cannot run in the place that the file sets, a port spec is wrong, or the number of
+/// links does not match that of segments.
 pub fn segments(
     chain: &Chain,
     wires: &Wires,

@@ -1,5 +1,5 @@
-//! Measures the cost of a random access on this machine: the function `walk` over lists of many sizes, timed packet by packet in this
-//! process. (Gallenmüller 2021, sections 4.1.3 and 5.2.2.)
+//! Measures the cost of a random access on this machine: the function `walk` over lists of many sizes, timed packet by
+//! packet in this process. (Gallenmüller 2021, sections 4.1.3 and 5.2.2.)
 
 use crate::DeployError;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use taut_port::{Batch, PoolHandle, PortSpec};
 
 /// Steps per packet: enough to make the cost of reading the counter small, even where a step takes a few cycles.
 const STEPS: i64 = 256;
-/// Factor above the block's typical time at which a packet counts as interrupted, and is ignored.
+/// Multiple of the typical time of a packet in the block above which a packet counts as interrupted and is ignored.
 const INTERRUPTED: f64 = 4.0;
 /// Packets per block: some milliseconds for a list in memory.
 const BLOCK_PACKETS: usize = 64;
@@ -26,8 +26,8 @@ const STEP_BYTES: u64 = 64;
 pub struct AccessCost {
     /// Size of the list, bytes.
     pub bytes: u64,
-    /// Cycles of the time-stamp counter per access, in the fastest block: interruptions and other users of caches and memory only add
-    /// cycles.
+    /// Cycles of the time-stamp counter per access, in the fastest block: interruptions and other users of caches and
+    /// memory only add cycles.
     pub cycles: f64,
     /// Difference between the lower quartile of the blocks and the fastest one, as a fraction of the fastest.
     pub scatter: f64,

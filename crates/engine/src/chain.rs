@@ -47,9 +47,9 @@ pub struct Chain {
     pub wait: Wait,
     /// Maximum number of packets that one receive call takes from a port, 1 to [`MOST_BURST`].
     pub burst: usize,
-    /// The core to run on; None leaves it to the scheduler.
+    /// The core to run on; None leaves the choice to the scheduler.
     pub core: Option<usize>,
-    /// Number of workers that run the chain, each with its part of the ports.
+    /// Number of workers that run the chain. Each opens its own part of every port.
     pub workers: usize,
     /// Cores of several workers. If empty, the program that runs the chain chooses the cores. Cores beyond the number
     /// of workers are for workers that join later.
@@ -58,7 +58,8 @@ pub struct Chain {
     pub place: Place,
     /// Name of a chain of several workers. The default is the name of its file.
     pub name: Option<String>,
-    /// Latency budget: the maximum round-trip time of a packet to the far end and back, through all functions.
+    /// Latency budget: the maximum round-trip time of a packet to the far end of the chain and back, through all
+    /// functions.
     pub budget: Option<Duration>,
     /// Distribution of the functions over workers.
     pub placement: Placement,
@@ -88,7 +89,7 @@ pub enum Place {
     /// A worker of this program forwards them.
     #[default]
     User,
-    /// XDP programs in the kernel forward them. Those have neither flush policy nor worker.
+    /// XDP programs in the kernel forward them. Such a chain has neither a flush policy nor a worker.
     Kernel,
 }
 
@@ -106,7 +107,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Checks that the function exists and accepts its settings, for a worker.
+    /// Checks that the function exists and accepts its settings when it runs in a worker.
     ///
     /// # Errors
     /// The error says what is wrong, and what would be right.
@@ -326,7 +327,7 @@ pub enum ChainError {
     /// A port spec is wrong.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A worker cannot have its core.
+    /// A worker cannot be pinned to its core.
     #[error(transparent)]
     Core(#[from] AffinityError),
 }
@@ -738,7 +739,7 @@ impl Chain {
         PortNames(names.collect())
     }
 
-    /// Returns true if it has cores for more workers than it starts with.
+    /// Returns true if the chain has cores for more workers than it starts with.
     pub fn has_room(&self) -> bool {
         self.cores.len() > self.workers
     }
@@ -774,7 +775,7 @@ impl Chain {
     }
 
     /// Checks that every source of packets can wake the worker if the waiting policy needs wakeups; `asleep` is a
-    /// function that cannot.
+    /// function that cannot wake it.
     fn check_wait(&self, asleep: Option<&Stage>) -> Result<(), String> {
         if self.wait != Wait::Interrupt {
             return Ok(());

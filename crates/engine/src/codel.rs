@@ -6,7 +6,8 @@
 pub(crate) struct Codel {
     target: u64,
     interval: u64,
-    /// Time at which packets will have been above the target for an interval; None while they are below it.
+    /// Time at which the waiting time will have exceeded the target for a complete interval; None while it is below the
+    /// target.
     above_until: Option<u64>,
     is_dropping: bool,
     /// Time at which the next packet is dropped.
@@ -44,7 +45,7 @@ impl Codel {
         }
         if too_long {
             self.is_dropping = true;
-            // It dropped packets a short time ago, so it continues at about the rate that was sufficient then.
+            // The last dropping state ended a short time ago, so start at about the drop rate that was sufficient then.
             let since = self.count - self.last_count;
             let is_recent = now.saturating_sub(self.drop_next) < 16 * self.interval;
             self.count = if since > 1 && is_recent { since } else { 1 };

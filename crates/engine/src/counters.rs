@@ -18,7 +18,7 @@ macro_rules! counters {
             ports: OnceLock<Box<[[AtomicU64; 10]]>>,
             /// Counters by port and queue, if there are queues.
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
-            /// Counters of the functions that other threads can read.
+            /// Counters that functions share with other threads.
             functions: OfFunctions,
             /// Counts of packets by outcome in the functions.
             outcomes: Mutex<Outcomes>,
@@ -42,7 +42,7 @@ macro_rules! counters {
                 ports.map(|it| PortCounters::of(read(it))).collect()
             }
 
-            /// Publishes the counters of port `number` of `of` ports.
+            /// Publishes the counters of the port with index `number`; the worker has `of` ports.
             pub(crate) fn publish_port(&self, number: usize, of: usize, counted: &PortCounters) {
                 let none = || (0..of).map(|_| Default::default()).collect();
                 if let Some(port) = self.ports.get_or_init(none).get(number) {
@@ -81,31 +81,31 @@ macro_rules! counters {
                 }
             }
 
-            /// Returns the counters that its functions share with other threads; a clone keeps them alive.
+            /// Returns the counters that the worker's functions share with other threads; a clone keeps them alive.
             pub fn functions(&self) -> Vec<Arc<dyn Counted>> {
                 let functions = self.functions.0.lock().unwrap_or_else(PoisonError::into_inner);
                 functions.iter().filter_map(Weak::upgrade).collect()
             }
 
-            /// Sets the shared counters of its current functions.
+            /// Sets the shared counters of the worker's current functions.
             pub(crate) fn have_functions(&self, counted: impl Iterator<Item = Arc<dyn Counted>>) {
                 let counted = counted.map(|it| Arc::downgrade(&it)).collect();
                 *self.functions.0.lock().unwrap_or_else(PoisonError::into_inner) = counted;
             }
 
-            /// Returns the counts of packets by outcome in its functions, as last published.
+            /// Returns the counts of packets by outcome in the worker's functions, as last published.
             pub fn outcomes(&self) -> Vec<Count> {
                 self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).counts()
             }
 
-            /// Sets the names of its current functions.
+            /// Sets the names of the worker's current functions.
             pub(crate) fn have_names(&self, stages: &[Stage]) {
                 let names = stages.iter().map(|stage| stage.name.clone()).collect();
                 *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) =
                     Outcomes { names, each: Vec::new() };
             }
 
-            /// Publishes the counts of packets by outcome in its functions.
+            /// Publishes the counts of packets by outcome in the worker's functions.
             pub(crate) fn publish_outcomes(&self, functions: &[Box<dyn Function>]) {
                 // A reader holds the lock only briefly; instead of waiting, the worker publishes again soon.
                 if let Ok(mut outcomes) = self.outcomes.try_lock() {
@@ -168,7 +168,7 @@ impl std::fmt::Debug for OfFunctions {
 struct Outcomes {
     /// Names of the functions, in the order of the chain; empty if they were not set.
     names: Vec<String>,
-    /// Number of the function, outcome, true for a drop, and count.
+    /// Index of the function, name of the outcome, true if the outcome is a drop, and count.
     each: Vec<(usize, &'static str, bool, u64)>,
 }
 
@@ -233,7 +233,7 @@ counters! {
     punted,
     /// Cycles from the receipt of a punted packet until the slow path handles it, summed over all packets.
     punted_wait_ticks,
-    /// Packets of the slow path that the worker took to send.
+    /// Packets that the worker received from the slow path to send them.
     from_slow_path,
     /// Packets handed off to another worker of the chain, their owner.
     handed_over,
@@ -255,7 +255,7 @@ counters! {
     dropped_rx_overrun,
     /// Packets that arrived with an invalid descriptor.
     dropped_malformed,
-    /// Packets too long for a buffer or the outgoing link.
+    /// Packets too long for a buffer or the egress link.
     dropped_too_long,
     /// Packets refused by the kernel or the peer.
     dropped_tx_failed,

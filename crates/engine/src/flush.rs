@@ -11,23 +11,23 @@ use taut_settings::duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Flush {
-    /// `full(n, drain)`: when the buffer has `n` packets, and every `drain` whatever it has. DPDK's l2fwd does the same
-    /// (n = 32, drain = 100 µs).
+    /// `full(n, drain)`: sends the buffer when it has `n` packets, and also each time the drain timer expires, with any
+    /// number of packets. DPDK's l2fwd does the same (n = 32, drain = 100 µs).
     Full {
         /// Number of packets that fill the buffer.
         n: usize,
         /// Period of the drain timer.
         drain: Duration,
     },
-    /// `each`: every packet separately, at once (DPDK's l2fwd with a buffer of 1).
+    /// `each`: sends every packet separately and immediately (DPDK's l2fwd with a buffer of 1).
     Each,
-    /// `every(t)`: all buffered packets every `t`, or earlier if a batch is full.
+    /// `every(t)`: sends all buffered packets every `t`, or earlier if a batch is full.
     Every {
         /// Period of the flush timer.
         period: Duration,
     },
-    /// `idle(n)`: as soon as the receive queue is empty or the buffer has `n` packets. It has the latency of `each`
-    /// while packets arrive one at a time, and the throughput of `full(n)` when they queue up.
+    /// `idle(n)`: sends as soon as the receive queue is empty or the buffer has `n` packets. It has the latency of
+    /// `each` while packets arrive one at a time, and the throughput of `full(n)` when they queue up.
     Idle {
         /// Maximum number of packets sent together.
         n: usize,

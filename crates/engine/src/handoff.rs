@@ -12,7 +12,7 @@ use taut_sys::Alarm;
 /// The capacity of the ring between two workers, in each direction, packets.
 const SLOTS: u32 = 512;
 
-/// The bit of a note that marks a packet of the slow path, which continues after the function that sent it.
+/// The note bit that marks a packet from the slow path; such a packet continues after the function that sent it.
 const IS_MADE: u64 = 1 << 48;
 
 /// The point in the chain at which a packet of another worker continues.
@@ -20,7 +20,7 @@ const IS_MADE: u64 = 1 << 48;
 pub(crate) enum From {
     /// The packet entered through the port of that number and starts at the first function.
     Port(usize),
-    /// The packet comes from a slow path and continues after the function there.
+    /// The packet comes from a slow path and continues after the function that [`Made`] names.
     SlowPath(Made),
 }
 
@@ -40,7 +40,7 @@ impl From {
     }
 }
 
-/// The number of teams in this process so far; it makes the names of their lanes unique.
+/// The number of teams created in this process; it makes the names of their lanes unique.
 static TEAMS: AtomicU64 = AtomicU64::new(0);
 
 /// The unique name of the workers of one chain.
@@ -54,7 +54,7 @@ impl TeamName {
     }
 }
 
-/// A worker's ends of the lanes to all other workers.
+/// A worker's endpoints of the lanes to all other workers.
 pub(crate) struct Handoff {
     /// Lanes by worker; None for the worker itself.
     lanes: Vec<Option<Lane>>,
@@ -81,8 +81,8 @@ impl Handoff {
         })
     }
 
-    /// Sends the packets of a batch that belong to other workers, as `function` decides, and marks them as dropped. At
-    /// their owner they continue at `from`. Packets for a full ring are counted and lost.
+    /// Sends packets to their owners, as determined by `function`, and marks them as dropped in this batch. At their
+    /// owner they continue at `from`. A packet for a full ring is lost and counted.
     pub(crate) fn send(
         &mut self,
         function: &dyn Function,

@@ -1,4 +1,4 @@
-//! The time between two iterations after one without packets: whether the worker sleeps, for how long, and what wakes
+//! Idle time of a worker: after an iteration without packets, whether the worker sleeps, for how long, and what wakes
 //! it.
 
 use crate::lanes::Lanes;
@@ -32,7 +32,7 @@ enum Policy {
     },
     Interrupt {
         alarm: Alarm,
-        /// Ports and functions are armed, and the iteration after that has not ended yet.
+        /// True if ports and functions are armed and the iteration after arming has not ended yet.
         armed: bool,
     },
 }
@@ -75,14 +75,14 @@ impl Idle {
             taut_sys::request_short_slices();
         }
         if matches!(self.policy, Policy::Sleep { .. }) {
-            // By default the kernel lets sleeps run 50 us longer. If this call fails, they do, and the excess is learnt
+            // By default the kernel may end sleeps 50 us late (timer slack). If this call fails, that delay is learnt
             // as lateness.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         }
     }
 
-    /// Rests after an iteration that ended at `now_ticks`, if it is time to. Returns the start of the next iteration;
-    /// if that is later than `now_ticks`, the worker has rested on purpose.
+    /// Sleeps or yields after an iteration that ended at `now_ticks`, if the policy requires it. Returns the start of
+    /// the next iteration; if that is later than `now_ticks`, the worker has rested as intended.
     #[inline(always)]
     pub(crate) fn after_round(
         &mut self,

@@ -19,7 +19,7 @@ use taut_xdp::upcall::UpcallPrograms;
     reason = "one per forwarder, and it stays where it is made"
 )]
 pub enum InKernel {
-    /// Only a change of addresses, or nothing.
+    /// The functions only change addresses, or there are no functions.
     Headers(Vec<HeaderChange>),
     /// The programs of one function, followed by a change of addresses.
     Upcall(Upcall, Vec<HeaderChange>),
@@ -52,8 +52,8 @@ impl InKernel {
         }
     }
 
-    /// Continues with the state of functions of `before`: `kept` has, by function number here, its number there. Call
-    /// it before the first program is loaded.
+    /// Continues with the shared state of unchanged functions of `before`. `kept` has, for each function, its index in
+    /// `before` if it is unchanged. Call this before the first program is loaded.
     pub(crate) fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         if let (Self::Functions { functions, .. }, Self::Functions { functions: old, .. }) =
             (self, before)
@@ -62,7 +62,7 @@ impl InKernel {
         }
     }
 
-    /// Returns the part that needs a worker in addition to the programs, if they pass frames up.
+    /// Returns the programs that need a worker in addition, because they pass frames up; None if no program does.
     pub fn upcall(&self) -> Option<&Upcall> {
         match self {
             Self::Upcall(upcall, _) => Some(upcall),
@@ -86,7 +86,7 @@ impl InKernel {
             .collect()
     }
 
-    /// Returns the same counts by function, with names for display; `stages` are the stages of the functions.
+    /// Returns the counts by cause for each function, with names for display; `stages` are the stages of the functions.
     pub(crate) fn counts(&self, stages: &[Stage]) -> Vec<Count> {
         let Self::Functions {
             functions,
@@ -205,7 +205,7 @@ impl Chain {
     }
 }
 
-/// Combines a change with the change of one more function; None if that function does something else.
+/// Adds the address change of one more function to a change; None if that function does more than change addresses.
 fn then(sum: HeaderChange, stage: &KernelStage) -> Option<HeaderChange> {
     match stage.function {
         KernelFunction::Headers(change) => Some(sum.then(change)),

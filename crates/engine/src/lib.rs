@@ -31,9 +31,9 @@
 //! # Egress
 //!
 //! The worker has one transmit buffer per egress port (`outbox.rs`). A batch with one egress port goes there as a
-//! whole, which costs one comparison. Any other batch is divided by port, in order. Copies for further ports are made
-//! last, of the packet as it leaves, in the pool that the ports share. Every packet ends in a port or in a counter,
-//! which also holds for a port that does not exist and for a copy without memory.
+//! whole, which costs one comparison. Any other batch is divided by port, in order. Copies for additional ports are
+//! made last, from the packet as the functions left it, in the pool that the ports share. Every packet is either sent
+//! or counted as dropped. That includes packets for a port that does not exist, and copies for which the pool is empty.
 //!
 //! A packet for a full port is dropped, or queued if the chain file says so (`queues.rs`). A port has up to eight
 //! queues by strict priority, limited in packets and bytes, with CoDel on request. A function sets the priority;

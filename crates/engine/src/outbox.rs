@@ -9,7 +9,7 @@ use taut_sys::Clock;
 /// dropped and counted, or queued if there are queues.
 pub(crate) struct Outbox {
     held: Batch,
-    /// Flushed by the policy but refused by the port; only used if `patient`.
+    /// Packets that the policy flushed but the port refused; only used if `patient`.
     refused: Batch,
     policy: Policy,
     /// Time of the last flush of a timed policy.
@@ -127,7 +127,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the number of buffered packets at which they are sent.
+    /// Returns the number of packets at which the buffer is sent.
     #[inline(always)]
     fn most(&self) -> usize {
         match self.policy {
@@ -149,8 +149,8 @@ impl Outbox {
         }
     }
 
-    /// Ends a batch after its last packet: if the receive queue is empty, sends the packets that the policy no longer
-    /// delays.
+    /// Ends a batch after its last packet: if the receive queue is empty, sends the buffered packets unless the policy
+    /// delays them further.
     #[inline(always)]
     pub(crate) fn end_of_batch(&mut self, ran_dry: bool, port: &mut dyn Port) {
         if ran_dry && matches!(self.policy, Policy::Idle { .. }) {
@@ -181,7 +181,7 @@ impl Outbox {
         }
         port.tx(&mut self.refused);
         if self.refused.is_empty() {
-            // These packets arrived later, and can be more than the policy would buffer.
+            // The packets in `held` arrived later, and can be more than the policy would buffer.
             std::mem::swap(&mut self.refused, &mut self.held);
         }
         self.refused.is_empty()
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// A transmit buffer in iterations of one microsecond each.
+    /// A transmit buffer that a test calls once per iteration of one microsecond.
     struct Bench {
         outbox: Outbox,
         port: Sink,

@@ -33,8 +33,8 @@ impl Programs {
         })
     }
 
-    /// Replaces the functions, in all directions or in none. Each frame passes the old functions or the new ones, and
-    /// none is lost. Counters continue. A function with unchanged settings keeps its state.
+    /// Replaces the functions, in all directions or in none. No frame is lost, and each passes either only old or only
+    /// new functions. Counters continue. A function with unchanged settings keeps its state.
     ///
     /// # Errors
     /// A function is not possible in the kernel, or the old or new chain has a function whose programs pass frames up.
@@ -66,7 +66,7 @@ impl Programs {
         })
     }
 
-    /// Returns the counters of all frames so far.
+    /// Returns the counters of all frames since the start.
     pub fn counters(&self) -> KernelCounters {
         self.forwarder.counters()
     }
@@ -76,7 +76,7 @@ impl Programs {
         self.in_kernel.counts(&self.chain.functions)
     }
 
-    /// Returns the counters of each port so far: [`KernelForwarder::interfaces`].
+    /// Returns the counters of each port since the start: [`KernelForwarder::interfaces`].
     pub fn ports(&self) -> Vec<PortCounters> {
         let passed = self.forwarder.interfaces().into_iter();
         passed

@@ -20,7 +20,7 @@ const SHORTEST_FRAME_BYTES: u64 = 60;
 pub struct Queueing {
     /// Maximum number of packets in one queue.
     pub packets: usize,
-    /// Maximum number of bytes of their frames, without frame check sequences.
+    /// Maximum number of bytes of the frames in one queue, without frame check sequences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Number of queues per port. A packet of a higher priority leaves before all packets of lower ones.
@@ -40,7 +40,7 @@ pub enum DropPolicy {
     Codel {
         /// Acceptable waiting time of packets.
         target: Duration,
-        /// Time for which packets may wait longer before one is dropped.
+        /// Time for which waiting times may exceed the target before the first packet is dropped.
         interval: Duration,
     },
 }

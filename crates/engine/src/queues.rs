@@ -11,7 +11,7 @@ use taut_sys::Clock;
 
 /// The number of packets offered to the port at a time.
 const AT_A_TIME: usize = 32;
-/// The length of the largest packet as RFC 8289 uses it: with no more bytes in the queue, no packet waits too long.
+/// The length of the largest packet (RFC 8289): CoDel drops nothing while the queue has no more bytes than this.
 const LARGE_PACKET_BYTES: u64 = 1514;
 
 /// Counts of packets in a queue.
@@ -142,8 +142,8 @@ impl Queues {
         })
     }
 
-    /// Sends a batch as far as the port takes it and no older packet waits. Queues the rest by priority: the given one,
-    /// or else the one in the packet's headers.
+    /// Sends the packets of a batch until the port is full, unless older packets wait. Queues the rest by priority: the
+    /// given one, or else the one in the packet's headers.
     pub(crate) fn offer(
         &mut self,
         batch: &mut Batch,
@@ -206,7 +206,7 @@ impl Queues {
         self.waiting += 1;
     }
 
-    /// Sends queued packets as far as the port takes them, the highest priority first.
+    /// Sends queued packets until the port is full, the highest priority first.
     #[inline(never)]
     pub(crate) fn drain(&mut self, port: &mut dyn Port) {
         let now = (self.time.now)();

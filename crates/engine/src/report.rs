@@ -13,7 +13,7 @@ pub struct Report {
     /// Event that the line reports.
     #[serde(flatten)]
     pub event: Event,
-    /// Number of the chain file that the line is about. Without it, the line is about the first one.
+    /// Number of the chain file that the line reports on. Without it, the line reports on the first chain file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<usize>,
 }
@@ -26,7 +26,7 @@ pub enum Event {
     Started(Started),
     /// The link of a port has gone up or down.
     Link {
-        /// Spec of the port, as the chain has it.
+        /// Spec of the port, as written in the chain.
         port: String,
         /// Reason why the link is down; none if it is up.
         down: Option<String>,
@@ -46,7 +46,7 @@ pub enum Event {
         kept: usize,
         /// Functions that are new.
         made: usize,
-        /// Time in which the worker did not look at its ports, us.
+        /// Time in which the worker did not poll its ports, us.
         pause_us: f64,
     },
     /// A worker has joined the running ones.
@@ -54,7 +54,7 @@ pub enum Event {
         /// Core of the worker.
         core: usize,
     },
-    /// An order was rejected.
+    /// A line of standard input ([`Order`]) was rejected.
     Refused {
         /// Reason for the rejection.
         reason: String,
@@ -179,7 +179,7 @@ pub struct Summary {
     /// Counters of each worker, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
-    /// Names of other threads that died.
+    /// Names of auxiliary threads that died.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub died: Vec<String>,
 }
@@ -187,7 +187,7 @@ pub struct Summary {
 /// Counts at one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AtPort {
-    /// Spec of the port, as the chain has it.
+    /// Spec of the port, as written in the chain.
     pub port: String,
     /// Counters of its packets.
     #[serde(flatten)]

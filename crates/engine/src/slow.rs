@@ -14,8 +14,8 @@ use taut_sys::{Alarm, spawn_background, ticks};
 /// The capacity of the ring in each direction, packets.
 const SLOTS: u32 = 1024;
 
-/// The number of polls after the thread's last packet before it asks to be woken. A wakeup costs the worker a system
-/// call, which happens at most once in this time.
+/// The number of polls without packets after which the thread requests wakeups. A wakeup costs the worker a system
+/// call, at most one in the time of these polls.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
@@ -28,7 +28,7 @@ const AT_OMITTED: u32 = 16;
 const AT_DIGITS: u32 = 16;
 /// The number of bits of a cause.
 const CAUSE_DIGITS: u32 = 20;
-/// The ingress port of a frame that a function has made itself.
+/// The port number that marks a frame as made by a function instead of received.
 const MADE: u8 = u8::MAX;
 
 /// The note that accompanies a frame into the slow path.
@@ -72,7 +72,7 @@ impl Note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) way: Passage,
-    /// The worker's number of the function.
+    /// Number by which the worker identifies the function.
     pub(crate) function: u8,
 }
 
@@ -108,15 +108,15 @@ fn at(ticks: u64) -> u32 {
     (ticks >> AT_OMITTED) as u32 & ((1 << AT_DIGITS) - 1)
 }
 
-/// The number of lanes in this process so far; it makes their names unique.
+/// The number of lanes created in this process; it makes their names unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
-/// Handlers with the worker's numbers of their functions.
+/// Handlers, each with the number by which the worker identifies its function.
 type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
-/// The worker's end of the slow path. Dropping it ends the thread after the thread has handled its packets.
+/// The worker's side of the slow path. Dropping it ends the thread after the thread has handled its packets.
 pub(crate) struct SlowPath {
-    /// The lane is closed before the thread is joined.
+    /// Lane to the thread; it is closed before the thread is joined.
     lane: Option<Lane>,
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
@@ -127,8 +127,8 @@ pub(crate) struct SlowPath {
 }
 
 impl SlowPath {
-    /// Adds handlers, with the worker's numbers of their functions, to the slow path; starts it if necessary. Without
-    /// handlers nothing changes.
+    /// Adds handlers to the slow path, each with the number by which the worker identifies its function. Starts the
+    /// slow path if necessary. Without handlers nothing changes.
     pub(crate) fn provide(
         slow: &mut Option<Self>,
         handlers: impl Iterator<Item = (u8, Box<dyn Handler>)>,
@@ -261,7 +261,7 @@ fn send(lane: &mut Lane, function: u8, way: Passage, frame: &[u8]) -> bool {
     note.is_some_and(|note| lane.push(frame, note))
 }
 
-/// Runs the thread until the worker's end is closed and all its packets are handled.
+/// Runs the thread until the worker's side is closed and all its packets are handled.
 fn run(
     mut lane: Lane,
     mut handlers: Handlers,

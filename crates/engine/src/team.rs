@@ -34,7 +34,7 @@ pub struct Start {
     pub clock: Clock,
     /// Flag that ends the workers.
     pub stop: Arc<AtomicBool>,
-    /// Flag that cancels the preparation of functions that take seconds.
+    /// Flag that cancels the slow preparation of functions.
     pub given_up: &'static AtomicBool,
     /// Callback for messages about opened ports, slow preparation, and workers that die.
     pub tell: Tell,
@@ -331,8 +331,8 @@ impl Exchange {
         done.ok_or(UpdateError::Unavailable("the workers have ended"))
     }
 
-    /// Adds one worker while the others run: it opens its part of every port on the next of the chain's cores. Returns
-    /// that core.
+    /// Adds one worker while the others run: it opens its part of every port on the next free core of the chain.
+    /// Returns that core.
     ///
     /// # Errors
     /// [`JoinError`]; the other workers are not affected.
@@ -510,7 +510,7 @@ impl Drop for EndAll<'_> {
 }
 
 impl Work {
-    /// Starts the thread. It is ready when this returns, and runs after a message on the returned channel.
+    /// Starts the thread. It is ready when this returns, and starts its loop after a message on the returned channel.
     fn start(self, name: &str) -> Result<(Running, Thread, mpsc::Sender<()>), ChainError> {
         let (tell, told) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel::<()>();

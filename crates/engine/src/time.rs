@@ -25,7 +25,7 @@ impl Default for Time {
     }
 }
 
-/// A virtual time that passes only when a test says so. It has one cycle per nanosecond, and each thread has its own.
+/// A virtual time that only a test advances. It has one cycle per nanosecond, and each thread has its own.
 #[cfg(test)]
 pub(crate) mod made_up {
     use super::Time;

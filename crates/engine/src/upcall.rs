@@ -63,8 +63,7 @@ impl UpcallWorker {
         })
     }
 
-    /// Returns the worker's counters. Packets that it dropped after receiving them from the programs are not in any
-    /// ring any more.
+    /// Returns the worker's counters, which include packets that it received from the programs and then dropped.
     pub fn counters(&self) -> CountersView {
         self.counters.read()
     }

@@ -1,5 +1,5 @@
-//! Replacement of the functions of a running worker between two iterations: the request, the functions that stay, and
-//! the packets in functions that leave.
+//! Replacement of the functions of a running worker between two iterations: the request, the unchanged functions, and
+//! the packets that removed functions still hold.
 
 use crate::chain::{ChainError, Making, Stage, build};
 use crate::slow::SlowPath;
@@ -133,9 +133,9 @@ impl Updates {
 /// Replaced functions that still hold packets.
 pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
-    /// The worker's numbers of these functions.
+    /// Numbers by which the worker identifies these functions.
     numbers: Vec<u8>,
-    /// Path of a packet through the old list.
+    /// Steps of a packet through the old list of functions.
     route: Vec<Step>,
     until: Instant,
     /// Number of new functions that replaced them.
@@ -177,17 +177,17 @@ impl Leaving {
         }
     }
 
-    /// Returns the number of packets they still hold.
+    /// Returns the number of packets that the replaced functions still hold.
     pub(crate) fn held(&self) -> usize {
         self.functions.iter().map(|f| f.held()).sum()
     }
 
-    /// Returns true if they hold no packets any more, or the time is over.
+    /// Returns true if the replaced functions hold no packets any more, or the time is over.
     pub(crate) fn is_over(&self) -> bool {
         self.held() == 0 || Instant::now() >= self.until
     }
 
-    /// Returns their counts of packets by cause.
+    /// Returns the replaced functions' counts of packets by cause.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.functions.iter().flat_map(|f| f.outcomes())
     }
@@ -287,7 +287,8 @@ pub(crate) fn replace(
     Ok(leaving)
 }
 
-/// Returns, for each new function, the position of an old one with the same settings, if there is an unassigned one.
+/// Returns, for each new function, the index of an old one with the same settings. Each old function is assigned at
+/// most once; None if there is none left.
 pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = old.iter().map(|_| true).collect();
     let find = |stage: &Stage| {

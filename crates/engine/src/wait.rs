@@ -10,13 +10,13 @@ use taut_settings::duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Wait {
-    /// `poll`: polls again at once. It has the lowest latency, and always uses the full core.
+    /// `poll`: polls again immediately. It has the lowest latency, and always uses the full core.
     #[default]
     Poll,
     /// `yield`: yields the core after every poll without packets (sched_yield(2)).
     Yield,
-    /// `sleep(t)`: polls for [`BEFORE_SLEEP`], then alternates sleeps and polls. A packet waits at most `t`, as far as
-    /// the machine wakes up in time.
+    /// `sleep(t)`: polls for [`BEFORE_SLEEP`], then alternates sleeps and polls. A packet waits at most `t` if the
+    /// machine wakes up in time.
     Sleep {
         /// Time from falling asleep to the next poll.
         at_most: Duration,

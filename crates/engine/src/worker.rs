@@ -31,9 +31,9 @@ const BETWEEN_LOOKS: u64 = 8;
 /// The reason why a worker's run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The worker was told to stop.
+    /// The worker's stop flag was set.
     Stopped,
-    /// Every file that the worker reads has been read, and nothing else can bring packets that go anywhere.
+    /// All input files have been read, and no other port can receive packets that would be sent anywhere.
     Done,
     /// A port has failed: its index, and the reason.
     Broken(usize, Breakdown),
@@ -44,7 +44,7 @@ pub enum End {
 struct Egress {
     /// Index of the egress port.
     to: usize,
-    /// True if packets wait in the ingress port, so that no more are received than the egress port accepts.
+    /// True if packets wait in the ingress port without loss: no more are received than the egress port accepts.
     patient: bool,
     /// True if the egress port's link was up at the last check; only for a patient ingress port.
     open: bool,
@@ -84,11 +84,11 @@ pub struct Worker {
     lanes: Lanes,
     /// Number of the worker in its chain.
     member: Member,
-    /// Index of the function that knows the owners of packets; None if this worker is the only one.
+    /// Index of the function that determines the owners of packets; None if this worker is the only one.
     knows_homes: Option<usize>,
     idle: Idle,
     interrupted: Interrupted,
-    /// Unit of the timestamps of each port by wall-clock time, ns; 0 for a port without timestamps.
+    /// Unit of each port's wall-clock timestamps, ns; 0 for a port without such timestamps.
     stamp_units_ns: Vec<u64>,
     /// Maximum number of packets per receive call: the configured number, and the number that leaves space for packets
     /// that functions add.
@@ -215,7 +215,7 @@ impl Worker {
         SlowPath::provide(&mut self.lanes.slow, handlers)
     }
 
-    /// Makes it one of several workers of its chain, with the lanes to the others.
+    /// Makes this worker one of several of its chain, with the lanes to the others.
     pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
         self.member = member;
         self.lanes.handoff = Some(handoff);
@@ -243,7 +243,8 @@ impl Worker {
         sums
     }
 
-    /// Allows its functions, which were made of `stages`, to be replaced while it runs, through the returned handle.
+    /// Allows the functions, which were made from `stages`, to be replaced through the returned handle while the worker
+    /// runs.
     pub fn updates(&mut self, stages: &[Stage]) -> Arc<Updates> {
         self.stages = stages.to_vec();
         self.counters.have_names(stages);
@@ -255,8 +256,8 @@ impl Worker {
         self.on_link_change = Box::new(tell);
     }
 
-    /// Runs until `stop`, or until all its ports are files that have been read and their packets sent. At the end it
-    /// sends buffered packets, closes the ports and publishes the final counters.
+    /// Runs until `stop` is true, or until all input files have been read and their packets sent. At the end it sends
+    /// buffered packets, closes the ports and publishes the final counters.
     pub fn run(&mut self, stop: &AtomicBool) -> End {
         let mut end = End::Stopped;
         let mut was_at_end = false;
@@ -589,8 +590,8 @@ impl Worker {
         }
     }
 
-    /// Returns the context of frames from the slow path, the same as for received packets; None if there are no such
-    /// ports.
+    /// Returns the context for frames from the slow path, as for received packets; None if one of their ports does not
+    /// exist.
     fn context_of(&self, made: Made, now_ticks: u64) -> Option<Context> {
         let ports = self.ports.len();
         let partner = Pairs::of(ports).partner(made.way.to_port);
@@ -755,7 +756,7 @@ impl Worker {
         }
     }
 
-    /// Replaces the functions on request, between two iterations, and lets functions replaced before release their
+    /// Replaces the functions on request, between two iterations, and lets earlier replaced functions release their
     /// packets. Returns true if the functions have changed. The next change starts after the previous one has ended.
     #[cold]
     fn change(
@@ -969,7 +970,7 @@ impl Worker {
     }
 }
 
-/// Returns the unit of a port's timestamps by wall-clock time of arrival or recording, ns; 0 without such timestamps.
+/// Returns the unit of a port's wall-clock timestamps, of arrival or capture, ns; 0 without such timestamps.
 fn stamp_unit_ns(port: &dyn Port) -> u64 {
     match port.stamp_clock() {
         Some(StampClock::Realtime { unit_ns }) => unit_ns.into(),
@@ -978,7 +979,7 @@ fn stamp_unit_ns(port: &dyn Port) -> u64 {
     }
 }
 
-/// Returns true if a port stamps packets on arrival by wall-clock time.
+/// Returns true if a port sets wall-clock timestamps when packets arrive.
 pub(crate) fn is_stamped_by_the_day(port: &dyn Port) -> bool {
     matches!(port.stamp_clock(), Some(StampClock::Realtime { .. }))
 }

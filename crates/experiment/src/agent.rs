@@ -26,7 +26,7 @@ pub const TIMED_OUT: i32 = 124;
 /// Exit code of a step that was asked to end, as shells report SIGTERM.
 pub const STOPPED: i32 = 143;
 
-/// Maximum time that ending by signals takes, for a step's own processes and for those that it has lost track of.
+/// Maximum time that it takes to end a step by signals: its own processes, and those that it has lost track of.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
 /// Time between two heartbeats of a reserved machine.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -36,10 +36,10 @@ enum Event {
     InputClosed,
 }
 
-/// Runs `script` in `folder` until it ends, standard input closes, or `limit` is over; then all its processes are
-/// ended. With `secrets`, the first line of standard input holds the experiment's secrets, which the script finds in
-/// its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such requests.
-/// The machine's activity is written to `activity/<name>.json` in the folder. Returns the exit code.
+/// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all its
+/// processes. With `secrets`, the first line of standard input holds the experiment's secrets, which the script finds
+/// in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
+/// requests. The machine's activity is written to `activity/<name>.json` in the folder. Returns the exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or secrets do not arrive.
@@ -147,11 +147,11 @@ pub struct Facts {
     pub architecture: String,
     /// Name of the operating system, such as `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Host name of the node itself.
+    /// Host name, as the node itself reports it.
     pub host_name: String,
     /// CPU, kernel, command line, isolation, clock source and more.
     pub machine: serde_json::Value,
-    /// The CPUs that may take each interrupt, by its number: the kernel's list.
+    /// CPUs that may handle each interrupt (the kernel's list), by interrupt number.
     pub interrupt_affinity: BTreeMap<String, String>,
 }
 
@@ -162,9 +162,9 @@ pub struct Moment {
     pub time_ns: u64,
     /// Free bytes in the file system of the runs.
     pub free_bytes: u64,
-    /// Reason why its cores cannot be kept awake; `None` if they can.
+    /// Reason why the node's cores cannot be kept from halting; `None` if they can.
     pub halts: Option<String>,
-    /// Name of the process that measures on it already; `None` if there is none.
+    /// Name of another process that is measuring on the node; `None` if there is none.
     #[serde(default)]
     pub measuring: Option<String>,
 }
@@ -197,7 +197,7 @@ pub fn facts() -> Facts {
     }
 }
 
-/// Reads the state that changes over time; `folder` is where runs are.
+/// Reads the node's current state; `folder` contains the runs.
 pub fn moment(folder: &Path) -> Moment {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -244,7 +244,7 @@ impl Drop for Held {
 
 impl Held {
     /// Reserves the machine, and a folder for runs below `folder`, until standard input closes or the connection
-    /// breaks. Then steps end, and the folder is removed.
+    /// breaks. After that, running steps are ended and the folder is removed.
     ///
     /// # Errors
     /// Another experiment has the machine, or the folder cannot be created.

@@ -1,4 +1,4 @@
-//! Changes to the experiment file that a user requests: `--set`, `--repetitions`, and the additional ones of `taut
+//! Changes to the experiment file that a user requests: `--set`, `--repetitions`, and the further options of `taut
 //! demo`.
 
 use crate::definition::Definition;

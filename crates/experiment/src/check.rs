@@ -9,18 +9,18 @@ use serde::Serialize;
 use std::time::Duration;
 use taut_lab::device::{Choice, offers};
 
-/// Check of an experiment: the planned work.
+/// Review of an experiment before it runs: its runs, commands, duration and missing requirements.
 #[derive(Debug, Serialize)]
 pub struct Check {
     /// Title of the experiment, one line.
     pub title: String,
-    /// Fingerprint: the same for the same file and seed.
+    /// Fingerprint of the plan: equal for the same file and seed.
     pub fingerprint: String,
-    /// The combinations of the loop variables, from 1.
+    /// Combinations of the loop variables, numbered from 1.
     pub variants: Vec<Values>,
-    /// Runs in their order.
+    /// Names of the runs, in the order in which they are made.
     pub order: Vec<String>,
-    /// Maximum number of runs, if runs are added until a metric is known.
+    /// Maximum number of runs, including those that `plan.until` may add.
     pub at_most_runs: usize,
     /// Expected time of all runs, s; `None` if the file does not say.
     pub expected_s: Option<f64>,
@@ -28,9 +28,9 @@ pub struct Check {
     pub longest_s: f64,
     /// The first run's commands.
     pub commands: Vec<PlannedCommand>,
-    /// The nodes on other machines, as far as they were contacted.
+    /// Nodes on other machines that were contacted, with their replies.
     pub nodes: Vec<Reached>,
-    /// Obstacles to running.
+    /// Missing requirements, one sentence each.
     pub missing: Vec<String>,
 }
 

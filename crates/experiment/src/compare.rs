@@ -19,12 +19,12 @@ use taut_measure::quantity::{Quantity, plain};
 use taut_measure::{Comparison, Finding, judge};
 use taut_settings::suggestion;
 
-/// Intended coverage of intervals, from six runs on. With fewer runs the actual coverage is printed.
+/// Coverage of the confidence intervals with six runs or more. With fewer runs the actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
-/// Probability of any false "differs" among all comparisons.
+/// Maximum probability that any of the comparisons reports a false "differs".
 const LEVEL: f64 = 0.05;
 
-/// Request of a comparison: the metrics to compare, and the limits.
+/// Options of a comparison: the metrics to compare, and the limits.
 #[derive(Debug, Default)]
 pub struct Wanted {
     /// True to compare all metrics, not only those that the experiment file names.
@@ -38,7 +38,7 @@ pub struct Wanted {
 pub struct Limit {
     /// Name of the metric.
     pub metric: String,
-    /// Share by which it may be worse: 0.1 for 10 %.
+    /// Fraction by which it may be worse: 0.1 for 10 %.
     pub share: f64,
     /// True if a lower value is worse, as for rates.
     pub less_is_worse: bool,
@@ -47,7 +47,8 @@ pub struct Limit {
 impl std::str::FromStr for Limit {
     type Err = String;
 
-    /// Parses `latency.p99_ns 10%`, or with the sign of the worse direction, `score -5%`.
+    /// Parses a limit such as `latency.p99_ns 10%`. A sign states which direction is worse, as in `score -5%`. Without
+    /// a sign, lower is worse for packet rates, and higher for all other metrics.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -82,9 +83,9 @@ impl std::str::FromStr for Limit {
 pub struct Side {
     /// Folder of the results.
     pub folder: PathBuf,
-    /// State: how far the experiment came, by which version, of which plan.
+    /// State of the experiment: its progress, version of taut, and plan.
     pub state: State,
-    /// Runs that are compared.
+    /// Number of compared runs.
     pub runs: usize,
     #[serde(skip)]
     facts: BTreeMap<String, BTreeMap<String, String>>,
@@ -127,7 +128,7 @@ pub struct Compared {
 pub enum Kept {
     /// The interval is not entirely beyond the limit.
     Yes,
-    /// Even the better end of the interval is beyond the limit.
+    /// The whole interval is beyond the limit.
     No,
     /// There is no interval, as there are too few runs.
     Unknown,
@@ -236,7 +237,7 @@ impl Loaded {
         })
     }
 
-    /// Returns the metrics that the file names, as far as runs have them.
+    /// Returns the metrics that the experiment file names and that some run has.
     fn named(&self) -> Vec<String> {
         let definition = &self.experiment.definition;
         let tables = definition.table.iter().flat_map(|table| &table.metrics);
@@ -473,7 +474,7 @@ pub(crate) fn words(variables: &Values) -> String {
 fn judgement(limit: &Limit, compared: &Compared) -> Judgement {
     let comparison = &compared.comparison;
     let sign = if limit.less_is_worse { -1.0 } else { 1.0 };
-    // The better end of the interval, as a change for the worse, relative to A's median.
+    // The change for the worse at the better end of the interval, relative to A's median.
     let change = match (&comparison.ratio, &comparison.difference) {
         (Some(ratio), _) => {
             let end = if limit.less_is_worse {

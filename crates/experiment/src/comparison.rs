@@ -1,5 +1,5 @@
-//! A comparison of devices whose runs are those of an experiment, as in `taut demo`. The folder has the head of a
-//! comparison in addition to the experiment's own files, and the runs are read back as one comparison. (This format is
+//! Comparison of devices that runs as an experiment, as in `taut demo`. The results folder has the manifest of a
+//! comparison in addition to the experiment's own files. The runs are read back as one comparison. (This format is
 //! taut's own.)
 
 use crate::error::ExperimentError;
@@ -16,7 +16,7 @@ use taut_results::{
     read_head, write_json,
 };
 
-/// Path in a run's folder of the results of its command, for `what = ["comparison"]`.
+/// Path, in a run's folder, of the results of the command for `what = ["comparison"]`.
 const OF_A_RUN: &str = "local/comparison";
 /// Advice for a device that fails.
 const BY_ITSELF: &str = "run it by itself to see more: taut bench comparison --device";
@@ -45,7 +45,7 @@ pub fn compare_devices(
     read_comparison(dir)
 }
 
-/// Reads the runs' folders as one set of results, and updates the head in the folder. A run that cannot be read is
+/// Reads the runs' folders as one set of results, and updates the folder's manifest. A run that cannot be read is
 /// reported as a problem.
 ///
 /// # Errors
@@ -124,7 +124,7 @@ fn left_out_of(experiment: &Experiment, failed: &[RunRecord]) -> Vec<LeftOut> {
     let mut by_variant: BTreeMap<usize, (BTreeSet<u32>, &str)> = BTreeMap::new();
     for record in failed {
         let said = record.failure.as_deref().unwrap_or_default();
-        // Only the text after the command's own prefix.
+        // Removes the command's own prefix from the message.
         let why = said.split_once(": taut: ").map_or(said, |(_, why)| why);
         let of_variant = by_variant.entry(record.variant);
         let (repetitions, _) = of_variant.or_insert_with(|| (BTreeSet::new(), why));

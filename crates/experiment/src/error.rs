@@ -42,7 +42,7 @@ pub enum ExperimentError {
     /// There is no experiment of this name.
     #[error("{0}")]
     Unknown(String),
-    /// A name leads out of the results.
+    /// A name refers to a file outside the results folder.
     #[error(transparent)]
     NotInside(#[from] taut_results::NotInside),
     /// A results folder was refused.

@@ -52,7 +52,7 @@ pub struct Variant {
     pub variables: Values,
 }
 
-/// A template to fill in, with its role if it belongs to one.
+/// A template to fill in, with the role of its node if it has one.
 pub(crate) type PlacedText<'a> = (Option<&'a str>, Spanned<String>);
 
 impl Experiment {
@@ -257,14 +257,15 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the values of its secrets, as far as the environment has them.
+    /// Returns the values of the experiment's secrets that the environment has.
     pub(crate) fn secrets(&self) -> Result<Secrets, ExperimentError> {
         let names = self.definition.secrets.iter();
         Secrets::read(names.map(|name| name.get_ref().as_str()))
             .map_err(|reason| self.source.wrong_somewhere(reason))
     }
 
-    /// Returns the values of its secrets. All of them must exist, and none may be in a file that is kept.
+    /// Returns the values of the experiment's secrets. All of them must exist, and none may occur in a file that the
+    /// results folder stores.
     pub(crate) fn secrets_to_run(&self) -> Result<Secrets, ExperimentError> {
         let secrets = self.secrets()?;
         if let Some(name) = secrets.unset.first() {

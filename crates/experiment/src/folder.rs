@@ -1,5 +1,5 @@
-//! The results folder of an experiment. A run's folder has its name only when the run is complete; the index has one
-//! line per complete run, so that thousands are listed at once.
+//! The results folder of an experiment. A run's folder gets its final name when the run is complete. The index has one
+//! line per complete run, so thousands of runs are listed without reading their folders.
 //!
 //! ```text
 //! DIR/experiment.toml, files it names     what was asked for
@@ -64,36 +64,36 @@ pub(crate) const PUBLISHED: &str = "published";
 /// Contents of `state.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
-    /// Layout of the folder.
+    /// Version of the folder's layout.
     pub schema: u32,
     /// Title of the experiment, one line.
     pub title: String,
-    /// Name under which the user requested it.
+    /// Name under which the user requested the experiment.
     pub name: String,
-    /// Version that ran it.
+    /// Version of taut that ran the experiment.
     pub taut_version: String,
-    /// Time at which it began, RFC 3339.
+    /// Time at which the experiment began, RFC 3339.
     pub started: String,
-    /// Time at which it last ended, RFC 3339.
+    /// Time at which the experiment last ended, RFC 3339.
     pub ended: Option<String>,
-    /// The command that repeats it.
+    /// The command that repeats the experiment.
     pub command_line: String,
     /// Completion of the experiment.
     #[serde(rename = "stage")]
     pub completion: Completion,
     /// Fingerprint of the plan: the same for the same file and seed.
     pub fingerprint: String,
-    /// Planned number of runs, warm-up included; it grows if runs are added until a metric is known.
+    /// Number of planned runs, including warm-up runs. It grows when `plan.until` adds runs.
     pub planned: usize,
     /// Number of complete runs.
     pub done: usize,
-    /// Runs that failed at their last attempt.
+    /// Number of runs that failed at their last attempt.
     pub failed: usize,
     /// Notes for the reader: clocks that differ, repeated attempts.
     pub notes: Vec<String>,
-    /// The published results that it replicates.
+    /// The published results that the experiment replicates.
     pub replicates: Option<String>,
-    /// Requested changes to the file.
+    /// Requested changes to the experiment file.
     #[serde(default)]
     pub changes: Changes,
     /// Publication; `None` for original results.
@@ -161,11 +161,11 @@ pub struct CommandRecord {
     pub node: String,
     /// Text passed to the shell there.
     pub script: String,
-    /// Exit code of the command; for one in the background, after it was asked to end.
+    /// Exit code of the command; for a background command, its exit code after the request to end.
     pub exit_code: Option<i32>,
-    /// Time at which it began, s after the run did.
+    /// Start of the command, s after the start of the run.
     pub begun_s: f64,
-    /// Time that it ran, s.
+    /// Running time of the command, s.
     pub seconds: f64,
 }
 
@@ -417,7 +417,7 @@ impl Folder {
         Ok(Self::entry(&record, sum))
     }
 
-    /// Adds a run to the index that another process has completed.
+    /// Adds a run that another process completed to the index.
     pub(crate) fn enter(&self, id: &str) -> Result<IndexedRun, ExperimentError> {
         let path = self.run_folder(id).join("run.json");
         let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
@@ -627,7 +627,7 @@ impl Folder {
     }
 }
 
-/// A results folder among others.
+/// A results folder found by [`list`].
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// Path of the folder.

@@ -10,7 +10,7 @@
 //! [`open()`] finds an experiment, [`Experiment::plan`] lists its runs, and [`run()`] makes those that are missing. For
 //! each run it prepares the nodes (`node/`), lets [`agent::step`] run the commands there, and stores the results.
 //! [`evaluate::evaluate`] reads the folder and makes tables, figures, verdicts and the page. [`compare`] compares two
-//! folders, and [`publish`] makes one that others can read and run again.
+//! folders, and [`publish`] makes a folder that others can read and run again.
 //!
 //! Begin with `definition.rs`, then `run/one_run.rs`, which describes the course of a run. Its tests run on a fake
 //! node, in virtual time (`run/fake.rs`).
@@ -22,8 +22,8 @@
 //! node step` (`agent.rs`) runs the command. It ends when its standard input closes, and kills all processes that the
 //! command started, so no process outlives the experiment on any machine.
 //!
-//! The index of a results folder has one line per run, so that ten thousand runs are listed at once. Evaluation
-//! (`evaluate/`) reads the index and histogram logs, never all samples at once.
+//! The index of a results folder has one line per run, so that ten thousand runs are listed without reading their
+//! folders. Evaluation (`evaluate/`) reads the index and histogram logs, never all samples at once.
 
 #![forbid(unsafe_code)]
 

@@ -20,7 +20,7 @@ pub(crate) struct Task {
     pub(crate) ready: Option<Spanned<String>>,
     pub(crate) json: bool,
     pub(crate) extract: IndexMap<String, Spanned<String>>,
-    /// Exit codes besides 0 that leave a result: taut's own 1 reports a missed limit.
+    /// Exit codes other than 0 with which the task still has a result. Exit code 1 of taut reports a missed limit.
     pub(crate) allowed: Vec<i32>,
 }
 
@@ -174,7 +174,8 @@ fn measurement(traffic: &TrafficDefinition, quantity: Quantity, run: Spanned<Str
     }
 }
 
-/// Returns the command that measures a quantity of the device, which the options in `through` reach.
+/// Returns the command that measures a quantity of the device. `through` are the options that name the device or its
+/// ports.
 fn command(
     definition: &Definition,
     traffic: &TrafficDefinition,
@@ -243,7 +244,7 @@ fn check_options(measure: &Measure, source: &Source) -> Result<(), ExperimentErr
     Ok(())
 }
 
-/// Refuses settings that a comparison does not support: it sets up a device by id, and has frames of its own.
+/// Refuses settings that a comparison does not support: it sets up a device by id, and defines its own frames.
 fn check_comparison(
     definition: &Definition,
     source: &Source,

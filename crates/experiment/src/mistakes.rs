@@ -17,7 +17,7 @@ use taut_traffic::{Rate, Traffic};
 use taut_wire::UdpFlow;
 use toml::Spanned;
 
-/// Returns the texts in quotation marks directly after an opening bracket: metrics, in formulas.
+/// Returns the quoted texts directly after an opening bracket of a formula: the names of metrics.
 fn first_arguments(formula: &str) -> impl Iterator<Item = &str> {
     formula.split('(').skip(1).filter_map(|part| {
         let part = part.trim_start();
@@ -122,7 +122,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Refuses a file whose name leads out of the run's folder, or that does not have exactly one origin.
+    /// Refuses a file whose name leads out of the run's folder, or that does not have exactly one of `text` and `from`.
     fn check_file(&self, file: &FileDefinition) -> Result<(), ExperimentError> {
         if InsidePath::new(&file.name).is_err() {
             return Err(self.source.wrong_somewhere(format!(

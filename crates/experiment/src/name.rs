@@ -1,6 +1,7 @@
 //! Names in an experiment that become file names.
 
-/// Maximum length of the name of a node, step, table or figure, bytes: it remains a valid file name with an extension.
+/// Maximum length of the name of a node, step, table or figure, bytes. A name of this length with an extension is still
+/// a valid file name.
 pub(crate) const LONGEST_NAME: usize = 200;
 
 /// Returns whether a name of the experiment can be part of a file name.

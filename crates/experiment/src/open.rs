@@ -102,7 +102,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
 ];
 
 /// Former names of reference experiments: the former name, the current name, and the reason. A former name is never
-/// reused, so that it never refers to other runs than those that it stood for.
+/// reused for another experiment.
 pub const FORMER: &[(&str, &str, &str)] = &[
     (
         "gallenmueller-fig5-3",

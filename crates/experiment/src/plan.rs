@@ -64,7 +64,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns the runs that are made in any case, in order. The same file and seed yield the same plan.
+    /// Returns the planned runs in order, without those that `plan.until` may add. The same file and seed yield the
+    /// same plan.
     pub fn plan(&self) -> Vec<PlannedRun> {
         let schedule = &self.definition.plan;
         let variants = self.variants.len();

@@ -1,4 +1,4 @@
-//! Reachability of an experiment's machines: contacted as at the start of a run, and released at once.
+//! Reachability check of an experiment's machines: each is contacted as at the start of a run, then released.
 
 use crate::agent::Facts;
 use crate::error::ExperimentError;

@@ -173,7 +173,7 @@ impl Claimed {
     }
 }
 
-/// Published results and those that replicate them.
+/// Comparison of published results with the results that replicate them.
 #[derive(Debug, Serialize)]
 pub struct Replication {
     /// Name of the replicated results.

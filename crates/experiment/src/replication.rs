@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use taut_results::{Completion, instant, write_json, write_whole};
 
-/// Inconsistencies of the documents, a line of Markdown each.
+/// Inconsistencies in the published documents, one line of Markdown each.
 const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.md");
 
-/// The systems in the documents: name, quoted location of each description, experiments.
+/// Systems that the documents describe: name, quoted location of each description, experiments.
 const SYSTEMS: &str = include_str!("../../../experiments/published/systems.csv");
 
 /// The results of all reference experiments, from a folder that contains them by name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReplicationReport {
-    /// Layout of the file.
+    /// Version of the file's layout.
     pub schema: u32,
-    /// Time at which it was made, RFC 3339.
+    /// Time at which the report was made, RFC 3339.
     pub made: String,
-    /// Version that made it.
+    /// Version of taut that made the report.
     pub taut_version: String,
     /// The machine, as far as the runs record it.
     pub machine: String,

@@ -1,4 +1,4 @@
-//! The nodes of an experiment by role, and the wires between them, as in the file.
+//! The nodes of an experiment by role, and the links between them, as in the file.
 
 use crate::definition::{Definition, NodeDefinition};
 use crate::duration::time;

@@ -21,7 +21,7 @@ const LONGEST_LINE: u64 = 1 << 20;
 pub(crate) struct Secrets {
     /// Values by name, as passed to commands.
     given: BTreeMap<String, String>,
-    /// Values to remove, the longest first; one that JSON escapes is included in both forms.
+    /// Values to remove, the longest first; a value that JSON escapes is included in both forms.
     values: Vec<Vec<u8>>,
     /// Names of the secrets that are missing in the environment.
     pub(crate) unset: Vec<String>,
@@ -66,15 +66,15 @@ impl Secrets {
         self.values.is_empty()
     }
 
-    /// Returns a line with all of them, for the standard input of the process that runs a command on any machine. In
-    /// this way they are in no process list and in no file.
+    /// Returns a line with all secrets, for the standard input of the process that runs a command on a node. They thus
+    /// appear in no process list and in no file.
     pub(crate) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(&self.given).unwrap_or_default();
         line.push(b'\n');
         line
     }
 
-    /// Reads such a line.
+    /// Reads a line made by [`Secrets::line`].
     pub(crate) fn of_line(input: &mut impl BufRead) -> io::Result<BTreeMap<String, String>> {
         let mut line = String::new();
         input.take(LONGEST_LINE).read_line(&mut line)?;
@@ -138,7 +138,8 @@ impl Secrets {
     }
 }
 
-/// Writer that removes the values, also one that is split over several writes: a possible beginning of one is buffered.
+/// Writer that removes the values, including a value that is split over several writes: it buffers text that may be the
+/// beginning of a value.
 struct Scrubber<'a, W> {
     secrets: &'a Secrets,
     held: Vec<u8>,

@@ -115,7 +115,11 @@ fn names_of_files_that_lead_elsewhere_are_refused() {
         let (place, folder) = results(|files| {
             replace(files, RECORD, "FILES", &format!(r#""{name}":"00""#));
         });
-        refused(place.path(), &folder, "no name of a file inside");
+        refused(
+            place.path(),
+            &folder,
+            "cannot be the name of a file in the folder",
+        );
     }
     // Facts about a node, and the node itself.
     for (word, with) in [
@@ -136,8 +140,14 @@ fn names_of_files_that_lead_elsewhere_are_refused() {
 #[test]
 fn a_list_of_checksums_reads_nothing_but_its_folder() {
     for (line, part) in [
-        ("00  /dev/zero", "no name of a file inside"),
-        ("00  ../secret", "no name of a file inside"),
+        (
+            "00  /dev/zero",
+            "cannot be the name of a file in the folder",
+        ),
+        (
+            "00  ../secret",
+            "cannot be the name of a file in the folder",
+        ),
         ("00  pipe", "not a plain file"),
         ("00  link", "a link"),
     ] {

@@ -10,17 +10,17 @@ const BODY: f64 = 128.0;
 const WHEEL: f64 = 18.0;
 /// Margin at either side, so that a fallen body stays inside the figure.
 const ROOM: f64 = 160.0;
-/// Largest angle that a body is drawn with while small angles are exaggerated, degrees.
+/// Maximum angle after exaggeration, degrees. It limits the factor of [`exaggeration`].
 const SHOWN: f64 = 30.0;
-/// Number of frames beyond which only some of them are drawn.
+/// Maximum number of drawn frames. If there are more, only every second, third or later one is drawn.
 const MOST_FRAMES: usize = 400;
 
-/// The state at one moment; successive frames are equally far apart in time.
+/// The state at one moment. Frames are equally spaced in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frame {
     /// Angle of the body from upright, degrees.
     pub angle: f64,
-    /// Where the wheel is, m.
+    /// Position of the wheel, m.
     pub position_m: f64,
     /// True while the lamp is on.
     pub lamp: bool,

@@ -1,5 +1,5 @@
-//! A panel: the area between two axes, its grid, ticks and labels, and what the hover script needs
-//! to turn a position back into values.
+//! A panel: the area between two axes, its grid, ticks and labels, and the data with which the hover script converts a
+//! position back to values.
 
 use super::WIDTH;
 use super::scale::{Scale, Spacing, Tick};
@@ -22,16 +22,16 @@ pub struct Panel {
     pub y: Scale,
 }
 
-/// The labels that a panel carries besides its grid.
+/// The labels of a panel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Labels<'a> {
     /// Title under the x axis; its tick labels are shown only with one.
     pub x: Option<&'a str>,
     /// Title along the y axis.
     pub y: Option<&'a str>,
-    /// Number of labelled y ticks wanted; 0 for rows that have names instead of numbers.
+    /// Approximate number of labelled y ticks; 0 for rows that have names instead of numbers.
     pub y_ticks: usize,
-    /// Number of labelled x ticks wanted.
+    /// Approximate number of labelled x ticks.
     pub x_ticks: usize,
 }
 
@@ -106,7 +106,7 @@ impl Panel {
         svg.close();
     }
 
-    /// Writes the reason why the panel has no data in its middle.
+    /// Writes, in the middle of the panel, the reason why it has no data.
     pub fn empty(&self, svg: &mut Svg, why: &str) {
         svg.text(
             (
@@ -119,7 +119,7 @@ impl Panel {
         );
     }
 
-    /// Returns the ticks of the x axis from the left, without labels that would run into the one before.
+    /// Returns the ticks of the x axis from left to right. A label that would overlap the one before it is omitted.
     fn x_ticks(&self, wanted: usize) -> Vec<Tick> {
         let mut ticks = self.x.ticks(wanted);
         let mut taken = f64::NEG_INFINITY;

@@ -28,7 +28,7 @@ impl Marks {
     }
 }
 
-/// Draws groups of boxes over one axis; a group without heading has no line for it. `of` names the values counted
+/// Draws groups of boxes over one axis. A group without a heading has no heading line. `of` names the values counted
 /// ("packets", "runs").
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, groups: &[Column<Item<'_>>]) -> String {
     let marks = groups

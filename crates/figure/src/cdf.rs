@@ -102,7 +102,7 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     svg.finish()
 }
 
-/// Returns an axis from 1 down to one value of the largest series.
+/// Returns an axis of fractions, from 1 down to that of a single value in the largest series.
 fn tail_scale(items: &[Item<'_>]) -> Scale {
     let most = items.iter().map(|item| item.values.count()).max();
     let most = most.unwrap_or(0).max(10) as f64;
@@ -172,7 +172,7 @@ fn points<'a>(values: &Distribution<'a>, share: Share) -> impl Iterator<Item = (
         below += step.count;
         let at = |below: u64| match share {
             Share::AtMost => below as f64 / total as f64,
-            // The largest value itself is at or above itself.
+            // The fraction at the largest value includes this value itself, so it is never 0.
             Share::AtLeast => (total - below).max(1) as f64 / total as f64,
         };
         [(step.low, at(before)), (step.high, at(below))]

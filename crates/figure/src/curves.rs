@@ -1,5 +1,5 @@
-//! Curves over one variable, in panels one below the other: median with the spread over repetitions,
-//! lines without marks for models, verticals for thresholds.
+//! Curves over one variable, in panels one below the other: medians with the spread over repetitions, lines without
+//! marks for models, and vertical lines for thresholds.
 
 use super::axes::{Hover, Labels, Panel};
 use super::chart::left_of;
@@ -64,13 +64,13 @@ pub struct Figure<'a> {
     pub parts: Vec<Part<'a>>,
     /// How spread is drawn.
     pub extent: Extent,
-    /// Values of x to mark with a vertical, each with its label.
+    /// Values of x to mark with a vertical line, each with its label.
     pub verticals: Vec<(f64, String)>,
     /// A note below the figure.
     pub note: String,
 }
 
-/// Probability that an interval covers the median, from six runs on.
+/// Confidence of the interval of a median, which needs six runs.
 const CONFIDENCE: f64 = 0.95;
 
 const RIGHT: f64 = 26.0;
@@ -144,7 +144,7 @@ pub fn draw(figure: &Figure<'_>) -> String {
     } else {
         220.0
     };
-    // Labels of the verticals are above the first panel.
+    // Labels of the vertical lines are above the first panel.
     let words = if figure.verticals.is_empty() {
         0.0
     } else {

@@ -4,7 +4,7 @@ use super::Series;
 use taut_measure::LatencyHistogram;
 use taut_measure::rank::nearest_rank;
 
-/// Where the values come from.
+/// The values of a distribution, as a histogram or one by one.
 #[derive(Debug, Clone, Copy)]
 pub enum Distribution<'a> {
     /// Latencies of packets, ns.
@@ -66,7 +66,7 @@ impl<'a> Distribution<'a> {
             .flatten()
     }
 
-    /// Returns the values, lowest first, in the narrowest groups known.
+    /// Returns the values in increasing order, grouped by bucket of the histogram, or by equal value.
     pub(super) fn steps(&self) -> Box<dyn Iterator<Item = Step> + 'a> {
         match *self {
             Distribution::Latency(latency) => {

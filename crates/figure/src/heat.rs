@@ -30,7 +30,7 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 50.0;
 
 /// Draws `cells`: a row per label of `y` (from the top), with a value per label of `x`. Cells without a finite value
-/// are hatched. `value` is the axis of the values; if it is logarithmic, colours follow ratios.
+/// are hatched. `value` is the axis of the values; if it is logarithmic, equal ratios have equal differences of colour.
 pub fn chart(
     chart: &Chart<'_>,
     value: Axis<'_>,

@@ -1,4 +1,4 @@
-//! Jitter per device: median to 99th percentile as a bar, average and maximum as marks.
+//! Jitter per device: median to 99th percentile as a bar, mean and maximum as marks.
 
 use taut_measure::LatencyHistogram;
 

@@ -60,7 +60,7 @@ pub fn strips<'a, T>(
     (keys, highest)
 }
 
-/// Draws the marker and the label of the only series of a panel above it.
+/// Draws, above a panel, the marker and the label of its only series.
 pub fn above(svg: &mut Svg, panel: &Panel, series: &Series) {
     let Series { label, style } = series;
     svg.path(

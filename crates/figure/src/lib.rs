@@ -3,14 +3,14 @@
 //! The types to know:
 //!
 //! - [`Series`] and its [`Style`]: label and look of a line, a panel or a bar.
-//! - [`Column`]: items of one kind under a heading, set side by side with other columns.
+//! - [`Column`]: a heading with items of one kind, drawn side by side with other columns.
 //! - [`Chart`] and its two [`Axis`]: titles, units and limits of a figure with one panel.
 //!
-//! One file per kind of plot: its `draw` takes plain numbers and returns an SVG document, and knows nothing of
-//! experiments. `axes.rs` makes panels, [`Scale`] their ticks, `svg.rs` writes the text; a report's script shows the
-//! values under the pointer. The same input yields the same bytes. Sizes are px; a figure is [`WIDTH`] wide unless its
-//! chart says otherwise, and as high as it must be. Numbers are written by [`taut_measure::quantity`]. [`table`] lays
-//! out tables for terminals.
+//! There is one file for each kind of plot. Its `draw` takes plain numbers and returns an SVG document, independent of
+//! any experiment. `axes.rs` makes panels, [`Scale`] chooses their ticks, and `svg.rs` writes the text; a report's
+//! script shows the values under the pointer. The same input yields the same bytes. Sizes are in px. A figure is
+//! [`WIDTH`] wide unless its chart has another width, and as high as its content needs. [`taut_measure::quantity`]
+//! formats numbers. [`table`] lays out tables for terminals.
 //!
 //! Begin with `chart.rs`, then `scatter.rs`, then `axes.rs`.
 
@@ -62,7 +62,7 @@ pub struct Series {
     pub style: Style,
 }
 
-/// Items of one kind under a heading, side by side with other columns.
+/// A heading with items of one kind, drawn side by side with other columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column<T> {
     /// The heading.

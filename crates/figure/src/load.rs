@@ -1,4 +1,4 @@
-//! Average and maximum latency over offered rate, with the highest loss-free rate marked. The layout follows
+//! Mean and maximum latency over offered rate, with the highest loss-free rate marked. The layout follows
 //! Stylianopoulos et al., DEBS 2020, figure 4.
 
 use taut_measure::quantity::{Quantity, rate, share, time};
@@ -19,12 +19,12 @@ pub struct Item {
     pub loss_free_pps: Option<f64>,
 }
 
-/// Latencies at one offered rate; each the smallest, middle and largest over the repetitions, ns.
+/// Latencies at one offered rate, ns: the smallest value, the median and the largest value over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Rate sent, packets per second.
     pub sent_pps: f64,
-    /// Average latency.
+    /// Mean latency.
     pub avg_ns: [f64; 3],
     /// Maximum latency.
     pub max_ns: [f64; 3],
@@ -37,7 +37,7 @@ const PANEL_HEIGHT: f64 = 210.0;
 /// Returns smallest, middle and largest value of a point over the repetitions.
 type Figure = fn(&Point) -> [f64; 3];
 
-/// Draws the figure: averages above, maxima below.
+/// Draws the figure: means above, maxima below.
 pub fn draw(columns_of: &[Column<Item>]) -> String {
     let bounds = columns(columns_of.len(), 70.0, 18.0);
     let (keys, strips) = legend::strips(columns_of, &bounds, |item| &item.series);

@@ -52,7 +52,7 @@ pub struct Part<'a> {
 }
 
 const RIGHT: f64 = 20.0;
-/// Below a panel: ticks, title and the heading of the next row.
+/// Height below a panel for ticks, title and the heading of the next row, px.
 const BELOW: f64 = 74.0;
 const HEADING: f64 = 30.0;
 const RADIUS: f64 = 3.4;

@@ -12,11 +12,11 @@ const PANEL_HEIGHT: f64 = 300.0;
 const TOP: f64 = 30.0;
 /// Points per line.
 const POINTS: u32 = 160;
-/// Number of values beyond a percentile from which the line is solid.
+/// Minimum number of values beyond a percentile for a solid line.
 const BEYOND: f64 = 10.0;
 
-/// Draws several series over one axis; `of` names the values counted ("packets", "runs"). Lines are dotted where fewer
-/// than ten lie beyond, and end at the largest value.
+/// Draws several series over one axis; `of` names the values counted ("packets", "runs"). A line is dotted where fewer
+/// than ten values are beyond the percentile, and ends at the largest value.
 pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) -> String {
     let y = axis.scale(items.iter().flat_map(|item| item.values.ends()));
     let keys: Vec<&Series> = items.iter().map(|item| &item.series).collect();
@@ -30,7 +30,8 @@ pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) ->
     })
 }
 
-/// Draws round-trip latencies, a panel per column. Lines are dotted where fewer than ten packets lie beyond.
+/// Draws round-trip latencies, a panel per column. A line is dotted where fewer than ten packets are beyond the
+/// percentile.
 pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let mut svg = Svg::new(
         "percentiles",

@@ -8,7 +8,7 @@ use taut_measure::quantity::Quantity;
 pub enum Spacing {
     /// Equal differences are equally far apart.
     Linear,
-    /// Equal ratios are equally far apart; values at or below the lower end sit on it.
+    /// Equal ratios are equally far apart; values at or below the lower end are drawn at that end.
     Log,
     /// Quantiles by their nines: 0, 0.9, 0.99, 0.999 are equally far apart.
     Nines,
@@ -27,7 +27,7 @@ pub struct Scale {
     pub max: f64,
 }
 
-/// A tick: the value, and its label when it is a labelled one.
+/// A tick of an axis, labelled or minor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tick {
     /// The value it marks.
@@ -80,7 +80,7 @@ impl Scale {
         }
     }
 
-    /// A linear axis of round steps around the values; from zero unless all lie far from it.
+    /// A linear axis of round steps around the values. It includes zero unless all values are far from it.
     pub fn linear_around(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Scale {
         let finite = values.into_iter().filter_map(on_linear);
         let (mut min, mut max) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |ends, value| {

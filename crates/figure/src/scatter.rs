@@ -16,7 +16,7 @@ pub struct Item<'a> {
     pub points: &'a [(f64, f64)],
 }
 
-/// Sides of the cells whose points are drawn as one, px: the first that leaves few enough marks.
+/// Sides of the cells whose points are drawn as one mark, px. The first side that gives few enough marks is used.
 const CELLS: [f64; 3] = [4.0, 7.0, 11.0];
 const MARKS: usize = 1_500;
 

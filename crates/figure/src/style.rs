@@ -128,7 +128,7 @@ impl Style {
             }
             Marker::Star => (10, 0.75, &[1.5, 0.65]),
         };
-        // A turn of 12.5 hundredths rests a square on its side.
+        // An eighth of a turn, which hundredths cannot express, puts a square on its side.
         let turn = if turn == 0.12 { 0.125 } else { turn };
         for corner in 0..corners {
             let angle = TAU * (turn + f64::from(corner) / f64::from(corners));

@@ -21,8 +21,8 @@ pub fn plain() -> Table {
     table
 }
 
-/// Sets two spaces after each column and none before the first; columns from number `numbers_from` on, counted from 0,
-/// are flush right. Call it after the rows are added.
+/// Sets two spaces after each column and none before the first; columns from index `numbers_from` on are right-aligned.
+/// Call it after the rows are added.
 pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -33,7 +33,7 @@ pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
 }
 
 /// Returns the table as lines without trailing spaces. If it is wider than `width`, columns are omitted in the order of
-/// `least_important` (number and name) until it fits or none of them is left.
+/// `least_important` (index and name) until it fits or none of them is left.
 pub fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize>) -> String {
     let mut left_out = Vec::new();
     let mut columns = least_important.iter();
@@ -86,7 +86,7 @@ mod tests {
             "{narrow}"
         );
         assert!(narrow.ends_with("width: deviation; --json and the report have them)\n"));
-        // Columns that are not in the list stay.
+        // Columns that are not in the list are never omitted.
         let least = text(table, &order, Some(3));
         assert!(least.contains("memif-idle") && least.contains("deviation, average;"));
     }

@@ -15,11 +15,11 @@ pub struct Item<'a> {
     pub series: Series,
     /// The worst packets, by cause where it is known.
     pub worst: Vec<(Series, Vec<(f64, f64)>)>,
-    /// A sample of all packets.
+    /// A selection of all packets.
     pub background: &'a [(f64, f64)],
     /// The time at which each repetition ends, s.
     pub ends: &'a [f64],
-    /// A timer of the device, ns: its name and length, drawn as a line.
+    /// Name and length (ns) of a timer of the device, drawn as a line.
     pub timer: Option<(&'a str, f64)>,
 }
 

@@ -40,7 +40,7 @@ pub struct Accesses {
 pub struct Access {
     /// Size of the list.
     pub bytes: u64,
-    /// The level that contains its end.
+    /// The smallest level of memory that holds the list completely.
     pub level: String,
     /// The measured cycles.
     pub measured: f64,
@@ -71,18 +71,18 @@ pub struct LevelError {
 /// A level of memory with its fitted parameters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fitted {
-    /// Its name.
+    /// Name of the level.
     pub level: String,
     /// Cycles of an access.
     pub cycles: f64,
     /// Share of the level that the list gets.
     pub share: Option<f64>,
-    /// Steepness of the step at its end: 1 for independent accesses.
+    /// Steepness of the step at the end of the level: 1 for independent accesses.
     pub steepness: Option<f64>,
 }
 
-/// Measures this machine's accesses, for `each` at each size, and compares the models with them. `at` is an additional
-/// size.
+/// Measures this machine's accesses at each size for the duration `each`, and compares the models with them. `at` is an
+/// additional size.
 ///
 /// # Errors
 /// When the caches are unknown, memory is short, or the sizes do not distinguish the levels.

@@ -85,7 +85,7 @@ pub struct OfTraffic {
     pub frame_bytes: f64,
     /// Number of timed packets.
     pub packets: u64,
-    /// Fraction of them that were matched against rules.
+    /// Fraction of the timed packets that were matched against rules.
     pub inspected: f64,
     /// Time of packets that come alone.
     pub alone: Alone,

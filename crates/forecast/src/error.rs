@@ -12,7 +12,7 @@ pub enum ForecastError {
     /// A file that cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,

@@ -12,7 +12,7 @@ use taut_model::model_file::{
 };
 use taut_model::{chain, resource};
 
-/// The request of a fit.
+/// The parameters of a fit.
 #[derive(Debug, Clone)]
 pub struct What {
     /// The model's kind; derived from the columns if `None`.

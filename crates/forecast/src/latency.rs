@@ -52,9 +52,9 @@ pub struct Asked {
 /// A quantile of the latency, with its interval over the runs of the simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quantile {
-    /// Its name, such as `p99`.
+    /// Name of the quantile, such as `p99`.
     pub name: &'static str,
-    /// Its value, ns.
+    /// Value of the quantile, ns.
     pub ns: f64,
     /// Lower end of the interval, ns.
     pub low_ns: f64,
@@ -77,8 +77,8 @@ pub struct Latency {
     pub loss: f64,
     /// Mean number of packets in a batch.
     pub mean_batch: f64,
-    /// Quantiles of the time from arrival to sending; with an observer, from its sending to its receiving of the
-    /// packet.
+    /// Quantiles of the time from arrival to sending. With an observer, it is the time from when the observer sends a
+    /// packet until it receives the packet.
     pub quantiles: Vec<Quantile>,
     /// Number of simulated packets.
     pub packets: u64,

@@ -12,7 +12,8 @@
 //! - [`capacity()`]: the cost of packet inspection here, and the highest rate that follows.
 //! - [`plan`]: cores, batch and flush policy for a rate and a latency bound.
 //!
-//! The models themselves are in `taut_model`, which knows neither files nor machines; `taut model` parses, calls this, and prints.
+//! The models themselves are in `taut_model`, which knows neither files nor machines; `taut model` parses, calls this,
+//! and prints.
 //!
 //! Begin with `machine.rs`, then `fitting.rs`, then `plan.rs`.
 

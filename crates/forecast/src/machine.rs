@@ -14,7 +14,8 @@ use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
 use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
 
-/// Assumed cycles of the memory levels if they were not measured: those of Table 4.2, and of its memory.
+/// Assumed cycles of caches and of memory if they were not measured: those of Table 4.2, and those of the memory of its
+/// machines.
 const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
 const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 
@@ -22,13 +23,13 @@ const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Described {
-    /// Its name, for display.
+    /// Name of the machine, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Cores that forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
-    /// Their clock, GHz.
+    /// Clock of the cores, GHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ghz: Option<f64>,
     /// Share of each core for other work, 0 to 1: c_other.
@@ -52,7 +53,7 @@ pub struct Described {
     /// Costs of packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<CostsFile>,
-    /// Costs of its ports, as measured by `taut bench io`.
+    /// Costs of the machine's ports, as measured by `taut bench io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoCosts>,
     /// Caches of a core, the smallest first.
@@ -87,9 +88,9 @@ pub struct CostsFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheFile {
-    /// Its size, KiB.
+    /// Size of the cache, KiB.
     pub kib: f64,
-    /// Cycles of an access that hits it.
+    /// Cycles of an access that hits the cache.
     pub cycles: f64,
 }
 
@@ -120,7 +121,7 @@ impl Described {
         })?;
         let described: Self = toml::from_str(&text)
             .map_err(|e| ForecastError::Wrong(format!("{}: {}", path.display(), one_line(&e))))?;
-        // An invalid value is reported at once, with its key.
+        // An invalid value is reported when the file is read, with its key.
         described
             .machine()
             .and_then(|_| described.hierarchy())
@@ -249,7 +250,7 @@ impl Described {
         ))
     }
 
-    /// Returns its caches, or `None` if they are unknown.
+    /// Returns the machine's caches, or `None` if they are unknown.
     ///
     /// # Errors
     /// Their sizes do not ascend, or a value is invalid.

@@ -1,5 +1,8 @@
 //! Overload predicted from measurements: the folders of `taut generate --out` of a plain forwarder and of a function
 //! between the same ports, at a rate at which packets do not queue. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and
+//! 5.10.) Another folder of the function, at a higher rate that was carried, gives a second prediction, by the queueing
+//! model (`taut_model::queueing::saturation`). A folder of the function under bursts gives a third, from the worker's
+//! own time for the packets.
 //! 5.10.) With another folder of the function at a higher, carried rate, the queueing model predicts it as well
 //! (`taut_model::queueing::saturation`). With a folder of the function under bursts, the worker's own time for them
 //! does.
@@ -18,7 +21,7 @@ use taut_model::queueing::{Arrivals, Effort, Processor, QueueingError, Vacations
 use taut_results::{RECORDED_LATENCIES, read_json};
 
 const CONFIDENCE: f64 = 0.95;
-/// Number of runs from which on a median has an interval of that confidence.
+/// Minimum number of runs for a median with an interval of that confidence.
 const FOR_CONFIDENCE: usize = 6;
 /// Minimum number of packets for a useful median.
 const FEWEST: u64 = 100;
@@ -32,7 +35,7 @@ const EFFORT: Effort = Effort {
 };
 /// Share of a core's time above which packets queue, so that latency is no longer the service time.
 const LONELY: f64 = 0.3;
-/// Mean batch size from which on a batch counts as full: larger ones make little difference.
+/// Mean batch size above which a batch counts as full: still larger ones make little difference.
 const FULL: f64 = 24.0;
 
 /// The highest rate of a core with a function.
@@ -73,7 +76,7 @@ pub struct Busy {
     pub cpu_us: Estimate,
     /// The highest rate that the core sustains. Its errors are those of the published cases.
     pub highest: Prediction,
-    /// The latencies that it was derived from, at a rate that was carried.
+    /// The latencies from which the prediction is derived, at a rate that was carried.
     pub measured: Latencies,
 }
 

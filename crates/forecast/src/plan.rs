@@ -82,7 +82,7 @@ pub struct Choice {
     pub flush: String,
     /// Latency of the packets on each core, with random arrivals.
     pub latency: Latency,
-    /// True if it meets the bound, including its interval, without loss.
+    /// True if the choice meets the bound, including the interval of the latency, and loses no packet.
     pub keeps: bool,
 }
 

@@ -87,7 +87,8 @@ impl Table {
         )))
     }
 
-    /// Adds derived columns: hand-overs from functions, the time of a packet from a rate.
+    /// Adds derived columns: the number of hand-overs, from the number of functions, and the time of a packet, from its
+    /// rate.
     pub fn derive(&mut self) {
         for row in &mut self.rows {
             if let Some(functions) = row.numbers.get("functions").copied() {

@@ -30,7 +30,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const POOL_SLOTS: u32 = 2048;
 /// The length of both timestamps in bytes.
 const TRAILER_LEN_BYTES: usize = 16;
-/// The time of a calibration. Its error is a part per million, of the time between the clock's reading and a batch.
+/// The duration of a calibration. Its error of about one part per million applies to the time between a clock reading
+/// and a batch.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Deserialize)]
@@ -210,7 +211,7 @@ mod tests {
                 assert_eq!(old, &plain[udp_at + 8..]);
                 let stamp = |at: usize| u64::from_be_bytes(*stamps[at..].first_chunk().unwrap());
                 let (received, sent) = (stamp(0), stamp(8));
-                // The calibration takes 20 ms, so the error is some microseconds while the clock is being corrected.
+                // The calibration takes 20 ms. Its error is some microseconds while the system corrects its clock.
                 assert!(before <= received + 50_000, "{before} {received}");
                 assert!(received + 1_900_000 <= sent, "{received} {sent}");
                 assert!(sent <= after + 50_000, "{sent} {after}");

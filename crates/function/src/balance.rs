@@ -1,5 +1,5 @@
 //! Spreads flows over next hops, so that few flows move when a hop is added or removed. Each bucket of flows belongs to
-//! the hop with the highest number for it. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
+//! the hop with the highest hash for that bucket. (Rendezvous hashing: Thaler, Ravishankar, IEEE/ACM ToN 1998.)
 
 use crate::mix::mix;
 use crate::tuple::{Seen, Tuple};
@@ -37,7 +37,7 @@ pub(crate) struct Balance {
     port: usize,
     seed: u64,
     hops: Vec<Mac>,
-    /// The numbers of the hops, by the upper bits of a flow's hash.
+    /// The index of the hop for each bucket. The upper bits of a flow's hash select the bucket.
     buckets: Vec<u16>,
     balanced: u64,
     passed: u64,

@@ -1,8 +1,8 @@
-//! Frames as a port may bring them, for tests.
+//! Batches of one frame for tests, as a port could deliver them.
 
 use taut_port::{Batch, PoolHandle};
 
-/// Returns a batch of one frame with that headroom: more than packets of a pool have, less or none.
+/// Returns a batch of one frame with `headroom` bytes of headroom, which may be more or less than in a pool's buffers.
 pub(crate) fn batch_of(frame: &[u8], headroom: u16) -> Batch {
     let pool = PoolHandle::new(1, false).unwrap_or_else(|e| panic!("{e}"));
     let mut batch = Batch::new();

@@ -1,18 +1,18 @@
 //! A rate limit on actions: a burst, and then a minimum interval.
 
-/// A token bucket over a clock of the caller's.
+/// A token bucket. The caller supplies the time, in any unit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
     at_once: u64,
     /// The time between two tokens, in units of the clock.
     apart: u64,
-    /// The time of the last token.
+    /// The time up to which tokens have been added.
     since: u64,
 }
 
 impl Budget {
-    /// Creates a bucket with `at_once` tokens; another one comes every `apart`.
+    /// Creates a full bucket of `at_once` tokens, which gains one token every `apart`.
     pub(crate) fn new(at_once: u64, apart: u64, now: u64) -> Self {
         Self {
             left: at_once,

@@ -54,38 +54,38 @@ struct Cost {
     step_ticks: f64,
     /// The ticks of a call without steps: the calculation, the fences, and reading the counter.
     call_ticks: f64,
-    /// The ticks among these that the call's own timing misses.
+    /// The part of `call_ticks` that a call's measurement of its own duration does not include.
     unseen_ticks: f64,
-    /// The ticks of a call that spends nothing yet.
+    /// The ticks of a call that only adds to the debt and runs no steps.
     skip_ticks: f64,
 }
 
-/// The fraction of the planned time by which a call may exceed it, in addition to a mispredicted branch or some. A
-/// longer call was interrupted, and its excess does not count as spent.
+/// The fraction of the planned time by which a call may exceed it, in addition to a few mispredicted branches. A longer
+/// call was interrupted, and its excess does not count as spent.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
 /// The ticks that a call leaves for steps, so that it can compensate for an earlier call that was too long.
 const SLACK_TICKS: f64 = 25.0;
-/// The number of parts of a cycle in which debts are stored.
+/// The resolution of stored debts: parts per cycle.
 const PARTS: f64 = 1024.0;
 
 struct Burn {
     parts_per_packet: i64,
     /// The debt: cycles of packets that are not yet spent, in parts of a cycle. A negative value was spent in advance.
     owed_parts: i64,
-    /// The debt since the last call, minus the cost of the checks. It decides about the next call, not the total debt.
-    /// With equal batches, calls are then at equal distances, which the processor predicts.
+    /// The debt since the last call, minus the cost of the checks. This value, not the total debt, triggers the next
+    /// call. With equal batches, calls are then at equal distances, which the processor predicts.
     waiting_parts: i64,
-    /// The debt from which a call is worth its cost.
+    /// The smallest debt that triggers a call: about the cost of the call itself.
     least_parts: i64,
     skip_parts: i64,
     cost: Cost,
     steps_per_tick: f64,
-    /// The ticks beyond the plan that a call may take to be believed, in addition to [`BELIEVED`].
+    /// The ticks, in addition to [`BELIEVED`], by which a call may exceed its plan before it counts as interrupted.
     surprise_ticks: f64,
     /// The ticks that all calls took by their own timing.
     seen_ticks: u64,
-    /// The end of the chain, so that the next one depends on it.
+    /// The result of the last chain. The next chain starts from it, so that it depends on this one.
     state: u64,
 }
 
@@ -162,7 +162,7 @@ impl Burn {
         self.owed_parts -= parts(if is_believed { took } else { planned });
     }
 
-    /// Spends the debt.
+    /// Runs as many steps as the debt is worth, and subtracts their cost from it.
     #[inline(never)]
     fn spend(&mut self) {
         let steps = self.steps();
@@ -209,7 +209,7 @@ fn run_chain(state: u64, steps: u64) -> (u64, u64) {
     (state, ticks().wrapping_sub(begin))
 }
 
-/// The number of calls timed together, so that reading the counter does not count.
+/// The number of calls timed together, so that the cost of reading the counter is negligible.
 const CALLS: u32 = 64;
 /// The number of repetitions, of which the lower quartile counts: interruptions only ever add.
 const REPETITIONS: usize = 129;
@@ -308,7 +308,7 @@ const BATCHES_PER_BLOCK: usize = 32;
 const BLOCK_CYCLES: usize = 100_000;
 /// The number of blocks timed in [`measure_error`].
 const BLOCKS: usize = 200;
-/// The excess over the median that marks a block as interrupted: a factor and ticks.
+/// The limit above which a block counts as interrupted: a factor of the median, and ticks above it.
 const DISTURBED: (f64, f64) = (1.1, 500.0);
 
 /// Measures the error of a burn of `cycles` per packet on the calling thread's core, in batches of `batch` packets. The
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cycles_are_no_calls() {
+    fn a_burn_of_zero_cycles_makes_no_call() {
         let mut burn = burn(0);
         assert!((0..100).all(|_| !burn.owes_a_call(64)));
     }

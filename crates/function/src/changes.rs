@@ -15,8 +15,8 @@ use taut_sys::{Alarm, Doorbell};
 pub(crate) const RING: usize = 4096;
 /// The time without progress after which a worker counts as stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// The time within which a worker that polls on another core applies changes, so that it is polled without sleep. A
-/// sleeping worker, or one on the same core, is checked at longer intervals.
+/// The time in which a worker that polls on another core applies changes: the sender spins for this long. A worker that
+/// takes longer sleeps or shares the core, and is checked at intervals of [`LOOK`].
 const SOON: Duration = Duration::from_micros(5);
 const LOOK: Duration = Duration::from_micros(20);
 
@@ -82,7 +82,7 @@ impl<C: Clone> Sender<C> {
         self.ring.is_abandoned()
     }
 
-    /// Sends changes, in order; waits while the ring is full. Changes that do not fit in time stay here.
+    /// Sends changes, in order; waits while the ring is full. Changes that do not fit in time remain queued here.
     pub fn send(&mut self, changes: &[C]) {
         let mut rest = changes.iter();
         if self.unsent.is_empty() {
@@ -97,7 +97,7 @@ impl<C: Clone> Sender<C> {
         self.doorbell.ring();
     }
 
-    /// Sends the changes that stayed here, as far as there is space at once.
+    /// Sends as many queued changes as the ring has space for now.
     ///
     /// # Errors
     /// Returns `Stuck` if some still do not fit.
@@ -163,10 +163,10 @@ impl<C: Clone> Sender<C> {
     }
 }
 
-/// Waits between two checks of a worker that has made no progress since then.
+/// Waits between two checks of a worker that has made no progress since `since`.
 pub(crate) fn pause(since: Instant) {
     if since.elapsed() < SOON {
-        // Yielding is avoided: a worker on the same core would keep it for milliseconds.
+        // Yielding is avoided: a worker on the same core would then occupy it for milliseconds.
         return std::hint::spin_loop();
     }
     // By default the kernel delays wakeups by some 50 µs.
@@ -178,7 +178,7 @@ pub(crate) fn pause(since: Instant) {
 impl<C> Receiver<C> {
     /// Arms `alarm` as [`Function::arm`](crate::Function::arm) does.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
-        // A change sent before the doorbell was armed is in the ring now, and rings no more.
+        // A change sent before the doorbell was armed is in the ring already, and does not ring again.
         self.doorbell.arm(alarm) && self.ring.is_empty()
     }
 

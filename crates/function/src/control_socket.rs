@@ -1,5 +1,5 @@
-//! Control sockets: Unix sockets with a line of JSON for each request and each reply. A file follows the line that
-//! requests to load it.
+//! Control sockets: Unix sockets with a line of JSON for each request and each reply. The bytes of a file follow the
+//! request that loads it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -17,16 +17,16 @@ use taut_sys::{listen_privately, spawn_background};
 
 /// The longest time until a thread detects that it has to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// The limit on the length of a request; files follow theirs.
+/// The limit on the length of a request line. A file after the line does not count.
 const MOST_LINE_BYTES: u64 = 1 << 20;
-/// The limit on the size of a file, and on all files that are being loaded at one time.
+/// The limit on the size of one file, and on the total size of the files that are being loaded.
 pub const MOST_FILE_BYTES: u64 = 1 << 30;
 /// The limit on concurrent clients.
 const MOST_CLIENTS: usize = 64;
 
 /// The control plane of a function, as a control socket calls it.
 pub(crate) trait Decides: Send + Sync + 'static {
-    /// Replies to the request in a line; its further data comes from `input`.
+    /// Replies to the request in `line`; data after the line is read from `input`.
     ///
     /// # Errors
     /// Fails if the client has disconnected or sends invalid data: the connection then ends.
@@ -38,7 +38,7 @@ pub(crate) trait Decides: Send + Sync + 'static {
         loading: &Loading,
     ) -> std::io::Result<()>;
 
-    /// Waits until the last reply is in force.
+    /// Waits until the changes of the last request are in force.
     ///
     /// # Errors
     /// Returns the reason why it is not.
@@ -56,7 +56,7 @@ struct Refusal {
 #[derive(Default)]
 pub(crate) struct Loading(AtomicU64);
 
-/// The share of one file, until it is dropped.
+/// The space reserved for one file, released on drop.
 pub(crate) struct Room<'a> {
     loading: &'a Loading,
     bytes: u64,
@@ -241,10 +241,10 @@ fn serve(
         control.answer(&line, &mut input, &mut output, loading)?;
         // The worker may share this core, and many requests may have arrived together.
         std::thread::yield_now();
-        // Requests that have arrived together come into force together: each alone would wait for the worker.
+        // Requests that arrive together are put into force together: each alone would wait for the worker.
         if !input.buffer().contains(&b'\n') {
             if let Err(stuck) = control.settle() {
-                // None of the pending replies is true yet.
+                // The pending replies report success, but their changes are not in force.
                 let (mut stream, _) = output.into_parts();
                 let text = format!("{stuck}; what was asked is made once it takes some again");
                 return refuse(&mut stream, text);
@@ -284,7 +284,8 @@ pub(crate) fn answer<R: DeserializeOwned, A: Serialize>(
 /// Reads a file of `bytes` bytes after the request that has announced it; returns the reason for a refusal.
 ///
 /// # Errors
-/// Fails if the client stops, or if its file is not read.
+/// Fails if the client stops sending. Also fails after a refusal for lack of space, because the file's bytes stay
+/// unread.
 pub(crate) fn read_file(
     bytes: u64,
     input: &mut dyn Read,
@@ -295,7 +296,7 @@ pub(crate) fn read_file(
         Ok(room) => room,
         Err(text) => {
             refuse(output, text)?;
-            // The file follows, and nobody reads it.
+            // The bytes of the file follow and stay unread, so the connection cannot continue.
             return Err(ErrorKind::InvalidData.into());
         }
     };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A counter of a function that others read.
+/// One counter of a function, in the form in which other threads read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// The name of the function.

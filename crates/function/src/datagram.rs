@@ -84,7 +84,7 @@ impl Datagram {
         true
     }
 
-    /// Removes the first `count` bytes, an even number, of the payload, which has as many.
+    /// Removes the first `count` bytes of the payload; `count` is even and at most the payload's length.
     pub(crate) fn remove(&self, packet: &mut Packet, count: usize, pool: &PoolHandle) {
         let keep = self.udp + HEADER_LEN_BYTES;
         let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
@@ -119,7 +119,8 @@ impl Datagram {
         now
     }
 
-    /// Updates lengths and checksums of a datagram that now ends where the frame does; its sum is larger by `sum`.
+    /// Updates lengths and checksums of a datagram that now ends where the frame does. The checksum of its contents has
+    /// grown by `sum`.
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());

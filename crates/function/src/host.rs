@@ -74,7 +74,7 @@ pub(crate) struct Own {
 struct Host {
     port: usize,
     own: Own,
-    /// The name of the interface with which the kernel is this host, and the interface until the slow path has it.
+    /// The name of the tap interface, if the kernel is this host, and the open interface until the slow path takes it.
     tap_name: Option<String>,
     tap: Option<Tap>,
     counts: Arc<Counts>,
@@ -88,7 +88,7 @@ impl Own {
         }
     }
 
-    /// Returns the punt cause of a frame for the slow path, if it is one.
+    /// Returns the punt cause if the frame is for the slow path.
     #[inline(always)]
     pub(crate) fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
@@ -239,7 +239,7 @@ impl Function for Host {
     }
 }
 
-/// The half on the slow path.
+/// The slow path's part of the function.
 struct Answers {
     port: usize,
     own: Own,
@@ -330,8 +330,8 @@ impl Handler for Answers {
     }
 }
 
-/// The slow path if the kernel is the host: packets for it go there by a tap interface, and its packets leave through
-/// the port.
+/// The slow path if the kernel is the host. A tap interface passes packets of the host's addresses to the kernel;
+/// packets from the kernel leave through the port.
 struct Kernel {
     tap: Tap,
     port: usize,

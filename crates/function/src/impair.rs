@@ -30,13 +30,14 @@ pub(crate) const ENTRY: Entry = Entry {
 /// The limit on packets that are delayed or duplicated at a time.
 const SLOTS: u32 = 1024;
 
-/// The time after which a packet leaves that nothing overtakes: shorter than a generator waits for late packets.
+/// The time after which a reordered packet leaves even if no packet has overtaken it. It is shorter than a generator's
+/// wait for late packets.
 const LONGEST_HOLD: Duration = Duration::from_millis(5);
 
 /// The longest delay of packets.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
-/// The number of ports with a count of their own.
+/// The number of packet counters: one for each egress port.
 const DIRECTIONS: usize = 64;
 
 /// The size of a write to the log, in bytes.
@@ -118,7 +119,7 @@ struct Identity {
     stamp: Option<(u16, u64)>,
 }
 
-/// A copy that waits.
+/// A buffered copy of a packet.
 struct Held {
     packet: Packet,
     marks: Marks,
@@ -146,7 +147,7 @@ struct Impair {
     pool: PoolHandle,
     held: Vec<Held>,
     out: Batch,
-    /// The number of copies to other ports that were not made.
+    /// The number of copies to other ports that failed for lack of space.
     crowded: u64,
 }
 
@@ -247,7 +248,7 @@ impl Impair {
         Some(copy)
     }
 
-    /// Processes the next packet of a direction that no earlier function has dropped, with its metadata.
+    /// Processes the next packet to `to_port`, which no earlier function has dropped, with its metadata.
     fn pass(&mut self, mut packet: Packet, marks: Marks, to_port: usize) {
         let number = self.counts[to_port % DIRECTIONS];
         self.counts[to_port % DIRECTIONS] += 1;
@@ -313,7 +314,7 @@ impl Impair {
         });
     }
 
-    /// Releases packets for `to_port`, as long as fewer than `most` leave together.
+    /// Releases packets for `to_port` until `most` packets leave together.
     fn release(&mut self, to_port: usize, most: usize) {
         let mut index = 0;
         while index < self.held.len() && self.out.len() < most {
@@ -337,7 +338,7 @@ impl Impair {
     }
 }
 
-/// Flips one bit of `frame` from byte `from` on, or after the MAC addresses if there is none.
+/// Flips one bit of `frame` from byte `from` on. If `from` is 0 or beyond the frame, skips the Ethernet header instead.
 fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     let start = if from > 0 && from < frame.len() {
         from
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_without_a_successor_leaves_and_is_not_logged() {
+    fn a_reordered_packet_that_nothing_overtook_leaves_unlogged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut last = impair(&format!("reorder_at = [2]\nlog = {path:?}\n"));

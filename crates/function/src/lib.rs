@@ -22,8 +22,8 @@
 //! A function says by its [`Spread`] which worker may process a packet: any, the packet's owner, or only one. The
 //! function of the first worker makes shared state and puts it into [`Shared`], where the others find it. The control
 //! plane of a function reaches the workers in two ways. `changes.rs` is a ring of small changes per worker, which takes
-//! a few of them before each batch. `table_swap.rs` is a table that is built aside and replaced as a whole. A worker reads
-//! one number per batch, never waits, and returns the old table to the thread that made it.
+//! a few of them before each batch. `table_swap.rs` is a table that is built aside and replaced as a whole. A worker
+//! reads one number per batch, never waits, and returns the old table to the thread that made it.
 //!
 //! # The gateway
 //!
@@ -294,17 +294,17 @@ pub enum Spread {
     No,
 }
 
-/// The number of one function among several with the same settings, each with a worker of its own.
+/// The position of one instance of a function among those with the same settings, one per worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Number, from 0.
+    /// The index of the instance, from 0.
     pub number: usize,
-    /// How many functions there are.
+    /// The number of instances.
     pub of: usize,
 }
 
 impl Default for Member {
-    /// Returns the only member.
+    /// Returns the position of a single instance: index 0 of 1.
     fn default() -> Self {
         Self { number: 0, of: 1 }
     }

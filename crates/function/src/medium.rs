@@ -51,7 +51,7 @@ struct Held {
     to_port: usize,
 }
 
-/// A packet with an expired delay: its number, the time, and whether it arrives.
+/// A packet whose time on the medium is over: its identifier, that time, and whether it arrives.
 #[derive(Clone, Copy)]
 struct Ready {
     id: u32,
@@ -72,7 +72,7 @@ struct Medium {
     lost: u64,
     full: u64,
     no_memory: u64,
-    /// The number of copies to other ports that were not made.
+    /// The number of copies to other ports that failed for lack of space.
     crowded: u64,
 }
 
@@ -137,13 +137,14 @@ impl Medium {
         });
     }
 
-    /// Returns true if a buffered packet is due: checked in each iteration, which decides how late a packet leaves.
+    /// Returns true if a buffered packet is due. Each iteration checks this, so the iteration time limits how late a
+    /// packet leaves.
     fn is_due(&self) -> bool {
         let next_ns = self.medium.next_ns();
         !self.ready.is_empty() || next_ns.is_some_and(|ns| ns <= self.now_ns())
     }
 
-    /// Releases the packets for that port, as long as fewer than `most` leave together.
+    /// Releases the packets for that port until `most` packets leave together.
     fn release(&mut self, to_port: usize, most: usize) {
         let now_ns = self.now_ns();
         while let Some(ended) = self.medium.take(now_ns) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl Shared {
-    /// Calls `use_it` with the value of that type; none before it is stored.
+    /// Calls `use_it` with the stored value of that type, or with none if it is not stored yet.
     pub fn lock<T: Send + 'static, R>(&self, use_it: impl FnOnce(&mut Option<T>) -> R) -> R {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|it| it.is::<T>());

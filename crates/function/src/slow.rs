@@ -17,7 +17,7 @@ pub struct Punted<'a> {
 }
 
 /// The path of a frame that a handler sends. The frame goes back into the chain, like a packet that the handler's
-/// function has passed. In its direction it meets the functions after that one, and leaves through a port.
+/// function has passed. It goes through the functions that follow in its direction, and leaves through a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
     /// The ingress port of the packet. None for a frame of the function's own: its direction is that of packets to its

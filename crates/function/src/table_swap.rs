@@ -23,8 +23,8 @@ pub struct InUse<T> {
     slot: Arc<Slot<T>>,
 }
 
-/// The slot through which tables are exchanged. The lock is held only to move a pointer. A worker that does not get it
-/// at once uses its table for one more batch.
+/// The slot through which tables are exchanged. The lock is held only to move a pointer. A worker that finds it locked
+/// uses its old table for one more batch.
 #[derive(Debug)]
 struct Slot<T> {
     /// The number of tables that were stored here. It changes under the lock.
@@ -35,8 +35,8 @@ struct Slot<T> {
 #[derive(Debug)]
 struct Tables<T> {
     next: Option<Arc<T>>,
-    /// The worker's earlier table, which its creator frees. There is at most one, because storing the next table takes
-    /// it.
+    /// The worker's earlier table, which the control plane frees. There is at most one, because storing the next table
+    /// removes it.
     old: Option<Arc<T>>,
 }
 
@@ -47,7 +47,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> Swapped<T> {
-    /// Creates it with the first table.
+    /// Creates the control plane's end with the first table.
     pub fn new(first: T) -> Self {
         Self {
             present: Arc::new(first),

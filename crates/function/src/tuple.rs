@@ -18,7 +18,7 @@ pub(crate) struct Tuple {
 
 impl Tuple {
     /// Returns a hash that is the same for all packets of a flow in one direction, and spread evenly over all 64 bits.
-    /// Only the first fragment has ports, so all fragments use their addresses alone.
+    /// Fragments are hashed by their addresses alone, because only the first one has ports.
     #[inline]
     pub(crate) fn flow_hash(&self, seed: u64) -> u64 {
         let (source_port, destination_port) = match self.ports {

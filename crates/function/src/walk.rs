@@ -14,7 +14,7 @@ use taut_sys::{LINE_BYTES, LinkedLines};
 const LEAST_BYTES: u64 = 4 << 10;
 /// The largest list.
 const MOST_BYTES: u64 = 8 << 30;
-/// The size from which on the allocation is so slow that it is reported.
+/// The size above which the allocation is so slow that it is reported.
 const LONG_BYTES: u64 = 512 << 20;
 /// The number of lines that are linked between two checks of the stop flag: some ten milliseconds of cache misses.
 const LINES_PER_LOOK: usize = 1 << 16;
@@ -64,7 +64,7 @@ impl Settings {
 struct Walk {
     settings: Settings,
     list: Option<LinkedLines>,
-    /// The position at which the last packet ended.
+    /// The list position at which the walk of the last packet ended.
     at: usize,
 }
 

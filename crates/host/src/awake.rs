@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 const REQUESTS: &str = "/dev/cpu_dma_latency";
 
-/// The longest wakeup time of a core, us.
+/// The requested maximum wakeup time of a core, us.
 const LONGEST_WAKE_UP_US: i32 = 0;
 
 /// A request to the kernel that no core of this machine halts. It ends when this value is dropped or the process ends,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Returns the value in force, us: the minimum of all requests.
+    /// Returns the maximum wakeup time in force, us: the minimum of all requests.
     fn longest_us() -> i32 {
         let mut now = [0; 4];
         let mut file = File::open(REQUESTS).unwrap();

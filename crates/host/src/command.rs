@@ -136,7 +136,7 @@ fn failure(command: String, status: ExitStatus, stderr: String) -> CommandError 
     }
 }
 
-/// Returns the last line that a shell printed before it ran it, and the messages after it.
+/// Returns the last command line that a shell with `-x` printed before running it, and the messages after that line.
 fn line_that_failed(stderr: &str) -> (Option<String>, String) {
     let mut line = None;
     let mut said: Vec<&str> = Vec::new();

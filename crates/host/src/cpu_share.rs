@@ -19,17 +19,17 @@ pub struct CpuReading {
 /// Fractions of the time, 0 to 1; their sum is 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShare {
-    /// The fraction of programs, without guests.
+    /// The fraction spent in programs, without guests.
     pub user: f64,
-    /// The fraction of the kernel on behalf of programs.
+    /// The fraction spent in the kernel on behalf of programs.
     pub system: f64,
-    /// The fraction of interrupts.
+    /// The fraction spent in interrupts.
     pub irq: f64,
-    /// The fraction of soft interrupts, which include most of the kernel's network stack.
+    /// The fraction spent in soft interrupts, which include most of the kernel's network stack.
     pub softirq: f64,
-    /// The fraction that the host of this virtual machine took.
+    /// The fraction in which the hypervisor ran something else than this virtual machine.
     pub steal: f64,
-    /// The fraction of virtual machines on this machine.
+    /// The fraction spent in virtual machines that run on this machine.
     pub guest: f64,
     /// The fraction of idle time, including waiting for disks.
     pub idle: f64,

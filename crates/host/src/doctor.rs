@@ -88,7 +88,7 @@ pub enum Verdict {
 /// The result of one check, with its advice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// The name of the checked thing.
+    /// The name of the check.
     pub name: String,
     /// The verdict of the check.
     pub verdict: Verdict,

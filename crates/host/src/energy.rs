@@ -37,7 +37,7 @@ pub struct MeterError {
 pub enum Meter {
     /// The counters of the processor packages.
     Rapl(Vec<Zone>),
-    /// A command that prints the joules counted so far.
+    /// A command that prints the joules counted up to now.
     Command(String),
     /// There is no meter; the text is the reason.
     Nothing(String),
@@ -101,7 +101,7 @@ impl Meter {
         Self::Rapl(zones)
     }
 
-    /// Makes a meter from a command for `sh` that prints the joules counted so far. It is run once to check that.
+    /// Makes a meter from a command for `sh` that prints the joules counted up to now. It is run once to check that.
     ///
     /// # Errors
     /// The command fails, takes more than 5 s or prints something else.

@@ -42,7 +42,7 @@ pub struct Cache {
     pub shared_by_cpus: BTreeSet<usize>,
 }
 
-/// Pages of one size above the default one.
+/// Huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
     /// The size of one page.
@@ -56,9 +56,9 @@ pub struct HugePages {
 /// An idle state that a CPU can enter when it has nothing to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleState {
-    /// The driver's name, such as `C6` or `haltpoll idle`.
+    /// The name that the driver gives the state, such as `C6` or `haltpoll idle`.
     pub name: String,
-    /// The time to leave it, us, as the driver states it.
+    /// The time that leaving the state takes, us, as the driver states it.
     pub exit_latency_us: u64,
     /// True if the administrator disabled it.
     pub disabled: bool,

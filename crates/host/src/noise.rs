@@ -391,7 +391,7 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
     sources
 }
 
-/// Returns the three most frequent, as `name count, ...`.
+/// Returns the three most frequent counts, as `name count, ...`.
 fn top(counts: &[Count]) -> String {
     let top: Vec<String> = counts
         .iter()

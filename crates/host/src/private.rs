@@ -45,7 +45,8 @@ pub fn is_left_behind(name: &str) -> bool {
     })
 }
 
-/// Removes the remains of killed processes in a folder, by their names, as far as this user may.
+/// Removes the folders that killed processes left in `parent`, identified by their names. Folders of other users
+/// remain.
 pub fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if is_left_behind(&entry.file_name().to_string_lossy()) {
@@ -268,8 +269,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes the claim of that name, such as `experiment`. A machine is a network namespace here. Root and each user
-    /// have separate claims, so that no user can prevent another from measuring.
+    /// Takes the claim of that name, such as `experiment`. Each network namespace counts as a machine of its own. Root
+    /// and each user have separate claims, so that no user can prevent another from measuring.
     ///
     /// # Errors
     /// Another process has the claim, or the system reports an error.

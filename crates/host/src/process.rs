@@ -301,8 +301,8 @@ impl DeviceProcess {
         }
     }
 
-    /// Returns the exit status of the device if it has exited. The rest of its process group is killed before its
-    /// number is returned to the system, because other processes may get the number afterwards.
+    /// Returns the exit status of the device if it has exited. The rest of its process group is killed before the
+    /// process number is returned to the system, because another process may get that number afterwards.
     fn reap(&mut self) -> Result<Option<ExitStatus>, DeviceError> {
         if self.ended.is_none() {
             let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -388,8 +388,8 @@ fn last_lines_of(path: &Path) -> String {
 }
 
 /// Returns the signals that end a process, in increasing order of force, with a timeout for each. Programs without a
-/// handler ignore SIGINT if this process was started with it ignored, like background jobs of a script. SIGINT is for
-/// programs with a handler.
+/// handler ignore SIGINT if this process was started with SIGINT ignored, like background jobs of a script. SIGINT is
+/// for programs with a handler.
 fn signals() -> [(Signal, Duration); 3] {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let patience = match ignores_interrupts(&status) {
@@ -403,8 +403,8 @@ fn signals() -> [(Signal, Duration); 3] {
     ]
 }
 
-/// Returns true if a process of this `/proc/PID/status` ignores SIGINT, and thus its children too. (Children do not
-/// inherit a handler.)
+/// Returns true if a process with this text of `/proc/PID/status` ignores SIGINT, and thus its children too. (Children
+/// do not inherit a handler.)
 fn ignores_interrupts(status: &str) -> bool {
     mask_after("SigIgn:", status)
         .is_some_and(|ignored| ignored & 1 << (Signal::INT.as_raw() - 1) != 0)

@@ -18,9 +18,9 @@ const TWICE_WITHIN: Duration = Duration::from_millis(300);
 
 /// Returns the flag that SIGINT, SIGTERM or SIGHUP sets; the first call installs the handlers.
 ///
-/// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return the results so far when
-/// it is set. A SIGINT that arrives 300 ms or more after the first signal (an impatient Ctrl-C) ends the process at
-/// once with status 130. Its remains are removed by the next [`crate::net::sweep_stale`].
+/// Read it with `Ordering::Relaxed` in every loop that may take longer than a blink, and return the results collected
+/// by then when it is set. A SIGINT that arrives 300 ms or more after the first signal (an impatient Ctrl-C) ends the
+/// process immediately with status 130. Its remains are removed by the next [`crate::net::sweep_stale`].
 ///
 /// # Errors
 /// The error of the system if a handler cannot be installed.

@@ -50,8 +50,8 @@ impl fmt::Display for SshAddress {
 }
 
 impl SshAddress {
-    /// Returns the `ssh` command that runs `words` on that machine, with additional `options` of ssh; it asks no
-    /// questions.
+    /// Returns the `ssh` command that runs `words` on that machine, with additional `options` of ssh; the command never
+    /// prompts.
     pub fn command(&self, options: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-T", "-a", "-x"]);

@@ -11,7 +11,7 @@ pub const PROGRAM: &str = "dpdk-testpmd";
 /// The memory of the program, MB; 16384 buffers of 2304 bytes need 38.
 const MEMORY_MB: u64 = 128;
 
-/// The memory of a program with a peer that maps it, MB.
+/// The memory of a program whose packets a peer maps, MB.
 const SHARED_MEMORY_MB: u64 = 64;
 
 /// The memory for a program's packets.
@@ -41,7 +41,7 @@ pub struct Testpmd<'a> {
 }
 
 impl Testpmd<'_> {
-    /// Returns the program and its arguments. It starts to forward without a command.
+    /// Returns the program and its arguments. The program starts to forward without an interactive command.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut line = vec![

@@ -21,8 +21,8 @@ pub struct CorePlan {
 }
 
 impl CorePlan {
-    /// Returns the same placement with the generator on `core`, if one is given; a device on that core gets the other
-    /// one.
+    /// Returns the same placement with the generator on `core`, if one is given. A device on that core gets the
+    /// generator's previous core.
     #[must_use]
     pub fn with_generator(mut self, core: Option<usize>) -> Self {
         if let Some(core) = core.filter(|core| *core != self.generator) {
@@ -127,7 +127,7 @@ impl Topology {
     }
 
     /// Returns the best pair of CPUs. The criteria, in decreasing order of weight, are: different physical cores,
-    /// isolated, without CPU 0 (it serves most interrupts), near each other in the caches, lowest numbers.
+    /// isolated, not CPU 0 (it serves most interrupts), shared last-level cache, lowest numbers.
     #[must_use]
     pub fn choose_cores(&self) -> CorePlan {
         let best = self

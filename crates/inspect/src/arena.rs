@@ -61,7 +61,7 @@ impl Arena {
         }
     }
 
-    /// Returns true if this number of chunks is free.
+    /// Returns true if at least this number of chunks is free.
     #[inline]
     pub fn has(&self, chunks: usize) -> bool {
         self.bytes.len() - self.used >= chunks

@@ -186,13 +186,13 @@ pub enum Buffer {
     FtpCompletionCode,
     /// 1 if an FTP reply is complete.
     FtpReplyReceived,
-    /// End that opens the data connection of FTP: 1 for the server, 2 for the client.
+    /// Side that opens the data connection of FTP: 1 for the server, 2 for the client.
     FtpMode,
     /// Port of the data connection, on which an FTP command and its reply agree.
     FtpDynamicPort,
-    /// Protocol version that an end of SSH sends.
+    /// Protocol version that an SSH client or server sends.
     SshProto,
-    /// Software name that an end of SSH sends.
+    /// Software name that an SSH client or server sends.
     SshSoftware,
     /// Fingerprint of an SSH client: the MD5 of [`Buffer::SshHasshString`].
     SshHassh,
@@ -343,8 +343,8 @@ impl Buffer {
         Self::IkeChosen,
     ];
 
-    /// Returns when the buffer is present: 0 with a packet, 1 with a message, 2 with later bytes from the same end.
-    /// Buffers of earlier stages stay present.
+    /// Returns the stage from which the buffer is present: 0 for every packet, 1 for a message, 2 for later bytes from
+    /// the same sender. Buffers of earlier stages stay present.
     pub fn stage(self) -> u8 {
         match self {
             body if body.is_body() => 2,
@@ -359,7 +359,7 @@ impl Buffer {
         }
     }
 
-    /// Returns true if it is a body, which grows with each piece that arrives.
+    /// Returns true if the buffer is a body, which grows with each piece that arrives.
     #[inline]
     pub fn is_body(self) -> bool {
         matches!(
@@ -446,8 +446,8 @@ impl Buffer {
         }
     }
 
-    /// Returns true if a rule may test for the absence of this buffer (`absent`). That holds for the optional parts of HTTP
-    /// messages; the parsers do not report the absence of other buffers.
+    /// Returns true if a rule may test for the absence of this buffer (`absent`). That holds for the optional parts of
+    /// HTTP messages; the parsers do not report the absence of other buffers.
     pub fn may_be_absent(self) -> bool {
         self.is_body()
             || matches!(
@@ -659,7 +659,7 @@ impl BufferSet {
         self.0 & other.0 != 0
     }
 
-    /// Adds the buffers that are parts of these, or the same under another name.
+    /// Adds the buffers that are parts of those in the set, or that have the same content under another name.
     #[inline]
     #[must_use]
     pub fn with_parts(mut self) -> Self {

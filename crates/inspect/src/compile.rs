@@ -33,7 +33,7 @@ pub struct RuleSet {
     whole: Vec<[Group; 2]>,
     /// Buffers of messages that any rule tests.
     asked: BufferSet,
-    /// Whether a rule is evaluated with each piece of a body, by rule.
+    /// For each rule, whether it is evaluated with each piece of a body.
     of_pieces: Vec<bool>,
     /// Rules that test anomalies, with the bits of these; and the union of these bits.
     odd: Vec<(u32, u64)>,
@@ -619,7 +619,7 @@ fn add(counter: &AtomicU64, more: u64) {
 
 /// One packet of this many has its rules timed.
 const TIMED_ONE_IN: u32 = 64;
-/// Cycles from which on a measurement counts as interrupted, because the core ran something else.
+/// Maximum plausible measurement in cycles; a longer one counts as interrupted, because the core ran something else.
 const INTERRUPTED_TICKS: u64 = 100_000;
 
 impl Inspector {
@@ -654,8 +654,8 @@ impl Inspector {
         &self.matches
     }
 
-    /// Takes the halves of rules with `=>` that the last message matched without the other half. The caller stores them
-    /// with the transaction.
+    /// Takes the halves of rules with `=>` that the last message matched, while the other half has not matched yet. The
+    /// caller stores them with the transaction.
     #[inline]
     pub fn take_halves(&mut self) -> FlowBits {
         std::mem::take(&mut self.halves)
@@ -667,8 +667,8 @@ impl Inspector {
     }
 
     /// Begins another packet, with a time limit for its rules in cycles of [`taut_sys::ticks`]; [`u64::MAX`] is no
-    /// limit. The clock is read before each group and each rule, so one of them may exceed the limit. If the limit is
-    /// long, the clock is not read before the first ones, which are all that most packets have.
+    /// limit. The clock is read before each group and each rule, so one of them may exceed the limit. If the limit is a
+    /// millisecond or more, the clock is not read before the first 16 of them, and most packets have no more.
     #[inline]
     pub fn begin(&mut self, most_ticks: u64) {
         self.most_ticks = most_ticks;

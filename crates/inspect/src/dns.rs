@@ -187,9 +187,9 @@ impl Framing {
         self.is_lost = true;
     }
 
-    /// Parses the next bytes of the stream, `bytes[new_from..]`; those before them arrived directly before. Calls
-    /// `each` with the question and its name as soon as a message is present up to the end of its first question, up to
-    /// [`MOST_MESSAGES`] times. Returns the number of messages beyond that.
+    /// Parses the next bytes of the stream, `bytes[new_from..]`; the bytes before `new_from` directly precede them in
+    /// the stream. Calls `each` with the question and its name as soon as a message is present up to the end of its
+    /// first question, up to [`MOST_MESSAGES`] times. Returns the number of messages beyond that.
     pub fn push(
         &mut self,
         bytes: &[u8],

@@ -60,11 +60,11 @@ pub struct Packet<'a> {
     pub ip_header: &'a [u8],
     /// Header of TCP, UDP or ICMP.
     pub transport_header: &'a [u8],
-    /// Number of its flow.
+    /// Identifier of the packet's flow.
     pub flow: u64,
     /// Packets of its flow so far, including this one: to the server first.
     pub flow_packets: [u32; 2],
-    /// Bytes of those packets.
+    /// Bytes of the packets of its flow so far, including this one: to the server first.
     pub flow_bytes: [u64; 2],
     /// VLAN tags of its frame.
     pub vlans: Vlans,
@@ -76,7 +76,7 @@ pub struct Packet<'a> {
     pub to_server: bool,
     /// Whether both ends of the flow have sent packets.
     pub established: bool,
-    /// Protocol of the flow that an inspector knows.
+    /// Application protocol of the flow, if it is one with an inspector.
     pub application: Option<Application>,
     /// Whether the first bytes of the flow identify no protocol.
     pub is_unrecognised: bool,
@@ -158,8 +158,8 @@ pub struct BodyPart {
     pub is_before: bool,
 }
 
-/// Number of body bytes before the new part that are searched again, for rules of which only a part has arrived before.
-/// At the end of a body all of it is searched again.
+/// Number of body bytes before the new part that are searched again, for rules that match only with bytes on both
+/// sides. At the end of a body all of it is searched again.
 const LOOKED_BACK: usize = 16 * 1024;
 
 impl BodyPart {

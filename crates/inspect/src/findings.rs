@@ -20,7 +20,7 @@ pub struct Findings<F> {
 pub struct Counts {
     /// Messages on which rules were evaluated.
     pub told: u64,
-    /// Messages beyond [`MOST_MESSAGES`], and those of which a part did not fit.
+    /// Messages beyond [`MOST_MESSAGES`], and those that did not completely fit into a record.
     pub left_out: u64,
     /// Invalid messages.
     pub faults: u64,

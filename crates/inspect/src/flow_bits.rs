@@ -14,7 +14,7 @@ impl FlowBits {
         self.0.contains(&(bit + 1))
     }
 
-    /// Sets a bit; returns false if there is no space.
+    /// Sets a bit; returns false if eight other bits are set already.
     pub fn set(&mut self, bit: u16) -> bool {
         self.has(bit)
             || match self.0.iter_mut().find(|it| **it == 0) {
@@ -26,7 +26,7 @@ impl FlowBits {
             }
     }
 
-    /// Sets all bits of another set; returns false if one of them did not fit.
+    /// Sets all bits of another set; returns false if more than eight bits would be set.
     pub fn set_all(&mut self, other: FlowBits) -> bool {
         let mut all = true;
         for bit in other.0.iter().filter(|it| **it != 0) {

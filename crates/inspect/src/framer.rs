@@ -4,14 +4,14 @@
 /// Maximum number of bytes of a message that are stored.
 pub const MOST_MESSAGE: usize = 16 * 1024 + 16;
 
-/// The length of the message at the beginning of some bytes, as far as it is known.
+/// The length of the message that begins with the received bytes, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// More bytes are needed.
     Unknown,
     /// The message has this number of bytes, at least one.
     Bytes(u64),
-    /// More bytes are needed, and the end can be found without the first ones, like the end of a line.
+    /// More bytes are needed, and the end can be found in them without the earlier ones, like the end of a line.
     Open,
     /// The bytes are no message: the direction cannot be parsed any more.
     Fault,
@@ -22,7 +22,7 @@ pub enum Length {
 pub struct Framed<'a> {
     /// Bytes that have arrived.
     pub bytes: &'a [u8],
-    /// Whether these are all bytes of the message.
+    /// Whether `bytes` contains the complete message.
     pub is_whole: bool,
 }
 

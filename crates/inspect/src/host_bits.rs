@@ -8,7 +8,7 @@ struct Slot {
     key: u128,
     /// Number of the bit, counted from 1; 0 if the entry is free.
     bit: u32,
-    /// Second from which on the bit counts as clear.
+    /// Time in seconds at which the bit expires.
     until_s: u32,
 }
 

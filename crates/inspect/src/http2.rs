@@ -2,7 +2,7 @@
 //!
 //! The headers of a stream, and the first bytes of its body, fill the buffers of HTTP as its request or response.
 //! Header lines are as sent, including those that begin with a colon, and `:path` is not normalised. If a header block
-//! has several frames, the last frame is the message. The last streams of each direction are stored.
+//! has several frames, the last frame is the message. Only the latest four streams of each direction are stored.
 //!
 //! A library decodes the headers, instead of another implementation of HPACK here. It allocates memory for each header
 //! that is not in a table; the bounds here limit how much.

@@ -455,8 +455,8 @@ mod tests {
         reading
     }
 
-    /// Returns the numbers of the rules that match the messages of a stream to the server, counted from 1 in their
-    /// order. Each rule is an action, a protocol and options.
+    /// Returns which rules match messages of the client's stream: positions in `rules`, from 1. A rule is written as
+    /// action, protocol and options.
     fn fitting(application: Application, rules: &[&str], stream: &[u8]) -> Vec<u32> {
         let lines = rules.iter().zip(1..).map(|(rule, number)| {
             let (head, options) = rule.split_once(' ').unwrap_or((rule, ""));

@@ -1,5 +1,5 @@
-//! Regular expressions of rules: the `regex` crate, whose time is linear, if the meaning is the same, else PCRE2 with
-//! limits.
+//! Regular expressions of rules. The `regex` crate evaluates those that have the same meaning there as in PCRE, in
+//! linear time; PCRE2 evaluates the others, with limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Regex {
     /// An expression in linear time.
     Linear(regex::bytes::Regex),
-    /// An expression with look-around, references and the like; matching stops after a number of steps.
+    /// An expression with look-around, back-references or similar constructs; matching stops after a number of steps.
     Backtracking {
         /// The expression.
         regex: pcre2::bytes::Regex,
@@ -31,7 +31,7 @@ pub struct Flags {
     pub any_case: bool,
     /// A dot matches line ends too.
     pub dot_all: bool,
-    /// `^` and `$` match at lines.
+    /// `^` and `$` match at the beginning and the end of each line.
     pub lines: bool,
     /// White space in the expression is ignored.
     pub spaced: bool,
@@ -126,7 +126,7 @@ impl Regex {
             || expression.contains("\\G")
     }
 
-    /// Returns the number of searches that reached the limit of steps; these count as no match.
+    /// Returns the number of searches that reached the limit of steps; they count as not matching.
     pub fn given_up(&self) -> u64 {
         match self {
             Self::Linear(_) => 0,

@@ -47,15 +47,16 @@ pub struct Reading {
     pub rules: Vec<Rule>,
     /// Names of flow bits.
     pub names: Names,
-    /// Errors, each with the number of the file: the first [`MOST_MISTAKES`].
+    /// The first [`MOST_MISTAKES`] errors, each with the index of its file.
     pub mistakes: Vec<(usize, Mistake)>,
     /// Number of rules that were skipped because of an error.
     pub mistaken: usize,
-    /// Rules that were not loaded, or only in part, by the unsupported option: each with the identifiers of the rules.
+    /// Unsupported options, each with the identifiers of the rules that were not loaded because of it, or loaded only
+    /// in part.
     pub not_understood: BTreeMap<String, Vec<u32>>,
     /// Number of rules that were not loaded because of an unsupported part.
     pub left_out: usize,
-    /// Number of rules that were loaded without an unsupported part.
+    /// Number of rules that were loaded in part: their unsupported options were skipped.
     pub in_part: usize,
     /// Number of rules that were skipped because an earlier one has the same identifier and generator, and the same or
     /// a later revision.

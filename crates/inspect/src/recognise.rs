@@ -1,11 +1,12 @@
 //! Recognises the protocol of a stream by the first bytes of its ends. A result does not depend on how the bytes were
-//! split: protocols are tested in a fixed order, and as long as one is undecided, those after it wait.
+//! split: protocols are tested in a fixed order, and each only counts once all before it are excluded.
 
 use crate::buffer::Application;
 use crate::http::token::is_token;
 use crate::{dcerpc, http2, ike, mqtt, ntp, sip};
 
-/// Number of the first bytes of an end that are examined; an end that they do not identify has no known protocol.
+/// Maximum number of bytes that are examined at the start of each direction. If they do not identify the protocol, the
+/// direction has no known protocol.
 pub const MOST_BYTES: usize = 256;
 
 /// The result of the recognition of a stream's protocol.
@@ -56,7 +57,7 @@ pub struct Recognition {
 }
 
 impl Recognition {
-    /// Begins a stream whose ports stand for a protocol or for none.
+    /// Begins a stream. `by_port` is the protocol that its ports stand for, if any.
     pub fn new(by_port: Option<Application>) -> Self {
         Self {
             by_port,
@@ -69,7 +70,8 @@ impl Recognition {
         *self = Self::new(self.by_port);
     }
 
-    /// Examines all bytes of an end so far, from its first; those after [`MOST_BYTES`] are not needed.
+    /// Examines all bytes of a direction that have arrived, from the first one; those after [`MOST_BYTES`] are not
+    /// needed.
     ///
     /// A result other than [`Answer::More`] is final, whatever either end sends.
     pub fn push(&mut self, to_server: bool, first: &[u8]) -> Answer {
@@ -105,7 +107,7 @@ impl Recognition {
         self.answer == Some(Answer::No)
     }
 
-    /// Returns true if an end is unknown because [`MOST_BYTES`] were not enough.
+    /// Returns true if the first [`MOST_BYTES`] of a direction were not enough to identify its protocol.
     pub fn is_at_limit(&self) -> bool {
         self.is_at_limit
     }

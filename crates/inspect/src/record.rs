@@ -80,7 +80,7 @@ impl Record {
         }
     }
 
-    /// Removes everything that was added after that point.
+    /// Removes everything that was added after the mark `to`.
     pub fn take_back(&mut self, to: Mark) {
         self.bytes.truncate(to.bytes);
         self.instances.truncate(to.instances);
@@ -101,8 +101,8 @@ impl Record {
         self.buffer_from(buffer, 0).map(|(bytes, _)| bytes)
     }
 
-    /// Returns the first instance of a buffer at or after that position, and the position after it: 0 is the first
-    /// position.
+    /// Returns the first instance of a buffer at position `place` or later, and the position after that instance.
+    /// Positions begin with 0.
     pub fn buffer_from(&self, buffer: Buffer, place: usize) -> Option<(&[u8], usize)> {
         let mut rest = self.instances.iter().enumerate().skip(place);
         let (at, found) = rest.find(|(_, it)| it.buffer == buffer)?;

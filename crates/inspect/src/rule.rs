@@ -143,7 +143,8 @@ pub struct FlowTest {
     pub established: Option<bool>,
     /// Whether the rule sees only the ordered bytes of a stream, and never a single packet.
     pub only_stream: bool,
-    /// Whether the rule tests more of the flow than its direction, so that it is about packets if it has no contents.
+    /// Whether the rule tests more of the flow than its direction, so that without contents it is evaluated for each
+    /// packet.
     pub is_of_packets: bool,
 }
 
@@ -465,8 +466,8 @@ pub enum Test {
     },
     /// The buffer is absent. This is the first test of its buffer.
     Absent {
-        /// Whether the rule continues with the other tests of the buffer if it is present; otherwise the rule does not
-        /// match then.
+        /// Whether a present buffer is tested by the other steps. If false, the rule does not match if the buffer is
+        /// present.
         or_else: bool,
     },
     /// Decodes Base64 from here on; [`Buffer::Base64`] contains the result.
@@ -532,7 +533,7 @@ pub enum Form {
     Big,
     /// Least significant byte first.
     Little,
-    /// Digits to base 8, 10 or 16, or to the base that a prefix `0x` or `0` gives if this is 0.
+    /// Digits to base 8, 10 or 16, or 0 for the base that a prefix `0x` or `0` gives.
     Text(u8),
 }
 

@@ -18,7 +18,7 @@ pub enum Matcher {
 }
 
 impl Matcher {
-    /// Checks whether it is available on this machine.
+    /// Checks whether the matcher is available on this machine.
     ///
     /// # Errors
     /// Returns a text about the missing library.
@@ -147,7 +147,7 @@ impl Search {
 pub struct Scratch(PatternScratch);
 
 impl Scratch {
-    /// Allocates it for these searches.
+    /// Allocates the scratch memory for the given searches.
     pub fn new<'a>(searches: impl Iterator<Item = &'a Search>) -> Self {
         let mut scratch = PatternScratch::default();
         for search in searches {

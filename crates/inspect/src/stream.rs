@@ -1,10 +1,10 @@
 //! Bytes of one direction of a TCP connection, put in order (RFC 9293 section 3.4). Bytes in order are delivered
-//! without a copy; early bytes are stored until the bytes before them arrive.
+//! without a copy; early bytes, those out of order, are stored until the bytes before them arrive.
 //!
 //! A byte that has been delivered or stored is fixed. The stream remembers it until its receiver has acknowledged it,
 //! and detects a segment with a different byte for the same sequence number. Even if the receiver refuses the first
-//! copy, it cannot get a second one with other bytes, so its stream is the one that was delivered. Urgent data counts
-//! as ordinary data.
+//! copy, it cannot get a second one with other bytes, so it reads the same stream that was delivered here. Urgent data
+//! counts as ordinary data.
 
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
 use crate::overlap::Overlap;
@@ -14,13 +14,13 @@ use crate::overlap::Overlap;
 pub struct StreamLimits {
     /// Number of bytes before a segment that are delivered with it, up to [`MOST_WINDOW`].
     pub window: usize,
-    /// Maximum number of stored bytes that are not acknowledged, and the same for early bytes, in whole chunks of
+    /// Maximum number of stored bytes that are not acknowledged, and likewise of stored early bytes, in whole chunks of
     /// [`CHUNK_BYTES`]. It bounds memory and the time to search the stored bytes, however small the segments are.
     pub kept: usize,
     /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
-    /// Whether segments can be refused, as in line. A listener gives up missing bytes if it has no memory for the bytes
-    /// after them.
+    /// Whether segments can be refused, because the program is in line. A passive listener gives up missing bytes if it
+    /// has no memory for the bytes after them.
     pub in_line: bool,
 }
 
@@ -77,14 +77,14 @@ impl Default for Stream {
     }
 }
 
-/// Bytes that are in order.
+/// Bytes that are delivered in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Bytes directly before them, up to the window.
+    /// Bytes of the stream directly before the new ones, up to the window.
     pub before: &'a [u8],
     /// New bytes.
     pub data: &'a [u8],
-    /// Whether bytes are missing between these and all earlier ones.
+    /// Whether bytes are missing directly before these.
     pub gap: bool,
     /// Sequence numbers that the stream has used, including these bytes ([`Stream::taken`]).
     pub taken: u32,
@@ -95,20 +95,21 @@ pub struct Piece<'a> {
 pub enum Segment {
     /// The segment was in order.
     InOrder,
-    /// The segment was early; this number of its bytes is stored.
+    /// The segment was out of order; this number of its bytes is stored.
     OutOfOrder(usize),
     /// All of its bytes had arrived before.
     Old,
-    /// A part of it had arrived before, and was equal or is acknowledged.
+    /// A part of the segment had arrived before, and is equal or already acknowledged.
     Overlap,
-    /// It has different bytes for sequence numbers whose bytes are known.
+    /// The segment has other bytes than an earlier one for the same sequence numbers.
     Differs,
-    /// It repeats bytes that are not acknowledged and were discarded for lack of memory, so they cannot be compared.
+    /// The segment repeats bytes that are not acknowledged and were discarded for lack of memory, so they cannot be
+    /// compared.
     Unknown,
-    /// There was no memory to store it. In line nothing of it is stored or delivered; a listener has given up the bytes
-    /// missing before it.
+    /// There was no memory to store the segment. In line nothing of it is stored or delivered; a passive listener has
+    /// given up the bytes that are missing before it.
     NoMemory,
-    /// It is further ahead than any window reaches.
+    /// The segment is further ahead than any window reaches.
     TooFar,
 }
 
@@ -203,8 +204,8 @@ impl Stream {
         (self.kept, self.skipped) = (0, 0);
     }
 
-    /// Notes that the receiver has all bytes before that number, so that they need not be stored. If some of them never
-    /// arrived here, they are given up, and the early bytes after them are delivered.
+    /// Notes that the receiver has acknowledged all bytes before a sequence number, so that they need not be stored.
+    /// Bytes among them that never arrived here are given up, and the early bytes after them are delivered.
     pub fn acknowledge(
         &mut self,
         arena: &mut Arena,

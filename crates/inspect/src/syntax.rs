@@ -21,7 +21,7 @@ pub struct Joined {
     text: String,
     /// Offset of each line in the text, with the line's number.
     lines: Vec<(usize, usize)>,
-    /// Whether a quote was open at the end of a line after which the rule does not continue.
+    /// Whether a quote was still open at the end of a line that does not continue in the next one.
     is_torn: bool,
 }
 

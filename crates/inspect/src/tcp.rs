@@ -3,9 +3,9 @@
 //!
 //! A connection begins with sequence numbers that the other end has acknowledged. Any other SYN is remembered until it
 //! is answered, and changes nothing. Segments outside of the receive window, and acknowledgements of unsent bytes, are
-//! distinguished: their receiver ignores them, so they must not count. For the inspection only a new connection that
-//! the other end has answered ends a connection. After a RST or both FINs it is still inspected, as the receiver may
-//! have ignored them.
+//! distinguished: their receiver ignores them, so they must not count. For the inspection, a connection ends only when
+//! a new connection between the same ports is answered by the other end. After a RST or both FINs it is still
+//! inspected, as the receiver may have ignored them.
 //!
 //! `odd.rs` maps anomalies of a segment to their names in rules.
 
@@ -76,11 +76,11 @@ pub struct Policy {
 /// The changes that an accepted segment makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change {
-    /// Whether a new connection began, so that the state of an earlier one is void. Its client is the receiver of this
-    /// segment.
+    /// Whether a new connection began, so that the state of an earlier one is void. The client of the new connection is
+    /// the receiver of this segment.
     pub is_new: bool,
-    /// Sequence numbers of the first bytes of streams that begin, by direction, unless they have begun with that
-    /// number.
+    /// Sequence numbers of the first bytes of streams that begin with this segment, by direction; none for a stream
+    /// that has already begun with the same number.
     pub begins: [Option<u32>; 2],
     /// Sequence number up to which the sender of the segment has all bytes of the other direction.
     pub acknowledged: Option<u32>,
@@ -174,7 +174,7 @@ const UNSEEN_SCALE: u8 = 14;
 /// Maximum distance of a sequence number from the sent ones if no window is known, and from the acknowledged ones.
 const FARTHEST: u32 = 1 << 30;
 
-/// A connection, with its ends by direction: first the one to the server.
+/// A connection with its two ends: first the client, which sends to the server, then the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Connection {
     ends: [End; 2],
@@ -217,17 +217,17 @@ impl Connection {
         !self.ends.iter().any(End::is_known)
     }
 
-    /// Exchanges its directions.
+    /// Exchanges the two directions of the connection.
     pub fn turn(&mut self) {
         self.ends.swap(0, 1);
         self.resets.swap(0, 1);
         self.first_to_end = 1 - self.first_to_end;
     }
 
-    /// Checks a segment of that direction, and notes its changes.
+    /// Checks a segment sent by the end `from`, and updates the state of the connection.
     ///
-    /// # Errors
-    /// Returns the reason why its receiver discards it; then nothing is noted but its arrival.
+    /// # Errors Returns the reason why the receiver discards the segment. The state is then unchanged, except for
+    /// whether the latest segment of that end was a RST.
     pub fn segment(
         &mut self,
         from: usize,
@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fin_ends_it_when_it_was_heard() {
+    fn a_connection_ends_when_both_fins_are_acknowledged() {
         let mut it = open();
         it.segment(CLIENT, &head(ACK | FIN, 101, 501, 0), STRICT)
             .unwrap();

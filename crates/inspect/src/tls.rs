@@ -272,7 +272,7 @@ fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> R
 /// The kinds of TLS messages in a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Kinds of handshake messages that begin in it, as bits with the indices of [`crate::read::TLS_STATES`].
+    /// Kinds of handshake messages that begin in the packet, as bits with the indices of [`crate::read::TLS_STATES`].
     pub states: u8,
     /// Version of the first record, 0 if there is none.
     pub version: u16,

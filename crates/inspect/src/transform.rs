@@ -91,8 +91,8 @@ impl Transform {
         })
     }
 
-    /// Returns true if contents that are searched without regard to case also occur in the original buffer, except for
-    /// a leading dot.
+    /// Returns true if a content that occurs in the transformed buffer also occurs in the original one, ignoring case
+    /// and a leading dot.
     pub fn keeps_letters(&self) -> bool {
         matches!(
             self,
@@ -144,7 +144,7 @@ impl Transform {
     }
 }
 
-/// Transforms a copy of the data in that memory; returns none if it does not fit.
+/// Copies the data to the given memory and transforms the copy; returns none if it does not fit.
 pub fn transformed<'a>(
     transforms: &[Transform],
     data: &[u8],

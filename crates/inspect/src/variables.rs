@@ -44,7 +44,8 @@ impl Variables {
         Ok(variables)
     }
 
-    /// Reads addresses: `any`, an address, a network, a variable, a list in brackets, each with `!` for all others.
+    /// Reads addresses: `any`, an address, a network, a variable, a list in brackets; a `!` before any of them means
+    /// all other addresses.
     ///
     /// # Errors
     /// Returns a description of the error in the text.

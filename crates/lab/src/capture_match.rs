@@ -359,6 +359,9 @@ mod tests {
         let text = std::fs::read_to_string(&summary).unwrap();
         std::fs::write(&summary, text.replace("\"A\"", "\"../elsewhere\"")).unwrap();
         let page = std::fs::read_to_string(write_page_of(&out).unwrap()).unwrap();
-        assert!(page.contains("no name of a file inside"), "{page}");
+        assert!(
+            page.contains("cannot be the name of a file in the folder"),
+            "{page}"
+        );
     }
 }

@@ -9,12 +9,12 @@
 //! A measurement writes a folder (`taut_results`). Its report reads the folder again, evaluates it, draws figures
 //! (`taut_figure`), and writes the page. The folder is the only connection between measurement and page, so the same
 //! folder gives the same bytes. [`benchmark::kinds`] lists every kind of folder. [`io_cost`], [`generators`], [`costs`]
-//! and [`switch_bench`] are benchmarks in the frame. [`comparison`] and [`rfc2544`] have a procedure of their own;
-//! [`probe_results`], [`capture_match`] and [`control_loop`] are smaller.
+//! and [`switch_bench`] implement [`benchmark::Benchmark`]. [`comparison`] and [`rfc2544`] have a procedure of their
+//! own; [`probe_results`], [`capture_match`] and [`control_loop`] are smaller.
 //!
 //! Start with `benchmark/definition.rs`, then `io_cost/mod.rs`, then `device/mod.rs`.
 //!
-//! # The frame of benchmarks
+//! # The common procedure of benchmarks
 //!
 //! A type that implements [`benchmark::Benchmark`] defines the devices, the quantities of one repetition, the
 //! measurement of one unit, and the display on page and terminal. [`benchmark::run`] does the rest: cores and clock,

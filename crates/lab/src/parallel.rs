@@ -2,8 +2,8 @@
 //! packets of its own, and all share this machine's processors under the scheduler. (Xiang et al., JSAC 2019, Fig. 13.)
 //!
 //! Packets are processed one at a time, without input and output. Times are wall-clock times: with more threads than
-//! processors a packet also waits for other threads, which the figure is about. A repetition has a minimum length, so
-//! that the scheduler switches between all threads many times.
+//! processors a packet also waits for other threads, and the figure shows this wait. A repetition has a minimum length,
+//! so that the scheduler switches between all threads many times.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,8 +30,8 @@ const SLOTS: u32 = 512;
 /// Number of packets before the count begins.
 const WARM_UP: u64 = 500;
 
-/// Minimum length of a repetition, and its minimum per thread, which are several time slices of the scheduler. The
-/// larger value counts.
+/// Minimum length of a repetition, and its minimum length per thread (several time slices of the scheduler). The larger
+/// of the first and of the sum over all threads applies.
 const LEAST: Duration = Duration::from_millis(100);
 const LEAST_EACH: Duration = Duration::from_millis(20);
 
@@ -257,7 +257,8 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
-    /// Processes packets until all threads have their number, so that no thread gets a processor for itself.
+    /// Processes packets until every thread has processed its minimum number, so that no thread gets a processor for
+    /// itself.
     fn run(&mut self, packets: u64, least: Duration, working: Working<'_>) -> LatencyHistogram {
         let mut times = LatencyHistogram::new();
         for _ in 0..WARM_UP {

@@ -18,17 +18,17 @@ const WHEEL: f64 = 0.18;
 pub struct ControlView<'a> {
     /// The running loop, on one line.
     pub title: &'a str,
-    /// Units of balance and travel.
+    /// Units of the balance and of the travel.
     pub units: &'a [String; 2],
     /// Number of inputs of the plant.
     pub inputs: usize,
     /// Number of periods.
     pub periods: u64,
-    /// Time after a reading until which its command is in time, ns.
+    /// Deadline of a command, ns after the reading.
     pub bound_ns: u64,
     /// The plant's current state.
     pub standing: &'a Standing,
-    /// The balanced state at the last readings, the newest last.
+    /// The plant's balance at the last readings, the newest last.
     pub balance: &'a [f64],
     /// Times from these readings to the arrival of the command, ms.
     pub round_trips_ms: &'a [f64],
@@ -155,7 +155,7 @@ fn stroke(context: &mut Context<'_>, from: [f64; 2], to: [f64; 2], color: Color)
     context.draw(&Stroke::new(from[0], from[1], to[0], to[1], color));
 }
 
-/// Returns the tip of a body that stands at `foot` and leans by some degrees, at most until it is horizontal.
+/// Returns the tip of a body that stands at `foot` and leans by this many degrees, limited to a horizontal position.
 fn tip(foot: [f64; 2], degrees: f64) -> [f64; 2] {
     let angle = finite(degrees).clamp(-90.0, 90.0).to_radians();
     [foot[0] + BODY * angle.sin(), foot[1] + BODY * angle.cos()]

@@ -75,8 +75,8 @@ impl Dashboard {
             .map(drop)
     }
 
-    /// Waits up to `patience` for keys: q, Escape and Ctrl-C request the end, Tab, the arrows and numbers another
-    /// stream.
+    /// Waits up to `patience` for keys. The keys q, Escape and Ctrl-C request the end; Tab, the arrows and digits
+    /// select another stream.
     ///
     /// # Errors
     /// The terminal is closed.
@@ -102,7 +102,7 @@ impl Dashboard {
         }
         let mut asked = Asked::Nothing;
         while event::poll(Duration::ZERO)? {
-            // A changed size is drawn at once as well.
+            // A changed size of the terminal also makes the caller draw again.
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -126,7 +126,7 @@ fn quits(key: KeyCode, control: bool) -> bool {
     matches!(key, KeyCode::Char('q' | 'Q') | KeyCode::Esc) || (key == KeyCode::Char('c') && control)
 }
 
-/// Returns the stream that a key selects after `selected`; numbers count from 1.
+/// Returns the stream that a key selects after `selected`; the digit 1 selects the first stream.
 fn selected_by(key: KeyCode, selected: usize) -> Option<usize> {
     match key {
         KeyCode::Tab | KeyCode::Right | KeyCode::Down => Some(selected.wrapping_add(1)),

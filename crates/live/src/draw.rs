@@ -21,7 +21,7 @@ pub struct View<'a> {
     pub doing: Option<&'a str>,
     /// All streams; the distributions of one of them are shown.
     pub streams: &'a [StreamView],
-    /// Errors so far, one line each.
+    /// Errors since the start, one line each.
     pub problems: &'a [String],
 }
 
@@ -83,7 +83,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>, selected: usize) {
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-/// Returns `selected` modulo `streams`, also below 0.
+/// Returns `selected` modulo `streams`; one before 0 is the last stream.
 fn selected_of(selected: usize, streams: usize) -> usize {
     (selected as isize).rem_euclid(streams.max(1) as isize) as usize
 }

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time limit for a client's request, and for receiving the reply.
+/// Time limit for receiving a client's request, and for sending it the reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Limit on the bytes of a request.
 const LONGEST_REQUEST_BYTES: usize = 8192;
-/// Bytes that a client must receive within that time.
+/// Bytes of the reply that a client must receive within [`PATIENCE`].
 const PATIENT_BYTES: usize = 1 << 20;
 /// Limit on the concurrent clients; others wait in the kernel's backlog, which is short.
 const CLIENTS: usize = 4;
@@ -77,7 +77,7 @@ impl Request<'_> {
 pub struct Reply {
     /// Status code and reason, such as `200 OK`.
     pub status: &'static str,
-    /// Type of the body.
+    /// Media type of the body.
     pub kind: &'static str,
     /// Further fields, each ending with `\r\n`.
     pub fields: Cow<'static, str>,
@@ -97,7 +97,7 @@ impl Reply {
     }
 }
 
-/// A running server, which dropping stops.
+/// A running server; dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -106,7 +106,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address` for requests to a `what`, and sends the replies of `answer`.
+    /// Listens at `address`, and sends the result of `answer` for each request. `what` names the server in errors.
     ///
     /// # Errors
     /// The address is invalid or in use.
@@ -142,8 +142,8 @@ impl Server {
                     }
                     // A client that disconnects is no error; a lack of file descriptors is temporary.
                     match client {
-                        // An `answer` that panics costs its client, since the panic is printed, but none of the
-                        // threads.
+                        // If `answer` panics, only this client gets no reply: the panic is printed, and the thread
+                        // continues.
                         Ok(client) => {
                             let served = AssertUnwindSafe(|| serve(client, &*answer));
                             drop(catch_unwind(served));
@@ -175,7 +175,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns true if a host, possibly with a port, is an address, or this machine.
+/// Returns true if `host`, with or without a port, is an IP address or `localhost`.
 pub fn is_no_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
@@ -215,7 +215,7 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::
     }
 }
 
-/// Writes all of it, or as much as a client receives within the time limit, which restarts after each megabyte.
+/// Writes the complete text, or as much as a client receives within the time limit, which restarts after each megabyte.
 fn write(client: &mut TcpStream, mut text: &[u8]) -> io::Result<()> {
     let mut deadline = Instant::now() + PATIENCE;
     let mut left = text.len();
@@ -294,7 +294,8 @@ mod tests {
 
     fn said(server: &Server, request: &[u8]) -> String {
         let mut client = TcpStream::connect(server.address()).unwrap();
-        // A dropped client may not receive the whole reply, and may fail to send its request.
+        // A client whose connection the server closes may not receive the whole reply, and may fail to send its
+        // request.
         let _ = client.write_all(request);
         let mut text = Vec::new();
         let _ = client.read_to_end(&mut text);
@@ -414,7 +415,8 @@ mod tests {
             reply
         })
         .unwrap();
-        // Some clients send nothing, some never end, some receive no reply: all at once, and more than are served.
+        // Clients that send nothing, that never finish their request, and that receive no reply, all at the same time,
+        // and more of them than are served.
         let begun = Instant::now();
         let clients: Vec<_> = (0..12)
             .map(|number| {

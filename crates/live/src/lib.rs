@@ -1,16 +1,16 @@
-//! The live views of `taut forward`, `taut generate`, `taut capture` and `taut control` for people and monitoring systems.
+//! The live views of `taut forward`, `generate`, `capture` and `control` for people and monitoring systems.
 //!
 //! The types to know:
 //!
 //! - [`Dashboard`]: switches a terminal to the dashboard, draws a [`View`] of the generator's streams, a
 //!   [`CaptureView`] or a [`ControlView`], and returns the actions of keys ([`Asked`]).
 //! - [`http::Server`]: replies to short requests over HTTP, a few at a time.
-//! - [`metrics::Endpoint`]: makes it reply to `GET /metrics`.
+//! - [`metrics::Endpoint`]: an HTTP server that replies to `GET /metrics`.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
 //!
-//! The code that runs a measurement calls all of it. [`Dashboard::show`] and [`metrics::generator_metrics`] get streams
-//! as `taut_traffic` publishes them, [`metrics::forwarder_metrics`] gets the counters that a worker publishes. No packet
-//! loop calls this crate, and nothing here draws figures.
+//! The code that runs a measurement calls these types. [`Dashboard::show`] and [`metrics::generator_metrics`] get
+//! streams as `taut_traffic` publishes them, [`metrics::forwarder_metrics`] gets the counters that a worker publishes.
+//! No packet loop calls this crate, and nothing here draws figures.
 //!
 //! Begin with `dashboard.rs`, then `http.rs`.
 

@@ -1,5 +1,5 @@
-//! Retired memory of a table that readers may still access: kept until the caller reports that no reader does (a grace
-//! period).
+//! Retired memory of a table that readers may still access: it is freed after the caller reports that no reader
+//! accesses it any more (a grace period).
 
 use std::collections::VecDeque;
 

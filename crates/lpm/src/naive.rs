@@ -67,8 +67,8 @@ impl<A: Address> Rib<A> {
         self.longest(Prefix::of(address, A::BITS))
     }
 
-    /// Returns the route that addresses of `prefix` would have without its own route and those within: the one with the
-    /// longest shorter prefix that covers it.
+    /// Returns the route with the longest prefix that is shorter than `prefix` and covers it. It applies to addresses
+    /// of `prefix` for which neither `prefix` nor a prefix within it has a route.
     pub fn covering(&self, prefix: Prefix<A>) -> Option<Route<A>> {
         let length = prefix.length().checked_sub(1)?;
         self.longest(Prefix::of(prefix.network(), length))

@@ -1,4 +1,5 @@
-//! A script that analyses captured packets: it sees them one by one, stores numbers for their flows, and fires triggers.
+//! A script that analyses captured packets: it gets them one by one, stores numbers for their flows, and fires
+//! triggers.
 
 use crate::function::{Counters, Names, chunk, counter, print, read, settings, wrong};
 use crate::watch::Watch;
@@ -38,20 +39,20 @@ pub struct PacketFacts {
     pub seconds: f64,
     /// Length of its frame on the wire, bytes.
     pub wire_bytes: u32,
-    /// Number of its ingress port.
+    /// Index of its ingress port.
     pub port: u8,
     /// True if an earlier function has dropped or punted it.
     pub is_dropped: bool,
     /// True if an earlier function has punted it.
     pub is_punted: bool,
-    /// Row of its flow's numbers, from 0, and the end that sent it, 0 or 1; none without a flow.
+    /// Row of its flow's numbers, from 0, and the endpoint that sent it, 0 or 1; none without a flow.
     pub flow: Option<(usize, u8)>,
 }
 
 /// A trigger that a script has fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Number of the trigger, in the order of [`AnalyserHost::triggers`].
+    /// Index of the trigger in [`AnalyserHost::triggers`].
     pub trigger: usize,
     /// Index of the packet in its batch.
     pub packet: usize,
@@ -236,7 +237,7 @@ impl AnalyserScript {
     }
 }
 
-/// Adds the script's functions to its state, and returns those that make rows and show packets.
+/// Adds the script's functions to its state, and returns those that make rows and pass packets to the script.
 fn prepare(
     state: &Rc<LuaState>,
     counters: &Counters,

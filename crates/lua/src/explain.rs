@@ -48,8 +48,8 @@ fn place_in<'a>(text: &'a str, chunk: &str) -> Option<(&'a str, &'a str)> {
     (digits > 0).then_some((&text[..length], after.trim_start()))
 }
 
-/// Returns the innermost message, but none for exhausted memory, when Lua cannot name a line; appends tracebacks on the way
-/// to `traceback`, innermost first.
+/// Returns the innermost message; none for exhausted memory, for which Lua cannot name a line. Appends the tracebacks
+/// found on the way to `traceback`, innermost first.
 fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
     Some(match error {
         mlua::Error::CallbackError {

@@ -29,7 +29,7 @@ const PUNT: u8 = 2;
 pub struct Host<'a> {
     /// Settings of the chain file, for the script.
     pub settings: &'a toml::Table,
-    /// Number of its worker, from 0.
+    /// Index of its worker, from 0.
     pub worker: usize,
     /// Number of workers.
     pub workers: usize,
@@ -46,9 +46,9 @@ pub struct Host<'a> {
 pub struct Call {
     /// Time at which the worker began the batch, in ticks.
     pub now_ticks: u64,
-    /// Number of the ingress port.
+    /// Index of the ingress port.
     pub from_port: usize,
-    /// Number of the default egress port.
+    /// Index of the default egress port.
     pub to_port: usize,
     /// Number of ports of the chain.
     pub ports: usize,
@@ -57,7 +57,7 @@ pub struct Call {
 /// Packets of a script by outcome; each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that it has seen, or should have seen.
+    /// Packets for the script, including those that it did not process because it had failed.
     pub seen: u64,
     /// Packets that it dropped.
     pub dropped: u64,

@@ -38,7 +38,7 @@ struct Window {
     mark: [Cell<u8>; BATCH_CAPACITY],
     /// Ports that the script has sent packets to.
     port: [Cell<u8>; BATCH_CAPACITY],
-    /// Flags for packets with known headers: 0 before that.
+    /// Flags: 1 for a packet with known headers, 0 before that.
     located: [Cell<u8>; BATCH_CAPACITY],
 }
 
@@ -388,8 +388,8 @@ impl LuaState {
         }
     }
 
-    /// Makes a Lua function that records numbers and passes them to `take` by the thousand, and one that passes on the
-    /// rest.
+    /// Makes a Lua function that records numbers and passes them to `take` in groups of [`SAMPLES`], and one that
+    /// passes on the rest.
     ///
     /// # Errors
     /// Lua reports an error.

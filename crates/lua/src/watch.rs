@@ -1,4 +1,4 @@
-//! A watchdog for a script in a worker: ends a call that takes too long.
+//! A watchdog for a script in a worker: it ends a call of the script that takes too long.
 //!
 //! Instructions are not counted, because LuaJIT would leave compiled code for that. A thread checks a few times a
 //! second whether the same call still runs; a call costs two stores.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The search for the longest burst without loss: doubling from `first`, then bisection. It sends nothing itself. A
-/// burst that fails is tried once more before it counts, as a stall of a shared machine is no full buffer. This is
+/// burst fails only if its repetition fails too, because a stall of a shared machine looks like a full buffer. This is
 /// binary search with loss verification (TST 009 clause 12.3.3), as RFC 9004 section 6.2 requests.
 #[derive(Debug, Clone)]
 pub struct BurstSearch {
@@ -41,7 +41,7 @@ impl BurstSearch {
         (!self.done).then_some(self.next)
     }
 
-    /// Reports whether all packets of the burst arrived.
+    /// Records the result of the burst: whether all its packets arrived.
     pub fn report(&mut self, loss_free: bool) {
         if self.done {
             return;
@@ -86,8 +86,8 @@ impl BurstSearch {
 pub struct BufferTime {
     /// Average burst length divided by the rate of the burst, s: the duration of the burst.
     pub implied_seconds: f64,
-    /// `implied_seconds` minus the time for the packets that the device forwarded during the burst, s: the content of
-    /// the buffer.
+    /// `implied_seconds` without the share of the packets that the device forwarded during the burst, s: the duration
+    /// of the packets that were in the buffer.
     pub corrected_seconds: f64,
     /// Number of packets in the buffer.
     pub corrected_packets: f64,

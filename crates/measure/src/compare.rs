@@ -13,8 +13,9 @@ use statrs::distribution::{ContinuousCDF, Normal};
 /// chance in one of ten cases.
 pub const MIN_RUNS: usize = 4;
 
-/// Fraction of the next step of the binomial distribution by which intervals miss more often if a group has little
-/// scatter than if it has none. It was found by simulation (`tests/coverage.rs` checks it).
+/// Correction for a group with little scatter: its intervals miss the true value more often than those of a group
+/// without scatter. The excess is this fraction of the next step of the binomial distribution. The value was found by
+/// simulation (`tests/coverage.rs` checks it).
 const BETWEEN: f64 = 0.25;
 
 /// Maximum number of runs in both groups together for an exact p-value.
@@ -51,7 +52,7 @@ pub enum Finding {
     Differs,
     /// No difference was shown. There may be one: the interval shows its possible size.
     NotShown,
-    /// With so few runs, no values could show a difference among so many comparisons.
+    /// There are too few runs: with this number of comparisons, no values could show a difference.
     TooFewRuns {
         /// Required number of runs per group.
         needed: u64,
@@ -70,9 +71,9 @@ pub struct Judged {
 
 /// Compares the runs of `b` with those of `a`; returns `None` if a group is empty or contains a NaN or infinite value.
 ///
-/// The intervals are those of the rank-sum test (Moses 1965). They exclude as many differences or ratios between a run
-/// of `b` and one of `a` at both ends as `confidence` allows. Their confidence holds however different the scatter of
-/// the groups is.
+/// The intervals are those of the rank-sum test (Moses 1965). From the sorted differences (or ratios) between a run of
+/// `b` and one of `a`, they exclude as many at each end as `confidence` allows. The confidence holds even if one group
+/// scatters more than the other.
 ///
 /// ```
 /// let before = [101.0, 98.0, 103.0, 99.0, 100.0, 102.0];
@@ -147,8 +148,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     }
 }
 
-/// Returns p-values corrected for multiple comparisons (Holm 1979), in the given order. The probability that any true
-/// "no difference" of the family falls below the level is at most the level.
+/// Returns p-values corrected for multiple comparisons (Holm 1979), in the given order. If a comparison counts as a
+/// difference when its corrected value is below a level, the probability of any false difference is at most that level.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));
@@ -162,7 +163,8 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Returns the verdicts on a family of comparisons at `level` (0.05, say), corrected by [`holm`].
+/// Returns the verdict on each of several comparisons at significance level `level` (0.05, say), with p-values
+/// corrected by [`holm`].
 pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
     let tested: Vec<f64> = comparisons.iter().filter_map(|c| c.p_value).collect();
     let mut corrected = holm(&tested).into_iter();
@@ -190,7 +192,7 @@ pub fn judge(comparisons: &[Comparison], level: f64) -> Vec<Judged> {
         .collect()
 }
 
-/// Returns the p-value of completely separate groups.
+/// Returns the smallest possible p-value: that of groups whose values do not overlap.
 fn smallest_p_value(a: u64, b: u64) -> f64 {
     let few = a.min(b);
     let ways = (1..=few).map(|k| (a + b - few + k) as f64 / k as f64);
@@ -214,8 +216,8 @@ fn wins(a: &[f64], b: &[f64]) -> f64 {
     b.iter().map(|&value| below(value)).sum()
 }
 
-/// Returns how many of the sorted pairs between two groups an interval excludes at each end, and its confidence. The
-/// number is the largest that keeps `confidence`, or 0.
+/// Returns the number of sorted pairs between two groups that an interval excludes at each end, and the confidence of
+/// the interval. The number is the largest with at least `confidence`, or 0.
 fn left_out(a: usize, b: usize, confidence: f64) -> (usize, f64) {
     let claims = Claims::of(a, b);
     let enough = |left_out: &usize| claims.of_pairs(*left_out) >= confidence;

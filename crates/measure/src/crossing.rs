@@ -7,8 +7,8 @@ use crate::LatencyHistogram;
 
 /// A matcher of the two observations of each packet, by flow and sequence number.
 ///
-/// Packets stay until `patience_ns` after they entered: one that has not left by then counts as lost, and further
-/// departures are counted for it until then.
+/// Each packet is stored for `patience_ns` after it entered. It counts as lost if it has not left by then; if it leaves
+/// several times, all departures within that time are counted.
 #[derive(Debug)]
 pub struct Crossings {
     patience_ns: u64,
@@ -39,12 +39,12 @@ pub struct Crossed {
     pub reordered: bool,
 }
 
-/// The packets of one flow that entered through one side, in that order.
+/// The packets of one flow that entered through one side, in the order in which they entered.
 #[derive(Debug, Default)]
 struct Track {
     /// Packets that are not settled yet.
     packets: VecDeque<Crossed>,
-    /// Number of packets that were settled before those.
+    /// Number of packets that were settled and removed from `packets`.
     settled: u64,
     /// Position (from the first ever) of the packet of each sequence number.
     places: HashMap<u64, u64>,
@@ -110,7 +110,8 @@ impl Crossings {
 
     /// Handles a packet that left the device through `side` at `time_ns`.
     pub fn left(&mut self, side: usize, flow: u16, sequence: u64, time_ns: u64) {
-        // A packet that passes the device in both directions is on two tracks: the one inside leaves.
+        // A packet that passes the device in both directions is on two tracks: the departure belongs to the track on
+        // which the packet has not left yet.
         let mut best: Option<(u8, usize)> = None;
         for ((_, entry), track) in self.tracks.range_mut((flow, 0)..=(flow, usize::MAX)) {
             if let Some((_, packet)) = track.find(sequence) {
@@ -138,7 +139,8 @@ impl Crossings {
         track.highest_left = highest_left.max(Some(place));
     }
 
-    /// Reports the packets whose timeout is over at `now_ns`, those of each flow and side in the order of entering.
+    /// Reports the packets whose timeout has passed at `now_ns`. Packets of one flow and side are reported in the order
+    /// in which they entered.
     pub fn settle(&mut self, now_ns: u64, mut each: impl FnMut(Crossed)) {
         let until_ns = now_ns.saturating_sub(self.patience_ns);
         for track in self.tracks.values_mut() {
@@ -154,7 +156,7 @@ impl Crossings {
     }
 }
 
-/// The sums over the packets that entered a device through one side.
+/// The statistics of the packets that entered a device through one side.
 #[derive(Debug, Clone, Default)]
 pub struct CrossingAccount {
     /// Packets that entered.

@@ -24,7 +24,7 @@ pub struct GapRecorder {
 pub struct GapSummary {
     /// Number of gaps: packets minus one.
     pub count: u64,
-    /// Requested gap, ns: the mean if they differ.
+    /// Requested gap, ns; the mean of the requested gaps if they differ.
     pub asked_gap_ns: f64,
     /// Mean gap, ns: equal to the requested one if the generator is accurate.
     pub mean_gap_ns: f64,

@@ -1,10 +1,11 @@
-//! Confidence intervals: the range in which a figure would be expected with other repetitions.
+//! Confidence intervals: the range that contains the true median with a stated probability.
 //!
-//! An interval is of the median of independent repetitions and ends at two of their values. Therefore its confidence
-//! follows from the binomial distribution alone, for any distribution of the values (David and Nagaraja, Order
-//! Statistics, section 7.1). A mean has no such interval: none holds for all distributions (Bahadur and Savage 1956).
-//! With `n` values the confidence is at most 1 - 2^(1-n): 75 % for three, 94 % for five. If the requested 95 % is
-//! impossible, the interval is the range of the values, and `confidence` is the confidence of that.
+//! An interval is for the median of independent repetitions, and its bounds are two of their values. Therefore its
+//! confidence follows from the binomial distribution alone, for any distribution of the values (David and Nagaraja,
+//! Order Statistics, section 7.1). A mean has no such interval: none holds for all distributions (Bahadur and Savage
+//! 1956). With `n` values the confidence is at most 1 - 2^(1-n): 75 % for three, 94 % for five. If the requested 95 %
+//! is impossible, the interval is the range of the values, and `confidence` is the probability that this range contains
+//! the median.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +46,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns the claim of the interval: `96 %`, or `range of 3` if there are too few values for the requested
-    /// confidence, or `one value` for a single one.
+    /// Returns the confidence of the interval as text: `96 %`, or `range of 3` if there are too few values for the
+    /// requested confidence, or `one value` for a single one.
     pub fn claim(&self) -> String {
         match (self.method, self.count) {
             (IntervalMethod::Range, 1) => "one value".to_owned(),
@@ -55,12 +56,12 @@ impl Interval {
         }
     }
 
-    /// Returns the ends, each formatted by `show`: `1.39 to 13.3`.
+    /// Returns the bounds, each formatted by `show`: `1.39 to 13.3`.
     pub fn ends(&self, show: impl Fn(f64) -> String) -> String {
         format!("{} to {}", show(self.low), show(self.high))
     }
 
-    /// Returns claim and ends: `96 % 1.39 to 13.3`, `range of 3: 1.39 to 13.3`, `one value`.
+    /// Returns confidence and bounds: `96 % 1.39 to 13.3`, `range of 3: 1.39 to 13.3`, `one value`.
     pub fn short(&self, show: impl Fn(f64) -> String) -> String {
         match (self.method, self.count) {
             (IntervalMethod::Range, 1) => self.claim(),
@@ -69,7 +70,8 @@ impl Interval {
         }
     }
 
-    /// Returns the interval in words, with the count if the claim does not contain it: `96 % 1.39 to 13.3, n = 6`.
+    /// Returns the interval in words, with the number of values if the confidence text does not contain it: `96 % 1.39
+    /// to 13.3, n = 6`.
     pub fn words(&self, show: impl Fn(f64) -> String) -> String {
         match self.method {
             IntervalMethod::Range => self.short(show),
@@ -116,8 +118,8 @@ pub struct Ranks {
 /// Returns the positions in `count` sorted values that enclose quantile `q` with at least `confidence`, for any
 /// distribution (binomial order statistics: David and Nagaraja, Order Statistics, section 7.1).
 ///
-/// Assumes independent values. Returns `None` if the values do not reach far enough into the tail, as 1,000 values do
-/// not for p99.99. Takes O(sqrt(count)).
+/// Assumes independent values. Returns `None` if there are too few values for the tail: 1,000 values are too few for
+/// p99.99. Takes O(sqrt(count)).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -173,7 +175,7 @@ pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ra
 
 /// Returns the distribution-free interval for quantile `q` of independent values, sorted ascending.
 ///
-/// The point is the nearest-rank quantile. For a histogram, take the positions from [`quantile_interval_ranks`] to
+/// The point is the nearest-rank quantile. For a histogram, pass the positions from [`quantile_interval_ranks`] to
 /// [`crate::LatencyHistogram::value_at_rank`].
 pub fn quantile_interval(sorted: &[f64], q: f64, confidence: f64) -> Option<Interval> {
     if !all_finite(sorted) {
@@ -220,8 +222,9 @@ pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     Some(Interval { point, ..found })
 }
 
-/// Returns the mean of some values, with the interval of their median, as a mean has none that holds for all
-/// distributions. A mean outside of it indicates a long tail. Returns `None` in the same cases as [`median_interval`].
+/// Returns an interval with the mean of the values as its point and the bounds of [`median_interval`], because no
+/// interval of a mean holds for all distributions. A mean outside of the bounds indicates a long tail. Returns `None`
+/// in the same cases as [`median_interval`].
 pub fn mean_beside_median(values: &[f64], confidence: f64) -> Option<Interval> {
     let interval = median_interval(values, confidence)?;
     Some(Interval {
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_stands_beside_the_interval_of_the_median() {
+    fn a_mean_may_lie_outside_the_interval_of_the_median() {
         let found = mean_beside_median(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 92.0], 0.95);
         let found = found.unwrap();
         assert_eq!(

@@ -9,7 +9,7 @@ use crate::latency::LatencyHistogram;
 ///
 /// Pairs are packets with successive sequence numbers. A pair broken by a lost packet is skipped, which is stricter
 /// than the RFC's "consecutive received": a loss must not appear as jitter. A packet that arrives after a higher number
-/// cannot be paired in a stream and is skipped; [`JitterRecorder::from_samples`] sees all packets and pairs them too.
+/// is skipped; [`JitterRecorder::from_samples`] sorts all packets first, so it pairs such packets too.
 #[derive(Debug, Clone, Default)]
 pub struct JitterRecorder {
     previous: Option<(u64, u64)>,

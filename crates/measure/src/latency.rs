@@ -63,7 +63,7 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Highest value with a bucket of its own size, ns (2^36 - 1, 68.7 s).
+    /// Highest value that is not saturated, ns (2^36 - 1, 68.7 s).
     pub const HIGHEST_NS: u64 = (1 << VALUE_BITS) - 1;
 
     /// Creates an empty histogram; all memory that it will ever use is allocated here.
@@ -186,8 +186,9 @@ impl LatencyHistogram {
         })
     }
 
-    /// Returns the number of values above `limit_ns`, from the complete buckets above it. It is exact up to 511 ns and
-    /// at the end of a bucket; otherwise the values in the limit's own bucket are missing.
+    /// Returns the number of values above `limit_ns`, from the complete buckets above it. It is exact up to 511 ns, and
+    /// if `limit_ns` is the highest value of a bucket. Otherwise the values in the bucket of `limit_ns` are not
+    /// counted.
     pub fn count_above(&self, limit_ns: u64) -> u64 {
         if self.moments.max <= limit_ns {
             return 0;
@@ -259,8 +260,8 @@ impl LatencyHistogram {
 /// Maximum size of a decompressed histogram in bytes: nine bytes for each of all possible buckets fit.
 const MOST_PAYLOAD_BYTES: u32 = 64 << 20;
 
-/// Returns true if an encoded histogram states an impossible length. The decoder would allocate up to 4 GiB for it
-/// before it looks.
+/// Returns true if an encoded histogram states an impossible length. The decoder would allocate up to 4 GiB before it
+/// checks the length.
 fn claims_too_much(encoded: &[u8]) -> bool {
     let length = |head: &[u8]| {
         head.get(4..8)
@@ -334,7 +335,8 @@ impl From<&LatencyHistogram> for Histogram<u64> {
 }
 
 impl From<&Histogram<u64>> for LatencyHistogram {
-    /// Converts a histogram. Each bucket counts at its middle, so sums are as precise as the source's buckets.
+    /// Converts a histogram. All values of a bucket count as its middle, so sums are as precise as the source's
+    /// buckets.
     fn from(hdr: &Histogram<u64>) -> Self {
         let mut latency = LatencyHistogram::new();
         for step in hdr.iter_recorded() {

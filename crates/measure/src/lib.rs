@@ -8,7 +8,7 @@
 //!
 //! - [`LatencyHistogram`]: all latencies of a trial, with a known error, and the [`Summary`] that tables show.
 //! - [`SequenceTracker`]: which packets were lost, duplicated or reordered.
-//! - [`Interval`]: a value with its interval and the confidence of that. Every claim has one.
+//! - [`Interval`]: an estimate with its confidence interval and the confidence. Every claim of an experiment has one.
 //!
 //! The generator records packets; the other types work on the recorded data. [`ThroughputSearch`] and [`BurstSearch`]
 //! run no trials themselves: the caller gets the next one from them and reports its outcome. [`compare()`] and

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Excess over the requested gap from which on a gap counts as a pause of the sender, ns.
+/// Threshold, ns: a gap that exceeds the requested one by more counts as a pause of the sender.
 pub const PAUSE_NS: f64 = 100_000.0;
 
 /// Histogram bins per requested gap, and the number of requested gaps that they cover; longer gaps are in a last bin.
@@ -37,7 +37,7 @@ pub struct Precision {
     pub pauses: u64,
     /// Fraction of the gaps that are shorter than half the requested one: packets in bunches.
     pub bunched_share: f64,
-    /// Gaps in bins of a fiftieth of the requested gap; the last bin counts all from three requested gaps on.
+    /// Gaps in bins of a fiftieth of the requested gap; the last bin counts all gaps of at least three requested gaps.
     pub bins: Vec<u64>,
 }
 

@@ -133,7 +133,7 @@ pub fn share(share: f64) -> String {
     }
 }
 
-/// Returns a number over many powers of ten: `250`, `2.9e4`.
+/// Returns a number as text, for axes over many powers of ten: `250`, `2.9e4`.
 pub fn power(value: f64) -> String {
     if value.abs() < 1e4 {
         three_digits(value)
@@ -201,7 +201,8 @@ pub fn count(value: u64) -> String {
     out
 }
 
-/// Returns three significant digits without an exponent; four or more integer digits are kept.
+/// Returns a number with three significant digits and without an exponent; all integer digits are printed, even if
+/// there are more than three.
 pub fn three_digits(value: f64) -> String {
     if !value.is_finite() {
         return "n/a".to_owned();

@@ -124,7 +124,7 @@ pub enum Limit {
     Range,
 }
 
-/// The result of the search, complete or so far.
+/// The result of a complete or unfinished search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchResult {
@@ -132,7 +132,7 @@ pub struct SearchResult {
     pub loss_free_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
-    /// The lowest rate above it that lost packets twice.
+    /// Lowest rate above `loss_free_pps` at which two trials lost packets.
     pub first_lossy_pps: Option<f64>,
     /// Whether no rate below the highest loss-free one lost packets twice. If false, the device
     /// fails in the middle of its range and a single figure does not describe it.
@@ -240,7 +240,7 @@ impl LadderSearch {
         3 * (steps + 1 + u64::from(bisections))
     }
 
-    /// Reports the outcome of the trial at [`Self::next_rate_pps`]. After the end it is ignored.
+    /// Reports the outcome of the trial at [`Self::next_rate_pps`]. After the end of the search it has no effect.
     pub fn report(&mut self, outcome: TrialOutcome) {
         let Some(rate_pps) = self.next_rate_pps() else {
             return;
@@ -321,7 +321,7 @@ impl LadderSearch {
         above.copied().min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// Returns the result at any time: a stopped search gives the result so far.
+    /// Returns the result; before the search is complete, that of the trials until now.
     pub fn result(&self) -> SearchResult {
         let loss_free_pps = self.loss_free_pps();
         let floor_pps = loss_free_pps.unwrap_or(0.0);

@@ -1,4 +1,4 @@
-//! Counts of numbered packets: lost, duplicated, reordered, or too late to tell. RFC 4737 section 3.3
+//! Counts of numbered packets: lost, duplicated, reordered, or too late to classify. RFC 4737 section 3.3
 //! (type-P-reordered: a number below the next expected one).
 
 use serde::{Deserialize, Serialize};
@@ -172,7 +172,7 @@ impl SequenceTracker {
         self.received_unique
     }
 
-    /// Returns the number of numbers below the highest received one that have not been received so far.
+    /// Returns the count of sequence numbers below the highest received one that have not been received yet.
     pub fn missing_below_highest(&self) -> u64 {
         self.next_expected.saturating_sub(self.received_unique)
     }

@@ -3,14 +3,14 @@
 use crate::interval::{Interval, median_interval};
 use serde::{Deserialize, Serialize};
 
-/// A rule to stop when both ends of the interval of the median are within a fraction of it.
+/// A rule to stop when both bounds of the median's interval are within a given fraction of the median.
 ///
-/// A check after every run sometimes stops a little early, as there are many chances. At 95 % the last interval covers
-/// the true value in about nine of ten experiments. A higher `min_runs` brings it closer.
+/// Because the rule is checked after every run, it sometimes stops a little early. At 95 % the last interval covers the
+/// true value in about nine of ten experiments. A higher `min_runs` brings this fraction closer to 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopRule {
-    /// Maximum distance of the ends from the median, as a fraction of it: 0.05 for 5 %.
+    /// Maximum distance of both bounds from the median, as a fraction of the median: 0.05 for 5 %.
     pub within: f64,
     /// Confidence of the interval, for example 0.95.
     pub confidence: f64,

@@ -35,7 +35,7 @@ pub struct Summary {
     pub p99_999_ns: Option<u64>,
     /// Largest sample.
     pub max_ns: u64,
-    /// Standard deviation of these samples (population: divided by the count).
+    /// Standard deviation of the samples (population: divided by the count).
     pub std_ns: f64,
 }
 

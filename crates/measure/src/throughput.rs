@@ -60,8 +60,8 @@ pub struct ThroughputSettings {
     pub min_pps: f64,
     /// Highest rate that is tried, packets per second.
     pub max_pps: f64,
-    /// Relative distance of the passing and the failing rate at which the search ends, as a fraction of the latter (the
-    /// Goal Width of MLRsearch).
+    /// Relative distance of the passing and the failing rate at which the search ends, as a fraction of the failing
+    /// rate (the Goal Width of MLRsearch).
     pub precision: f64,
     /// Fraction of packets that may be lost at a passing rate; 0 is RFC 2544's throughput.
     pub loss_tolerance: f64,
@@ -78,7 +78,7 @@ pub enum ThroughputSettingsError {
     #[error("rates from {0} to {1} packets per second: want a range above 0")]
     Range(f64, f64),
     /// A fraction is invalid.
-    #[error("{0} is {1}: want a share from {2} up to, and without, 1")]
+    #[error("{0} is {1}: want a fraction of at least {2} and less than 1")]
     Share(&'static str, f64, f64),
     /// The length of a trial is invalid.
     #[error("trials of {0} s: want a time above 0")]
@@ -119,7 +119,7 @@ impl TimedTrial {
     }
 }
 
-/// The result of the search, complete or so far.
+/// The result of a complete or unfinished search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputResult {
@@ -142,8 +142,8 @@ pub struct ThroughputResult {
 /// Fraction of a vote's trials that may fail (Goal Exceed Ratio).
 const EXCEED_RATIO: f64 = 0.5;
 
-/// Number of additional trials at a rate for those in which the generator fell behind, which show nothing about the
-/// device. After these the generator counts as its limit.
+/// Number of additional trials at a rate at which the generator fell behind: such trials show nothing about the device.
+/// If the generator falls behind in these too, it counts as the limit.
 const SECOND_CHANCES: usize = 2;
 
 /// Length of a short trial as a fraction of a full one.
@@ -269,7 +269,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the result at any time: a stopped search gives the result so far.
+    /// Returns the result; before the search is complete, that of the trials until now.
     pub fn result(&self) -> ThroughputResult {
         let full = self.settings.trial_seconds;
         let classes = self.classes(full);
@@ -323,13 +323,14 @@ impl ThroughputSearch {
         Some(Wanted { rate_pps, seconds })
     }
 
-    /// Returns a rate whose trials do not decide yet.
+    /// Returns a tried rate that has neither passed nor failed yet.
     fn pending(&self, classes: &[(f64, Class)]) -> Option<f64> {
         let undecided = classes.iter().find(|(_, c)| *c == Class::Undecided);
         undecided.map(|(rate, _)| *rate)
     }
 
-    /// Returns the middle of the bounds, or an end of the range if a bound is missing; `None` if they are close.
+    /// Returns the middle of the bounds, or an end of the range if a bound is missing; `None` if the bounds are closer
+    /// than `precision`, or nothing remains to be tried.
     fn between(&self, bounds: (Option<f64>, Option<(f64, Class)>), precision: f64) -> Option<f64> {
         let ThroughputSettings {
             min_pps, max_pps, ..
@@ -419,7 +420,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns 2, 4, 8 and so on, as more and more rates passed without one that failed.
+    /// Returns the factor by which the upward step grows: it doubles with each rate up to `low` that was tried.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -430,7 +431,7 @@ impl ThroughputSearch {
         2_f64.powi(held.min(30) as i32)
     }
 
-    /// Returns the downward steps in the same way, while all rates fail.
+    /// Returns the factor by which the downward step grows while all rates fail: it doubles with each tried rate.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
@@ -440,7 +441,8 @@ impl ThroughputSearch {
         2_f64.powi(by_vote.len().min(30) as i32)
     }
 
-    /// Returns each tried rate, in rising order, with the result of its trials if full ones take `full_seconds`.
+    /// Returns each tried rate, in rising order, with the result of its trials, where trials of `full_seconds` count as
+    /// full ones.
     fn classes(&self, full_seconds: f64) -> Vec<(f64, Class)> {
         let mut rates: Vec<f64> = self.trials.iter().map(|t| t.asked_pps()).collect();
         rates.sort_by(f64::total_cmp);
@@ -523,8 +525,8 @@ impl ThroughputSearch {
         offered.get(offered.len() / 2).copied().unwrap_or(rate_pps)
     }
 
-    /// Returns the loss ratio that Conditional Throughput subtracts from a rate: the better half of its full trials
-    /// stays within it.
+    /// Returns the loss ratio that Conditional Throughput subtracts from a rate: the better half of the full trials at
+    /// that rate lost at most this.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -571,7 +573,7 @@ fn verdict(outcome: &TrialOutcome, tolerance: f64) -> Verdict {
 }
 
 /// Classifies a rate by the seconds of good and bad trials, full and short ones (MLRsearch appendix A). A rate passes
-/// if it would even if all remaining trials failed; it fails if it would even if they all were good.
+/// as soon as no remaining trial could make it fail, and fails as soon as none could make it pass.
 fn classify(goal: f64, [good, bad]: [f64; 2], [good_short, bad_short]: [f64; 2]) -> Class {
     let balance = good_short * EXCEED_RATIO / (1.0 - EXCEED_RATIO);
     let bad = bad + (bad_short - balance).max(0.0);
@@ -590,8 +592,7 @@ fn class_at(classes: &[(f64, Class)], rate: f64) -> Class {
     found.map_or(Class::Undecided, |(_, class)| *class)
 }
 
-/// Returns the lowest failing rate and the highest passing one below it: a passing rate above a failing one is not
-/// relied on.
+/// Returns the lowest failing rate and the highest passing one below it: passing rates above a failing one are ignored.
 fn bounds(classes: &[(f64, Class)]) -> (Option<f64>, Option<(f64, Class)>) {
     let failing = |class| matches!(class, Class::Fails | Class::GeneratorFails);
     let upper = classes.iter().copied().find(|(_, class)| failing(*class));

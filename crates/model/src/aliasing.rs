@@ -1,6 +1,7 @@
-//! Model of the aliasing between periodic interrupts and periodic traffic. Packets sample the interrupts, mostly too
-//! seldom, so the worst latencies over time form straight lines whose period is in neither clock. (Gallenmüller,
-//! "Data-Driven Analysis and Modeling of Packet Processing Systems", dissertation, TU München 2021, section 5.4, figure
+//! Model of the aliasing between periodic interrupts and periodic traffic. Packets sample the interrupts, mostly at too
+//! low a rate. The worst latencies over time therefore form straight lines, with a period that neither clock has.
+//! (Gallenmüller, "Data-Driven Analysis and Modeling of Packet Processing Systems", dissertation, TU München 2021,
+//! section 5.4, figure 5.13.)
 //! 5.13.)
 //!
 //! One core serves packets that arrive at a constant rate. Interrupts occupy it at a constant rate for a constant time
@@ -109,7 +110,7 @@ impl Scene {
         }
     }
 
-    /// Returns the times in which the core is away, as start and end in ns, in order and without overlap.
+    /// Returns the periods in which interrupts occupy the core, as start and end in ns, in order and without overlap.
     fn away(&self) -> Vec<(f64, f64)> {
         let mut away: Vec<(f64, f64)> = Vec::new();
         for interrupt in &self.interrupts {
@@ -133,8 +134,8 @@ impl Scene {
     }
 }
 
-/// Returns the time that a packet sent at `sent` loses to interrupts; `away` begins with the first one that concerns
-/// it.
+/// Returns the time that a packet sent at `sent` loses to interrupts. `away` begins with the first period that can
+/// delay the packet.
 fn delay_ns(away: &[(f64, f64)], sent: f64, undisturbed_ns: f64) -> f64 {
     let mut done = sent + undisturbed_ns;
     for (start, end) in away {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Share of a packet's excess latency that interruptions must cover to be its cause.
 const SHARE: f64 = 0.5;
 
-/// The core that was taken away.
+/// The core that was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Core {
@@ -20,7 +20,7 @@ pub enum Core {
     Device,
 }
 
-/// A period in which a core was taken away.
+/// A period in which a core was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
     /// Start, ns.
@@ -49,7 +49,7 @@ pub enum Cause {
     GeneratorTick,
     /// Another interruption of the generator's core.
     GeneratorOther,
-    /// A packet delayed by one of these causes was still under way when this one was sent.
+    /// An earlier packet that one of these causes delayed was still in flight when this packet was sent.
     Behind,
     /// No known cause.
     Unexplained,
@@ -94,11 +94,11 @@ pub struct Attribution {
     generator: Lost,
     device: Lost,
     usual_ns: f64,
-    /// Packets sent before this time queue behind a delayed one.
+    /// Packets sent before this time wait behind a delayed one.
     behind_until_ns: f64,
 }
 
-/// The gaps of one core, and the position that packets have reached in them.
+/// The gaps of one core, and the index of the first gap that concerns the next packet.
 #[derive(Debug)]
 struct Lost {
     gaps: Vec<Gap>,
@@ -111,7 +111,7 @@ impl Lost {
         Self { gaps, next: 0 }
     }
 
-    /// Returns how long the core was away in the given period, and whether most of that was ticks.
+    /// Returns how long the core was interrupted in the given period, and whether ticks were most of that.
     fn between(&mut self, from_ns: f64, to_ns: f64) -> (f64, bool) {
         while self
             .gaps
@@ -148,8 +148,8 @@ impl Attribution {
         }
     }
 
-    /// Returns the cause of the next packet's latency; packets come in the order of sending. Returns `None` for one
-    /// that took no longer than usual.
+    /// Returns the cause of the next packet's latency; calls must be in the order of sending. Returns `None` for a
+    /// packet that took no longer than usual.
     pub fn cause(&mut self, sent_ns: f64, latency_ns: f64) -> Option<Cause> {
         let received_ns = sent_ns + latency_ns;
         let excess_ns = latency_ns - self.usual_ns;
@@ -160,7 +160,8 @@ impl Attribution {
         let (generator_ns, generator_tick) = self.generator.between(sent_ns, received_ns);
         if device_ns.max(generator_ns) > 0.0 && device_ns + generator_ns >= SHARE * excess_ns {
             self.behind_until_ns = self.behind_until_ns.max(received_ns);
-            // If both were away at the same time, nothing is known about the device, so a tie counts as the generator's.
+            // If both were away at the same time, nothing is known about the device, so a tie counts as the
+            // generator's.
             return Some(if device_ns > generator_ns {
                 Cause::of(Core::Device, device_tick)
             } else {

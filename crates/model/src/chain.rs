@@ -26,7 +26,8 @@ pub struct Function {
     pub name: String,
     /// Cycles per packet apart from accesses: c_task-calc.
     pub calculation_cycles: Estimate,
-    /// The structure that it accesses at random; `None` if it makes no accesses beyond data that is always cached.
+    /// The structure that the function accesses at random; `None` if it makes no accesses beyond data that is always
+    /// cached.
     pub structure: Option<Structure>,
 }
 
@@ -46,9 +47,9 @@ pub struct Chain {
 pub struct FunctionCycles {
     /// Its name.
     pub name: String,
-    /// Cycles of its calculation: c_task-calc.
+    /// Cycles of the function's calculation: c_task-calc.
     pub calculation: Estimate,
-    /// Cycles of its accesses: c_task-access.
+    /// Cycles of the function's accesses: c_task-access.
     pub access: f64,
 }
 
@@ -66,8 +67,8 @@ pub struct ChainCycles {
 }
 
 impl Chain {
-    /// Returns the cycles of a packet through the chain. `memory` may be `None` if no function has a structure, that is
-    /// if the measured calculation costs include the accesses.
+    /// Returns the cycles of a packet through the chain. `memory` may be `None` if no function has a data
+    /// structure: the measured calculation costs then include the memory accesses.
     ///
     /// # Errors
     /// [`WrongValue`] for invalid structures, and for any structure without `memory`.

@@ -46,7 +46,7 @@ pub(crate) fn probability(what: &str, value: f64) -> Result<f64, WrongValue> {
 /// Returns a share of a whole.
 ///
 /// # Errors
-/// [`WrongValue`] for what is not between 0 and 1, both included.
+/// [`WrongValue`] for values below 0 and above 1.
 pub(crate) fn share(what: &str, value: f64) -> Result<f64, WrongValue> {
     let inside = (0.0..=1.0).contains(&value);
     check(what, value, inside, "a share from 0 to 1")
@@ -60,7 +60,7 @@ fn check(what: &str, found: f64, holds: bool, needs: &'static str) -> Result<f64
     Err(WrongValue { what, found, needs })
 }
 
-/// A quantity and its interval, in the unit that the name of the field says.
+/// A quantity and its interval. The field that has the estimate states the unit in its name.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Estimate {
@@ -139,8 +139,9 @@ impl Estimate {
         confidence: 1.0,
     };
 
-    /// Returns the sum of two estimates. Its ends are the sums of their ends, which holds for any dependence between
-    /// them. If both are uncertain, its confidence is that of both intervals together (Bonferroni).
+    /// Returns the sum of two estimates. The ends of its interval are the sums of the two lower and of the two upper
+    /// ends, which is valid for any dependence between the estimates. If both are uncertain, the confidence is that
+    /// both intervals hold together (Bonferroni).
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let missing = (1.0 - self.confidence) + (1.0 - other.confidence);
@@ -189,7 +190,7 @@ pub enum ErrorBasis {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Errors {
-    /// How they were found.
+    /// How the errors were found.
     pub basis: ErrorBasis,
     /// Number of runs.
     pub count: u64,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoCosts {
-    /// When they were measured, RFC 3339.
+    /// Time of the measurement, RFC 3339.
     pub measured: String,
     /// Processor of the measurement. `None` if it has no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,9 +42,9 @@ pub struct PortCosts {
 pub struct Cycles {
     /// Median of the repetitions.
     pub cycles: f64,
-    /// Lower end of its interval.
+    /// Lower end of the median's interval.
     pub low: f64,
-    /// Upper end of its interval.
+    /// Upper end of the median's interval.
     pub high: f64,
     /// Probability that such an interval covers the median, 0 to 1.
     pub coverage: f64,

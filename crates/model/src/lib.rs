@@ -4,7 +4,7 @@
 //!
 //! The types to know:
 //!
-//! - [`Gap`]: a period in which a core was taken away.
+//! - [`Gap`]: a period in which a core was interrupted.
 //! - [`Attribution`]: finds the [`Cause`] of each late packet: a gap of one [`Core`]. Packets come in order of sending.
 //! - [`Scene`]: packets at a constant rate and [`Interrupt`]s, to be simulated.
 //!
@@ -22,8 +22,8 @@
 //! - [`io_costs`]: the measured costs of a machine's ports.
 //! - [`hops`]: the latency of one pass through a switch, from latency over the number of passes.
 //! - [`overload`]: the highest rate, from the latency of single packets.
-//! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form or by
-//!   simulation; [`link`]: how long packets take on wires, in glass and in the air.
+//! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form
+//!   or by simulation; [`link`]: how long packets take on wires, in glass and in the air.
 //! - [`fit`], [`model_file`]: fits to measured runs, and the files that hold them.
 //! - [`published`]: all of these compared with published figures.
 //!

@@ -26,7 +26,7 @@ pub struct Demand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// Its memory cannot hold its share of the state.
+    /// The machine's memory cannot hold its share of the state.
     State,
     /// A resource that packets use.
     Rate(Resource),

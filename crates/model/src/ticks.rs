@@ -18,7 +18,8 @@ const PLACES: usize = 100;
 const SEEN: f64 = 0.5;
 /// Factor by which gaps on the grid must exceed those expected by chance.
 const ABOVE_CHANCE: f64 = 3.0;
-/// A tick is at most this many times longer than the lower quartile of gaps on the grid, and this long, ns.
+/// Limits on the length of a tick, both of which apply: a multiple of the lower quartile of gaps on the grid, and a
+/// length in ns.
 const TIMES_QUARTILE: f64 = 4.0;
 const LONGEST_NS: f64 = 100_000.0;
 /// Minimum number of expected ticks; with fewer, no timer is reported.
@@ -31,9 +32,9 @@ pub struct Ticks {
     pub period_ns: f64,
     /// Time of the first tick, ns after the start.
     pub phase_ns: f64,
-    /// The median length of its gaps, ns.
+    /// The median length of the timer's gaps, ns.
     pub cost_ns: f64,
-    /// Share of its ticks that were present, 0 to 1.
+    /// Share of the timer's ticks that were present, 0 to 1.
     pub seen: f64,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct RawPacket {
     rest: u64,
 }
 
-/// Verdict and port of a packet without a verdict.
+/// Verdict and port fields of a packet for which the library has set neither.
 const UNSAID: u64 = (KEEP as u64) << 48 | (USUAL_PORT as u64) << 56;
 
 impl RawPacket {
@@ -72,9 +72,9 @@ impl RawPacket {
 pub struct Call {
     /// Time at which the worker began the batch, in ticks.
     pub ticks: u64,
-    /// Number of the ingress port.
+    /// Index of the ingress port.
     pub in_port: u32,
-    /// Number of the default egress port.
+    /// Index of the default egress port.
     pub out_port: u32,
     /// Number of ports of the chain.
     pub ports: u32,

@@ -18,7 +18,7 @@ const LONGEST_REASON: usize = 200;
 /// Packets of a state by outcome; each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that it has seen.
+    /// Packets that the library processed.
     pub seen: u64,
     /// Packets that it dropped.
     pub dropped: u64,

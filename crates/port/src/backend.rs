@@ -23,7 +23,8 @@ pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortE
 /// One worker's part of a port, which the worker opens on its own thread.
 pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// A function that makes the part of a worker of the given number. Workers may join at any time, the first one first.
+/// A function that makes the part of the worker with the given number. Workers may join at any time, in the order of
+/// their numbers.
 pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
 /// How several workers share the ports of a backend. Each worker has a part (queues, rings, a socket of its own) that
@@ -32,7 +33,7 @@ pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 pub enum Split {
     /// Workers cannot share ports, for this reason.
     Never(&'static str),
-    /// All parts are made at once; the function makes two or more of them.
+    /// All parts are made together; the function makes two or more of them.
     Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
     /// Parts are made one after the other, also while others are in use.
     Joinable(fn(&PortSpec) -> Result<Joinable, PortError>),
@@ -55,7 +56,7 @@ pub struct Backend {
     pub aligned: bool,
     /// How packets are handled, one entry for each kind of port that the backend has.
     pub handling: &'static [Handling],
-    /// True if arguments other than the options are kept, in order, for the device to check
+    /// True if arguments other than the options are stored, in order, and passed to the device, which checks them
     /// ([`PortSpec::device_arguments`]).
     pub passes_on: bool,
     /// True if the backend's ports can wake a sleeping worker ([`Port::arm`]).
@@ -170,8 +171,8 @@ impl PortSpec {
         self.backend.wakes
     }
 
-    /// Returns true if the port has packets from the moment it is open: a file, or generated packets. Its receivers
-    /// must be started first, because an interface accepts frames even if no program receives them.
+    /// Returns true if the port has packets from the moment it is open: a file, or generated packets. The ports that
+    /// receive its packets must be started first, because an interface accepts frames even if no program receives them.
     pub fn is_source(&self) -> bool {
         match self.backend() {
             "pcap" => self.option("role") != Some("write"),
@@ -218,8 +219,8 @@ impl PortSpec {
         }
     }
 
-    /// Returns the socket file that its port creates and removes. The file stays if the process ends without closing
-    /// the port.
+    /// Returns the path of the socket file that the port creates and removes. The file stays if the process ends
+    /// without closing the port.
     pub fn own_socket(&self) -> Option<PathBuf> {
         let serves = self.option("role").unwrap_or("server") == "server";
         (self.backend() == "memif" && serves).then(|| PathBuf::from(&self.target))
@@ -243,7 +244,7 @@ impl PortSpec {
         (self.backend.open)(self, resources)
     }
 
-    /// Checks whether `workers` workers can share the port, as far as its spec shows.
+    /// Checks whether `workers` workers can share the port, as far as the spec alone allows a decision.
     ///
     /// # Errors
     /// The reason why they cannot.
@@ -295,7 +296,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Makes a pool large enough that these ports never starve each other.
+    /// Makes a pool large enough that no port can be without buffers because another port holds them.
     ///
     /// # Errors
     /// The machine has not enough memory.

@@ -5,21 +5,20 @@ use crate::pool::PoolHandle;
 use crate::pool::slots::Pool;
 use taut_wire::Headers;
 
-/// The maximum number of packets in a batch: the bits of its masks.
+/// The maximum number of packets in a batch, which is the number of bits in its masks.
 pub const BATCH_CAPACITY: usize = 64;
 
 /// The reason why a packet goes to the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Punt {
-    /// The packet requests the MAC address of one of the port's own addresses: ARP (RFC 826), neighbour discovery (RFC
-    /// 4861).
+    /// The packet is an ARP request (RFC 826) or neighbour solicitation (RFC 4861) for one of the port's own addresses.
     Neighbour,
     /// The packet is for one of the port's own addresses.
     Local,
     /// The packet's destination or tunnel is unknown, and its sender is to be notified.
     Unknown,
-    /// The packet is longer, from its IP header on, than this many bytes, the MTU of its link. Its sender is to be
-    /// notified.
+    /// The packet exceeds the MTU of its link, which is this number of bytes and is compared with the length from the
+    /// IP header on. Its sender is to be notified.
     TooBig(u16),
     /// The packet's hop limit is exceeded, and its sender is to be notified.
     TimeExceeded,
@@ -29,13 +28,13 @@ pub enum Punt {
     Unreachable,
     /// The packet is prohibited, and its sender is to be notified.
     Prohibited,
-    /// A rule rejects the packet, and both of its ends are to be notified.
+    /// A rule rejects the packet, and both its sender and its receiver are to be notified.
     Rejected,
     /// The packet is a fragment that waits for the others of its datagram.
     Fragment,
     /// The packet is the last missing fragment of its datagram, so that all its fragments can continue.
     LastFragment,
-    /// A function has made the packet, and its handler shall send it through this port.
+    /// A function has made the packet, and the function's handler shall send it through this port.
     Made {
         /// Number of the port.
         port: u8,
@@ -133,28 +132,28 @@ pub struct Batch {
     packets: Vec<Packet>,
     /// Maximum number of packets, at most the capacity.
     limit: u32,
-    /// Number of the function that processes the batch at this moment, in the worker's numbering.
+    /// Number of the function that processes the batch now, as the worker numbers its functions.
     stage: u8,
     dropped: u64,
     punted: u64,
-    /// Mask of packets that leave through the port in `egress`, or with a priority.
+    /// Mask of packets that have an egress port in `egress`, or a priority.
     redirected: u64,
     /// Mask of packets with entries in `copies`.
     copied: u64,
     egress: [u8; BATCH_CAPACITY],
     /// Causes of the punted packets.
     causes: [Punt; BATCH_CAPACITY],
-    /// Numbers of the functions that punted them.
+    /// Numbers of the functions that punted the packets.
     punters: [u8; BATCH_CAPACITY],
-    /// Positions of packets, and the egress port of each copy, in order of the positions.
+    /// Pairs of a packet's index and the egress port of a copy, in order of the indices.
     copies: Vec<(u8, u8)>,
     /// Mask of packets with a priority in `priorities`; each is also in `redirected`.
     prioritised: u64,
     priorities: [u8; BATCH_CAPACITY],
-    /// Mask of packets whose `headers` were parsed and have not changed since; no bit is set after the last packet.
+    /// Mask of packets with parsed `headers` that have not changed since. The bits after the last packet are 0.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
-    /// Arrival times by position, as stamped by the port; empty after packets were removed.
+    /// Arrival times by packet index, as stamped by the port; empty after packets were removed.
     arrivals: Vec<u64>,
 }
 
@@ -199,8 +198,8 @@ impl Batch {
         self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY) as u32;
     }
 
-    /// Sets the worker's number of the function that processes the batch from now on. Packets punted after this are
-    /// punted by that function.
+    /// Sets the number of the function that processes the batch from now on, as the worker numbers its functions.
+    /// Packets marked as punted after this call count as punted by that function.
     #[inline(always)]
     pub fn set_stage(&mut self, number: u8) {
         self.stage = number;
@@ -257,7 +256,7 @@ impl Batch {
         }
     }
 
-    /// Sets the arrival times of its packets from the timestamps of their port ([`crate::Port::arrival_stamps`]), in
+    /// Sets the arrival times of the packets from the timestamps of their port ([`crate::Port::arrival_stamps`]), in
     /// units of `unit_ns` ns since 1970. The times stay unknown unless there is one timestamp per packet.
     #[inline]
     pub fn set_arrivals(&mut self, stamps: &[u64], unit_ns: u64) {
@@ -267,8 +266,8 @@ impl Batch {
         }
     }
 
-    /// Returns the arrival times of its packets by position, ns since 1970, 0 if unknown. It is empty if the port does
-    /// not stamp packets, or if functions have added or removed packets.
+    /// Returns the arrival times of the packets by index, ns since 1970, 0 if unknown. The list is empty if the port
+    /// does not stamp packets, or if functions have added or removed packets.
     #[inline(always)]
     pub fn arrivals(&self) -> &[u64] {
         match self.arrivals.len() == self.packets.len() {
@@ -310,7 +309,7 @@ impl Batch {
         &mut self.packets[index]
     }
 
-    /// Parses the headers of all packets at once, which is faster than parsing each on request.
+    /// Parses the headers of all packets in one pass, which is faster than parsing each on request.
     #[inline(always)]
     pub fn read_headers(&mut self) {
         let all = u64::MAX
@@ -365,20 +364,21 @@ impl Batch {
         self.punted |= 1 << (index & 63);
     }
 
-    /// Returns the cause for which packet `index`, moved here by [`Batch::settle`], was punted.
+    /// Returns the cause for which packet `index` was punted. This batch must have been filled by [`Batch::settle`].
     #[inline(always)]
     pub fn cause(&self, index: usize) -> Punt {
         self.causes[index & 63]
     }
 
-    /// Returns the number of the function ([`Batch::set_stage`]) that punted packet `index`, moved here by
-    /// [`Batch::settle`].
+    /// Returns the number of the function ([`Batch::set_stage`]) that punted packet `index`. This batch must have been
+    /// filled by [`Batch::settle`].
     #[inline(always)]
     pub fn punter(&self, index: usize) -> u8 {
         self.punters[index & 63]
     }
 
-    /// Sets the egress port of packet `index`; the last call counts. Port numbers are at most 254.
+    /// Sets the egress port of packet `index`; a later call replaces the choice of an earlier one. Port numbers are at
+    /// most 254.
     #[inline(always)]
     pub fn send_to(&mut self, index: usize, port: u8) {
         debug_assert!(index < self.packets.len());
@@ -386,7 +386,7 @@ impl Batch {
         self.redirected |= 1 << (index & 63);
     }
 
-    /// Sets the priority (0 to 7, the highest) of packet `index` and its copies in the queues of a full port. The
+    /// Sets the priority of packet `index` and its copies in the queues of a full port, from 0 to 7 (the highest). The
     /// default is the priority in the packet's headers.
     #[inline]
     pub fn set_priority(&mut self, index: usize, priority: u8) {
@@ -482,7 +482,7 @@ impl Batch {
         self.arrivals.clear();
     }
 
-    /// Returns true if packet `index` is still on the fast path.
+    /// Returns true if packet `index` is marked neither as dropped nor as punted.
     #[inline(always)]
     pub fn is_kept(&self, index: usize) -> bool {
         (self.dropped | self.punted) & (1 << (index & 63)) == 0
@@ -501,7 +501,7 @@ impl Batch {
         }
     }
 
-    /// Returns all marks of packet `index`.
+    /// Returns all marks of packet `index`: drop or punt, egress port, priority and copies.
     pub fn marks(&self, index: usize) -> Marks {
         let bit = 1 << (index & 63);
         let of_it = |(of, _): &&(u8, u8)| usize::from(*of) == index;
@@ -550,8 +550,8 @@ impl Batch {
         self.dropped.count_ones()
     }
 
-    /// Removes the marked packets in order. Dropped packets release their memory. Punted packets are appended to
-    /// `slow`, or dropped if it is full. Returns the number of dropped packets.
+    /// Removes all packets marked as dropped or punted. Dropped packets release their memory. Punted packets are
+    /// appended to `slow`, or dropped if it is full. Returns the number of dropped packets.
     #[inline]
     pub fn settle(&mut self, slow: &mut Batch) -> usize {
         let len = self.packets.len();

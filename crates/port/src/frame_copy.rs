@@ -46,7 +46,7 @@ pub(crate) mod count {
         COPIES.set(COPIES.get() + 1);
     }
 
-    /// Returns the number of frames that this thread has copied so far.
+    /// Returns the number of frames that this thread has copied since it started.
     pub(crate) fn so_far() -> u64 {
         COPIES.get()
     }

@@ -8,8 +8,8 @@ pub enum Receives {
     InPool,
     /// The port's own memory, where the packets arrived.
     InPlace,
-    /// The port's own memory, as with `InPlace`, but the worker's other ports of the same kind can send packets from
-    /// there (DPDK's mbufs).
+    /// The port's own memory, as with `InPlace`; the worker's other ports of the same kind can send the packets without
+    /// a copy (DPDK's mbufs).
     InMbufs,
 }
 

@@ -46,11 +46,12 @@
 //!
 //! # memif
 //!
-//! A control thread per memif port listens or connects, performs the handshake and watches the socket. It passes a
-//! finished connection to the data plane through one atomic number, which the data plane reads in every call. The data
-//! plane never waits for the control thread or the peer. It makes a system call only if the peer sleeps and asks for a
-//! wakeup (`memif/wakes.rs`, `memif/knock.rs`) or breaks the protocol. The closed socket reveals a peer that
-//! disappeared; its memory is unmapped when the last packet in it is dropped, and the port listens or connects again.
+//! Each memif port has a control thread, which listens or connects, performs the handshake and watches the socket. It
+//! passes an established connection to the data plane through one atomic number, which the data plane reads in every
+//! call. The data plane never waits for the control thread or the peer. It makes a system call only if the peer sleeps
+//! and requests a wakeup (`memif/wakes.rs`, `memif/knock.rs`) or breaks the protocol. The control thread detects by the
+//! closed socket that a peer has exited. The peer's memory is unmapped when the last packet in it is dropped, and the
+//! port listens or connects again.
 
 mod backend;
 mod batch;

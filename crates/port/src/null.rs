@@ -47,7 +47,7 @@ const MOST_BYTES: usize = 64 << 20;
 struct NullPort {
     pool: PoolHandle,
     source: usize,
-    /// Length of the packets, bytes; with frames, that of the longest.
+    /// Length of the packets in bytes; for a capture, the length of its longest frame.
     len_bytes: u16,
     frames: Option<Frames>,
     counters: PortCounters,

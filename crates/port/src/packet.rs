@@ -51,7 +51,8 @@ impl Packet {
         }
     }
 
-    /// Returns the length in bytes, from the destination MAC address on, without frame check sequence.
+    /// Returns the length in bytes of the frame, which starts with the destination MAC address and excludes the frame
+    /// check sequence.
     #[inline(always)]
     pub fn len(&self) -> usize {
         usize::from(self.len)
@@ -77,8 +78,8 @@ impl Packet {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len()) }
     }
 
-    /// Returns the address of the first byte, for C code. It is valid as long as the packet is borrowed, and also for
-    /// the headroom before it and the tailroom after the last byte.
+    /// Returns the address of the first byte, for C code. The address, the headroom before it and the tailroom after
+    /// the last byte are valid as long as the packet is borrowed.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.data.as_ptr()
@@ -90,15 +91,15 @@ impl Packet {
         usize::from(self.headroom)
     }
 
-    /// Returns true if the packet is in a ring that a port receives from in place, not in a pool. A peer may then write
-    /// to it.
+    /// Returns true if the packet was received in place and is in the port's ring instead of a pool. A peer may then
+    /// write to it.
     pub fn is_in_ring(&self) -> bool {
         // A ledger does not know where its slots end.
         self.stride_bytes() == 0
     }
 
-    /// Extends the packet by `n` bytes at the front, with their previous contents. Returns false and changes nothing if
-    /// the headroom is too short.
+    /// Extends the packet by `n` bytes at the front. These bytes keep their previous contents. Returns false and
+    /// changes nothing if the headroom is too short.
     #[inline]
     pub fn prepend(&mut self, n: u16) -> bool {
         if n > self.headroom || self.len.checked_add(n).is_none() {
@@ -111,8 +112,7 @@ impl Packet {
         true
     }
 
-    /// Returns the bytes that [`Packet::append`] can still add; 0 for a packet in a ring that a port receives from in
-    /// place.
+    /// Returns the bytes that [`Packet::append`] can still add; 0 for a packet in a port's ring.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
         self.stride_bytes()
@@ -125,8 +125,8 @@ impl Packet {
         unsafe { self.pool.as_ref() }.stride_bytes()
     }
 
-    /// Extends the packet by `n` bytes at the end, with their previous contents. Returns false and changes nothing if
-    /// the tailroom is too short.
+    /// Extends the packet by `n` bytes at the end. These bytes keep their previous contents. Returns false and changes
+    /// nothing if the tailroom is too short.
     #[inline]
     pub fn append(&mut self, n: u16) -> bool {
         let fits = usize::from(n) <= self.tailroom();

@@ -24,8 +24,7 @@ impl Pairs {
         Self { ports }
     }
 
-    /// Returns the egress port of packets from ingress port `from`. It is also the ingress port of packets that leave
-    /// through `from`.
+    /// Returns the egress port of packets from ingress port `from`. Packets from that egress port leave through `from`.
     #[inline(always)]
     #[must_use]
     pub const fn partner(self, from: usize) -> usize {
@@ -49,7 +48,7 @@ impl Direction {
         }
     }
 
-    /// Returns the position of the function that is step `step` of `count`.
+    /// Returns the index of the function that a packet in this direction passes at step `step` of `count`.
     #[inline(always)]
     #[must_use]
     pub const fn place(self, step: usize, count: usize) -> usize {

@@ -30,8 +30,8 @@ const STRIDE_BYTES: u32 = 2112;
 const ALIGNED_STRIDE_BYTES: u32 = 2048;
 
 impl Pool {
-    /// Takes back the slots of packets, successive ones of one pool together, with the same result as
-    /// [`Pool::give_back`] for each.
+    /// Returns the slots of packets to their pools. Successive slots of one pool are returned together, with the same
+    /// result as [`Pool::give_back`] for each.
     ///
     /// # Safety
     /// The packets are initialised, and nobody uses them any more.
@@ -206,7 +206,7 @@ impl PoolHandle {
         }
     }
 
-    /// Returns the offset of a slot's frames from the start of the memory, bytes.
+    /// Returns the offset of a slot's frame from the start of the memory, bytes.
     #[inline(always)]
     pub(crate) fn offset_of(&self, slot: u32) -> usize {
         slot as usize * self.pool().stride_bytes as usize + usize::from(HEADROOM_BYTES)
@@ -283,7 +283,7 @@ impl PoolHandle {
         returned.clear();
     }
 
-    /// Drains returned slots as [`PoolHandle::drain_returned`] does, all at once.
+    /// Drains returned slots as [`PoolHandle::drain_returned`] does, but passes all in one call.
     #[cfg(dpdk)]
     #[inline(always)]
     pub(crate) fn drain_all_returned(&self, all: impl FnOnce(&[u32])) {

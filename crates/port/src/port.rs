@@ -21,8 +21,8 @@ pub trait Port {
     /// ```
     fn rx(&mut self, batch: &mut Batch) -> usize;
 
-    /// Takes packets from the front of `batch` and sends them at once; returns their number. Packets that did not fit
-    /// stay in the batch: the caller decides whether to retry or to drop them.
+    /// Takes packets from the front of `batch` and sends them immediately; returns their number. Packets that did not
+    /// fit stay in the batch: the caller decides whether to retry or to drop them.
     ///
     /// ```
     /// # use taut_port::{Batch, Port, PortSpec, Resources};
@@ -39,10 +39,10 @@ pub trait Port {
     /// Returns the link state. It may make a system call, so call it about once per second, not per batch.
     fn link(&mut self) -> Link;
 
-    /// Returns the counters so far. The call is cheap, but not free.
+    /// Returns the counters since the port was opened. The call is cheap, but not free.
     fn counters(&mut self) -> PortCounters;
 
-    /// Returns whether the port can still receive packets: links and peers can always bring more, files end. Call it as
+    /// Returns whether the port can still receive packets. Links and peers can always bring more; files end. Call it as
     /// often as [`Port::link`].
     fn supply(&mut self) -> Supply {
         Supply::Open
@@ -64,7 +64,7 @@ pub trait Port {
         true
     }
 
-    /// Flushes all packets and waits until they have reached their destination, as far as that can be known. It is
+    /// Flushes all packets and waits until they have reached their destination, if the backend can know that. It is
     /// called once, after the last send. It may block and make system calls.
     fn close(&mut self) {}
 
@@ -72,21 +72,21 @@ pub trait Port {
     /// memory are copied before they are delivered.
     fn own_bytes(&mut self, _wanted: bool) {}
 
-    /// Prepares the port for an owner that will sleep: `alarm` watches the file that becomes readable when a packet
-    /// arrives. The owner calls [`Port::rx`] once more before it sleeps, because a packet may have arrived just before,
-    /// and [`Port::disarm`] when it is awake. Returns false if the owner must keep polling, because work is left or the
-    /// backend cannot wake a thread ([`Backend::wakes`](crate::Backend::wakes)).
+    /// Prepares the port for a caller that will sleep: `alarm` watches the file that becomes readable when a packet
+    /// arrives. The caller calls [`Port::rx`] once more before it sleeps, because a packet may have arrived just
+    /// before. It calls [`Port::disarm`] when it is awake. Returns false if the caller must keep polling, because work
+    /// is left or the backend cannot wake a thread ([`Backend::wakes`](crate::Backend::wakes)).
     fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let _ = alarm;
         false
     }
 
-    /// Ends the preparation for sleep, because the owner polls again.
+    /// Ends the preparation for sleep, because the caller polls again.
     fn disarm(&mut self) {}
 
-    /// Returns the arrival timestamps of the packets that the last [`Port::rx`] appended, by the device's own clock and
-    /// in its unit (a NIC: ticks; a capture file: microseconds since 1970). It is 0 for a packet without one. The list
-    /// is empty if timestamps are not configured, or the backend has none.
+    /// Returns the arrival timestamps of the packets that the last [`Port::rx`] appended. They have the device's own
+    /// clock ([`Port::stamp_clock`]) and unit (a NIC: ticks; a capture file: microseconds since 1970), and are 0 for a
+    /// packet without one. The list is empty if timestamps are not configured, or the backend has none.
     fn arrival_stamps(&self) -> &[u64] {
         &[]
     }
@@ -108,11 +108,11 @@ pub trait Port {
 pub enum Link {
     /// Packets can pass.
     Up,
-    /// The peer is not there; the text says what the port waits for or what happened.
+    /// The peer is absent; the text says what the port waits for or what happened.
     Down(String),
 }
 
-/// Converts the result for an interface ([`taut_sys::interface::Interface::passes`]).
+/// Converts the link state of a network interface ([`taut_sys::interface::Interface::passes`]).
 impl From<Result<(), String>> for Link {
     fn from(passes: Result<(), String>) -> Self {
         passes.map_or_else(Self::Down, |()| Self::Up)

@@ -90,7 +90,7 @@ pub enum ResultsError {
 }
 
 impl ResultsError {
-    /// Makes the error that a folder does not exist or has no results.
+    /// Returns the error for a folder that does not exist or has no results.
     pub(crate) fn none(path: &Path) -> Self {
         let path = path.to_owned();
         match path.is_dir() {
@@ -99,20 +99,20 @@ impl ResultsError {
         }
     }
 
-    /// Makes an error of the system's error for `path`, for `map_err`.
+    /// Returns a function for `map_err` that adds `path` to an error of the file system.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> ResultsError {
         let path = path.into();
         move |source| ResultsError::Io { path, source }
     }
 }
 
-/// Maximum length of the name of a file inside, bytes.
+/// Maximum length of a file name inside a results folder, bytes.
 pub(crate) const LONGEST: usize = 1024;
 
 /// A text that is not an [`InsidePath`](crate::InsidePath).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no name of a file inside: it must be relative, without `.`, `..`, empty parts and control characters, at most {LONGEST} bytes long"
+    "`{0}` cannot be the name of a file in the folder: it must be relative, without `.`, `..`, empty parts or control characters, and at most {LONGEST} bytes long"
 )]
 pub struct NotInside(String);
 

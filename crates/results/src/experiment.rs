@@ -13,7 +13,7 @@ pub struct Experiment {
     pub settings: Settings,
     /// Devices in the order of the report.
     pub devices: Vec<DeviceInfo>,
-    /// The clock of all stamps.
+    /// The clock of all timestamps.
     pub clock: Clock,
     /// Round trip of a cache line between two cores of this machine; `None` when not measured.
     pub ping_pong: Option<PingPong>,
@@ -62,7 +62,7 @@ pub struct Settings {
 pub enum Transport {
     /// Shared memory between two processes.
     Memif,
-    /// Shared memory between two processes as between a virtual machine and its host.
+    /// Shared memory as between a virtual machine and its host (vhost-user).
     Vhost,
     /// Virtual Ethernet pairs between network namespaces.
     Veth,
@@ -85,7 +85,7 @@ impl Transport {
 pub enum Kind {
     /// A forwarder under test.
     Forwarder,
-    /// The generator looped back to itself: the cost of the measurement itself.
+    /// The generator connected to itself: its latency is the measurement's own contribution.
     Calibration,
 }
 
@@ -97,31 +97,32 @@ pub struct DeviceInfo {
     pub id: String,
     /// Name in tables and figures; unique within its transport.
     pub label: String,
-    /// How frames reach it.
+    /// Transport between the generator and the device.
     pub transport: Transport,
     /// Forwarder or calibration.
     pub kind: Kind,
-    /// Its packet I/O: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`, or the name of the forwarding program. Devices
-    /// of one transport and I/O that have a flush policy differ in it alone and are compared with each other.
+    /// Packet I/O of the device: `memif`, `bridge`, `AF_PACKET`, `AF_XDP`, `XDP`, or the name of the forwarding
+    /// program. Devices with a flush policy, the same transport and the same I/O differ only in that policy, and are
+    /// compared with each other.
     pub io: String,
     /// Flush policy as written on the command line, `full(32, drain 100 us)`; `None` where the
     /// device has none.
     pub flush: Option<String>,
     /// Longest time the flush policy lets a packet wait (drain or flush timer), ns.
     pub flush_wait_ns: Option<u64>,
-    /// The command that ran it.
+    /// The command that started the device.
     pub command: Vec<String>,
     /// A note for the reader; may be empty.
     pub note: String,
 }
 
-/// The clock of the time stamps.
+/// The clock of the timestamps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
     /// Name of the clock source, for example `TSC`.
     pub source: String,
-    /// Ticks per second.
+    /// Frequency of the clock, Hz.
     pub hz: f64,
     /// Bound of the calibration error, parts per million.
     pub error_ppm: f64,

@@ -37,10 +37,10 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Maximum number of device runs in a comparison.
 const MOST_RUNS: u64 = 100_000;
 
-/// Refuses a folder that contains results of any command, or anything else that they would be mixed with.
+/// Checks that a folder contains no results of any command, and no other files that new results would be mixed with.
 ///
 /// # Errors
-/// The folder is not empty: the error names a head file if there is one, else another entry.
+/// The folder is not empty. The error names the file that identifies the existing results, or else another entry.
 pub fn refuse_results(dir: &Path) -> Result<(), ResultsError> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let first = entries
@@ -106,8 +106,8 @@ fn check_device_id(id: &str) -> Result<(), ResultsError> {
     Ok(())
 }
 
-/// A run being written into `<repetition>.partial`. Dropped without [`RunWriter::finish`], it
-/// stays there under that name and is never read as a result.
+/// Writer of one run, into the folder `<repetition>.partial`. If it is dropped without [`RunWriter::finish`], the
+/// folder keeps this name and is never read as a result.
 #[derive(Debug)]
 pub struct RunWriter {
     partial: PathBuf,
@@ -159,8 +159,8 @@ impl RunWriter {
     }
 }
 
-/// Reads every JSON file of the folder `below` in a results folder, by name, and a sentence for each that cannot be
-/// read.
+/// Reads every JSON file in the subfolder `below` of a results folder, in the order of their names. Also returns a
+/// sentence for each file that cannot be read.
 ///
 /// # Errors
 /// The folder cannot be read, or is a link.
@@ -191,7 +191,7 @@ pub fn read_each<T: DeserializeOwned>(
     Ok((read, problems))
 }
 
-/// A results folder read back.
+/// The contents of a results folder.
 #[derive(Debug)]
 pub struct Results {
     /// Path of the folder.
@@ -204,7 +204,7 @@ pub struct Results {
     pub problems: Vec<String>,
 }
 
-/// A run read back. Parts that it did not measure are `None`.
+/// The results of one run. Parts that were not measured are `None`.
 #[derive(Debug)]
 pub struct Run {
     /// The device.
@@ -244,7 +244,8 @@ impl Results {
         Self::load_below(dir, None)
     }
 
-    /// Reads a results folder below another one, as [`Results::load`] does; it must not be reached through a link.
+    /// Reads a results folder as [`Results::load`] does, from the subfolder `below` of `dir`. The path must not contain
+    /// a link.
     pub fn load_below(dir: &Path, below: Option<&InsidePath>) -> Result<Results, ResultsError> {
         let named = |name: &str| match below {
             Some(below) => format!("{below}/{name}"),
@@ -404,8 +405,8 @@ fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, Result
     })
 }
 
-/// Reads the head file of a results folder, if its layout version is supported. The version is checked before the rest,
-/// whose layout may differ in another version.
+/// Reads the file that identifies a results folder, if its layout version is supported. The version is checked first,
+/// because the other fields may differ in another version.
 ///
 /// # Errors
 /// The file cannot be read, or has another layout.

@@ -1,6 +1,6 @@
-//! Names from untrusted sources: a path inside a folder, and nowhere else. Every file name in a results file is
-//! resolved through [`InsidePath`], so that no name and no link leads out of the folder. Results folders may come from
-//! untrusted sources.
+//! File names from untrusted sources, checked so that they cannot lead out of a folder. Every file name in a results
+//! file is resolved through [`InsidePath`], so that no name and no link leads out of the folder. Results folders may
+//! come from untrusted sources.
 
 use crate::error::{LONGEST, NotInside, ResultsError};
 use crate::whole_file::write_whole;
@@ -86,8 +86,8 @@ impl InsidePath {
         }
     }
 
-    /// Replaces the file of this name in `folder` atomically; parent folders are created. A link of this name is
-    /// replaced itself.
+    /// Replaces the file of this name in `folder` atomically; parent folders are created. If the name is a link, the
+    /// link itself is replaced, not its target.
     ///
     /// # Errors
     /// A part of the name is a link, or the file system returns an error.
@@ -150,7 +150,7 @@ impl InsidePath {
         }
     }
 
-    /// Returns the parent folder, or `None` if that is the root of the names.
+    /// Returns the parent folder; `None` if this name has only one part.
     fn above(&self) -> Option<Self> {
         let (above, _) = self.0.rsplit_once('/')?;
         Some(Self(above.to_owned()))
@@ -173,7 +173,7 @@ impl InsidePath {
             .collect())
     }
 
-    /// Opens part by part, so that a link is recognised as such.
+    /// Opens one part of the path after another, so that a link in any part is detected.
     fn walk(&self, folder: &Path, last: OFlags) -> io::Result<OwnedFd> {
         let step = |at: &OwnedFd, part: &str, how: OFlags| {
             let how = how | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -13,7 +13,7 @@ use taut_traffic::LoopInterruptions;
 /// File with the interruptions of the cores of generator and device.
 pub const RECORDED_INTERRUPTIONS: &str = "interruptions.json";
 
-/// The interruptions of a measurement, in its own time.
+/// The interruptions of a measurement. Times are relative to the first scheduled packet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredInterruptions {
@@ -27,15 +27,15 @@ pub struct MeasuredInterruptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreInterruptions {
-    /// Number of interruptions for which there was no space.
+    /// Number of interruptions that were not recorded, because there was no space for them.
     pub unkept: u64,
-    /// Start relative to the first due packet, and length, ns; in order.
+    /// Start (ns, relative to the first scheduled packet) and length (ns) of each interruption, in order.
     pub each: Vec<(i64, u64)>,
 }
 
 impl MeasuredInterruptions {
-    /// Returns the interruptions of an instrument's last trial, and those of its device if it records its own in
-    /// `device_log`.
+    /// Returns the interruptions that the load generator recorded in its last trial, and those that the device recorded
+    /// in `device_log`, if it does.
     ///
     /// # Errors
     /// The device's file cannot be read.
@@ -68,8 +68,8 @@ impl MeasuredInterruptions {
     }
 }
 
-/// Selects the device's interruptions during the trial from its log, which begins at the device's start. Some are
-/// missing only if the trial is longer than the log reaches back.
+/// Selects the device's interruptions during the trial from its log, which begins at the device's start. Overwritten
+/// entries count as not recorded only if the trial began before the oldest entry that is left.
 fn device(log: &LoggedInterruptions, began: u64, clock: &Clock) -> CoreInterruptions {
     let in_trial = |one: &&Interruption| one.start_ticks + one.length_ticks > began;
     let first = log.each.iter().position(|one| in_trial(&one));
@@ -92,7 +92,7 @@ fn in_ns(each: &[Interruption], began: u64, clock: &Clock) -> Vec<(i64, u64)> {
 }
 
 impl CoreInterruptions {
-    /// Returns the interruptions as gaps for the model, without a cause yet.
+    /// Returns the interruptions as gaps, none of which is marked as a timer tick.
     pub fn gaps(&self) -> Vec<Gap> {
         let gap = |(start, length): &(i64, u64)| Gap {
             start_ns: *start as f64,

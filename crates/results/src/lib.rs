@@ -1,16 +1,17 @@
-//! Results folders: their content, written so that a part is never mistaken for the whole, and read back with tolerance
-//! of missing parts.
+//! Writes and reads results folders. An incomplete part is never read as a complete one, and a missing part does not
+//! prevent reading the rest.
 //!
 //! The types to know:
 //!
-//! - [`Manifest`]: the head of every folder: taut's version, the machine, its noise, and the completion.
-//! - [`Recording`]: the folder of one measurement while packets fly; its [`SampleThread`] writes a row for each packet.
-//! - [`Folder`] and [`Results`]: the folder of a comparison of devices, while it is filled and read back.
+//! - [`Manifest`]: the fields that every folder has: taut's version, the machine, its noise, and the completion.
+//! - [`Recording`]: the folder of one measurement during the run; its [`SampleThread`] writes a row for each packet.
+//! - [`Folder`] and [`Results`]: the folder of a comparison of devices, while it is written and after it was read.
 //!
-//! A measurement fills a folder ([`Recording`], [`Folder`], or [`PartsFolder`] for benchmarks); its report reads it
-//! again. Folders may come from untrusted sources, so all names stay inside the folder ([`InsidePath`], [`read_json`],
-//! [`open`]). All of them write with [`write_json`] and [`write_whole`]: a file is either the old one or the complete
-//! new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or draws.
+//! A measurement fills a folder ([`Recording`], [`Folder`], or [`PartsFolder`] for benchmarks), and its report reads
+//! the folder again. Folders may come from untrusted sources, so no name leads out of the folder ([`InsidePath`],
+//! [`read_json`], [`open`]). All files are written with [`write_json`] and [`write_whole`]: a file is either the old
+//! one or the complete new one. [`PacketWriter`] writes `samples.parquet`, and [`SampleReader`] reads it. This crate
+//! neither measures nor draws.
 //!
 //! Begin with `manifest.rs`, then `recording.rs`, then `folder.rs`.
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 use taut_host::{CorePlan, Machine};
 
-/// The head of every results folder.
+/// The fields that every results folder has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Layout version of the folder.
@@ -63,7 +63,7 @@ impl Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Completion {
-    /// It is running, or ended without a record (killed, power lost).
+    /// It is running, or its process ended before it could record this (killed, power loss).
     Running,
     /// The user stopped it; existing parts are complete, others are missing.
     Interrupted,
@@ -81,7 +81,7 @@ pub struct LeftOut {
     pub what: String,
     /// The reason.
     pub why: String,
-    /// The way to get it.
+    /// How to make the measurement possible.
     pub how: String,
 }
 

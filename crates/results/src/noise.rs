@@ -1,4 +1,4 @@
-//! The noise of a machine, as a results folder's manifest states it, and the limit above which a warning is due.
+//! The noise of a machine, as a results folder's manifest contains it, and the limit above which a warning is given.
 
 use serde::{Deserialize, Serialize};
 use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
@@ -11,7 +11,7 @@ pub struct Noise {
     pub name: String,
     /// Its effect on these results.
     pub detail: String,
-    /// Fraction of the time that a busy loop on a core lost to others; `None` for other sources.
+    /// Fraction of its time that a busy loop on the core lost to other tasks; `None` for other sources of noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<f64>,
 }
@@ -28,7 +28,7 @@ pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> 
         .collect()
 }
 
-/// Fraction of a core taken by others above which latencies are no longer representative.
+/// Fraction of a core's time that other tasks take, above which latencies are no longer representative.
 pub const MOST_TAKEN: f64 = 0.02;
 
 /// Returns a warning for results from a busy machine, from its sources of noise: one sentence and the remedy.

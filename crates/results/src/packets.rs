@@ -1,8 +1,9 @@
-//! Samples of packets: the columns that [`super::SampleReader`] reads and the outcome of each packet, as Parquet or
-//! CSV, written while packets arrive.
+//! Writes one row per packet, as Parquet or CSV, while packets arrive: the columns that [`super::SampleReader`] reads,
+//! and the outcome of each packet.
 //!
-//! A file gets its name when it is complete. When the disk is full, it is truncated to its last complete block of rows,
-//! closed properly, and still gets its name. It is valid, and its rows show how far it goes.
+//! A file gets its final name when it is complete. If the disk is full, the file is truncated after its last complete
+//! block of rows and closed properly, and also gets its final name. It is then valid, and its number of rows shows
+//! which packets it contains.
 
 use super::error::ResultsError;
 use parquet::basic::{Compression, Encoding};
@@ -22,21 +23,22 @@ use taut_traffic::Sampled;
 /// One packet with all recorded values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketSample {
-    /// Its number in sending order.
+    /// Index of the packet in sending order.
     pub sequence: u64,
-    /// Due time, ns after the measurement began.
+    /// Intended send time, ns after the measurement began.
     pub intended_send_ns: i64,
     /// Send delay, ns; at most 4.29 s is recorded.
     pub send_delay_ns: u32,
-    /// Round trip of its first intact arrival from the send stamp, ns, at most 4.29 s; `None` if there was none.
+    /// Latency of its first intact arrival from the send timestamp, ns; at most 4.29 s is recorded. `None` without an
+    /// intact arrival.
     pub latency_ns: Option<u32>,
     /// Number of intact arrivals, at most 255.
     pub arrivals: u8,
     /// True if a later packet came back first.
     pub reordered: bool,
-    /// True if the port had no space for it.
+    /// True if it was not sent, because the port's ring was full.
     pub refused: bool,
-    /// True if it came back corrupt only.
+    /// True if it came back, but only corrupted.
     pub corrupt: bool,
 }
 
@@ -179,11 +181,11 @@ impl PacketWriter {
 }
 
 struct ParquetSink {
-    /// The writer; `None` after a failure or the end.
+    /// The writer; `None` after an error, or when the file is closed.
     file: Option<SerializedFileWriter<File>>,
     /// A second handle of the file, for truncation.
     raw: File,
-    /// Complete row groups, and the file offset of each end.
+    /// Each complete row group, with the file offset at which it ends.
     groups: Vec<(RowGroupMetaDataPtr, u64)>,
     rows: u64,
     sequences: Vec<i64>,
@@ -216,7 +218,7 @@ impl ParquetSink {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_dictionary_enabled(false)
-            // Page indices would be after the row groups: a truncated file has none.
+            // Page indices follow the row groups in the file, so a truncated file would lack them.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_encoding(Encoding::DELTA_BINARY_PACKED);

@@ -1,5 +1,5 @@
-//! A results folder of a benchmark during the measurement: a head with the benchmark and the machine, and one file per
-//! complete part.
+//! A results folder of a benchmark during the measurement: a manifest with the benchmark and the machine, and one file
+//! per complete part.
 
 use crate::error::ResultsError;
 use crate::folder::refuse_results;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of a benchmark during the measurement: its head, and a file for each part.
+/// The folder of a benchmark during the measurement: its manifest, and a file for each part.
 pub struct PartsFolder {
     head: PathBuf,
     parts: PathBuf,
@@ -35,7 +35,7 @@ impl PartsFolder {
         Ok(folder)
     }
 
-    /// Replaces the head, for example at the end of the experiment.
+    /// Replaces the manifest, for example at the end of the experiment.
     ///
     /// # Errors
     /// The file system returns an error.
@@ -43,7 +43,7 @@ impl PartsFolder {
         write_json(&self.head, head)
     }
 
-    /// Writes a part to a file of its name.
+    /// Writes a part to the file `name` in JSON.
     ///
     /// # Errors
     /// The file system returns an error.

@@ -36,8 +36,8 @@ pub const RECORDED_LATENCIES: &str = "latency.hlog";
 /// File with the slowest packets of a stream.
 pub const RECORDED_SLOWEST: &str = "slowest.json";
 
-/// Returns the name of each stream's folder in that of the recording; empty if there is only one stream, which has no
-/// folder of its own.
+/// Returns the name of each stream's subfolder in the recording's folder. The name is empty for a single stream, which
+/// has no subfolder.
 pub fn stream_names(names: &[String]) -> Vec<String> {
     match names {
         [_] => vec![String::new()],
@@ -92,12 +92,12 @@ impl Recording {
         })
     }
 
-    /// Returns its path.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Removes the samples written so far and the folders that become empty, as nothing was measured.
+    /// Removes the sample files, and the folders that become empty, after a run in which nothing was measured.
     pub fn discard(self) {
         for stream in &self.streams {
             for file in ["samples.parquet", "samples.csv"] {
@@ -113,7 +113,8 @@ impl Recording {
         }
     }
 
-    /// Starts the thread that writes the samples of a stream (by index); the sampler goes into the loop.
+    /// Starts a thread that writes the samples of the stream with this index. Returns it with the sampler, which the
+    /// generator's loop fills.
     pub fn sample(
         &self,
         stream: usize,
@@ -158,7 +159,8 @@ impl Recording {
         write_json(&self.streams[stream].join(RECORDED_SLOWEST), slowest)
     }
 
-    /// Writes `inside/latency.hlog`: the latencies from a tap on the device's wires, like [`Self::write_histogram`].
+    /// Writes `inside/latency.hlog`: the latencies that a wiretap on the device's links measured, like
+    /// [`Self::write_histogram`].
     pub fn write_inside(
         &self,
         histogram: &LatencyHistogram,
@@ -275,7 +277,7 @@ impl SampleThread {
 pub struct SamplesWritten {
     /// Number of rows in the file.
     pub rows: u64,
-    /// Number of packets that are missing in the file, as it could not be written.
+    /// Number of packets that are missing in the file because of an error.
     pub lost: u64,
     /// The error, if there was one.
     pub problem: Option<ResultsError>,

@@ -20,21 +20,21 @@ pub struct CbrResult {
     pub received: u64,
     /// Packets that never came back.
     pub lost: u64,
-    /// Due packets that the device's full receive ring did not accept; not in `sent`.
+    /// Scheduled packets that the device did not accept because its receive ring was full; not in `sent`.
     pub refused: u64,
     /// Packets that came back more than once.
     pub duplicate: u64,
-    /// Packets that came after a later one.
+    /// Packets that arrived after one that was sent later.
     pub reordered: u64,
-    /// Packets whose contents had changed.
+    /// Packets that came back with changed contents.
     pub corrupt: u64,
     /// Received frames that were not the generator's.
     pub foreign: u64,
     /// Latencies beyond the histogram's range.
     pub saturated: u64,
-    /// Round trip from the send stamp; `None` when nothing came back.
+    /// Latency from the send timestamp; `None` when nothing came back.
     pub latency: Option<Summary>,
-    /// Round trip from the time the packet was due, which a late sender cannot hide.
+    /// Latency from the intended send time, which includes delays of the sender.
     pub latency_from_intended: Option<Summary>,
     /// Differences of successive latencies.
     pub jitter: Option<JitterSummary>,
@@ -74,11 +74,11 @@ pub struct SweepTrial {
     pub received: u64,
     /// Packets that never came back.
     pub lost: u64,
-    /// Packets that the device's full receive ring did not accept.
+    /// Packets that the device did not accept because its receive ring was full.
     pub refused: u64,
     /// True if the generator could not sustain the rate: the trial says nothing about the device.
     pub behind: bool,
-    /// Round trip from the send stamp; `None` when nothing came back.
+    /// Latency from the send timestamp; `None` when nothing came back.
     pub latency: Option<Summary>,
     /// Length of the trial, s.
     pub seconds: f64,

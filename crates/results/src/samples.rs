@@ -1,4 +1,4 @@
-//! `samples.parquet` read back: one row per packet sent, in blocks of bounded size. [`super::PacketWriter`] writes it.
+//! Reads `samples.parquet`: one row per packet sent, in blocks of bounded size. [`super::PacketWriter`] writes it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use super::error::ResultsError;
 /// One packet of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Sample {
-    /// Its number in sending order.
+    /// Index of the packet in sending order.
     pub sequence: u64,
-    /// Due time, ns after the measurement began.
+    /// Intended send time, ns after the measurement began.
     pub intended_send_ns: i64,
     /// Send delay, ns; at most 4.29 s is recorded. Files of 0.1 call it `slip_ns`.
     #[serde(alias = "slip_ns")]
     pub send_delay_ns: u32,
-    /// Round trip from the send stamp, ns, at most 4.29 s; `None` for a packet that was lost or refused.
+    /// Latency from the send timestamp, ns; at most 4.29 s is recorded. `None` for a packet that was lost or refused.
     pub latency_ns: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub struct SampleReader {
 }
 
 impl SampleReader {
-    /// Opens the file and checks that it has the columns.
+    /// Opens the file and checks that it has the required columns.
     pub fn open(path: &Path) -> Result<SampleReader, ResultsError> {
         let input = File::open(path).map_err(ResultsError::io(path))?;
         Self::of(input, path)

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Timeout for its states to reach an instruction at which they can be stopped. A state that exceeds it is in a call
-/// that does not return.
+/// Timeout for the states of a script to reach an instruction at which they can be stopped. A state that exceeds it is
+/// in a call that does not return.
 const OUT_OF_CALL: Duration = Duration::from_secs(2);
 /// Interval in which the script is checked.
 const LOOK: Duration = Duration::from_millis(10);
@@ -108,8 +108,8 @@ fn said(shared: &Shared, outcome: Option<Result<(), String>>) -> Result<(), Scri
     }
 }
 
-/// Runs main and tasks in threads of their own. Passes stop requests on to the script, and forces it to stop if it does not;
-/// returns none if that is impossible. Such threads remain: only the end of the process ends them.
+/// Runs main and tasks in threads of their own. Passes stop requests on to the script, and forces it to stop if it does
+/// not; returns none if that is impossible. Such threads remain: only the end of the process ends them.
 fn watched(shared: &Arc<Shared>, stop: &AtomicBool) -> Option<Result<(), String>> {
     let (ended, end) = channel();
     let main = {

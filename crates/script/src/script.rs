@@ -21,11 +21,11 @@ const NO_MEMORY: &str = "not enough memory; give more with --memory if the scrip
 pub struct Script {
     /// Path of the script's file.
     pub path: PathBuf,
-    /// Ports it may open, in order.
+    /// Ports that the script may open, in order.
     pub ports: Vec<PortSpec>,
     /// Content of `taut.args` in the script.
     pub arguments: Vec<String>,
-    /// True if it may access files, programs and memory.
+    /// True if the script may access files, programs and memory.
     pub trusted: bool,
     /// Time limit, after which the script gets a stop request.
     pub limit: Option<Duration>,
@@ -63,7 +63,7 @@ pub struct Shared {
     /// Flag that stops traffic.
     pub halt: AtomicBool,
     reason: AtomicU8,
-    /// Flag for an unavailable port that another machine may have.
+    /// True if a port is unavailable on this machine; another machine may have it.
     pub lacking: AtomicBool,
     /// Failure of the first state that failed: the others only report that they were stopped.
     failure: Mutex<Option<String>>,

@@ -11,7 +11,7 @@ const MOST: usize = 256;
 /// Result of a task: its return values, or the reason of its failure.
 pub type Outcome = Result<Vec<Plain>, String>;
 
-/// The tasks of a script, by number.
+/// The tasks of a script; a task's number is its index here.
 #[derive(Default)]
 pub struct Tasks(Mutex<Vec<Option<JoinHandle<Outcome>>>>);
 

@@ -19,8 +19,8 @@ pub enum Plain {
 
 /// Limit on nested tables: more mean a table that contains itself.
 const DEEPEST: usize = 32;
-/// Limit on the bytes of a copy. A copy does not count towards Lua's limit, and a table that occurs in others many times
-/// is copied as often.
+/// Limit on the bytes of a copy. A copy does not count towards Lua's limit, and a table that occurs in others many
+/// times is copied as often.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Plain {
@@ -32,7 +32,7 @@ impl Plain {
         Self::at(value, 0, &mut 0)
     }
 
-    /// Copies a value below `depth` tables; `taken` is the number of bytes of the whole copy so far.
+    /// Copies a value below `depth` tables; `taken` is the number of bytes copied before this value.
     fn at(value: &Value, depth: usize, taken: &mut usize) -> mlua::Result<Self> {
         *taken += size_of::<Self>() + value.as_string().map_or(0, |text| text.as_bytes().len());
         if *taken > MOST_BYTES {

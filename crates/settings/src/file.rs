@@ -54,7 +54,7 @@ impl SettingsFileError {
         toml::from_str(&text).map_err(|e| Self::of_toml(&text, &path.display().to_string(), &e))
     }
 
-    /// Makes an error in `text`, the contents of file `name`, at this byte if it is known.
+    /// Makes an error in `text`, the contents of file `name`, at the byte offset `at` if it is known.
     pub fn wrong(text: &str, name: &str, at: Option<usize>, reason: impl AsRef<str>) -> Self {
         let place = at.and_then(|at| text.get(..at.min(text.len())));
         Self::Wrong {

@@ -1,4 +1,5 @@
-//! Shared keys of two ends, read from a private file, so that they appear in no settings and no list of processes.
+//! Keys that two endpoints share, read from a private file, so that they appear in no settings and no list of
+//! processes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

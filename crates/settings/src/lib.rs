@@ -5,7 +5,8 @@
 //! parser in words of the file, [`place_in`] finds the key of an error, and [`suggestion`] asks "did you mean". Crates
 //! that read settings return these errors unchanged.
 //!
-//! Begin with `file.rs`. The only input or output is that [`SettingsFileError::read`] and [`shared_key`] read the given file.
+//! Begin with `file.rs`. The only input or output is that [`SettingsFileError::read`] and [`shared_key`] read the given
+//! file.
 
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// A list of files, filled again for each [`Alarm::wait`] by the owners of the files. It allocates no more memory once
-/// it has held every file.
+/// A list of files, filled again for each [`Alarm::wait`] by the owners of the files. It allocates memory only when it
+/// holds more files than ever before.
 #[derive(Debug, Default)]
 pub struct Alarm {
     files: Vec<libc::pollfd>,
@@ -27,7 +27,7 @@ impl Alarm {
         });
     }
 
-    /// Sleeps until a file is readable or broken, a signal arrives, or `at_most` has passed, if it is set.
+    /// Sleeps until a file is readable or broken, a signal arrives, or `at_most` has passed (never if it is `None`).
     pub fn wait(&mut self, at_most: impl Into<Option<Duration>>) {
         let timeout = at_most.into().map(|at_most| libc::timespec {
             tv_sec: at_most.as_secs() as libc::time_t,

@@ -34,7 +34,7 @@ impl Drop for DeathWatch {
 
 struct Deaths {
     threads: Vec<DeadThread>,
-    /// Callbacks, by the numbers of their watches.
+    /// Callbacks, with the identifiers of their watches.
     told: Vec<(u64, Box<dyn Fn() + Send>)>,
     watches: u64,
 }

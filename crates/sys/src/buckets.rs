@@ -1,10 +1,10 @@
 //! Buckets: memory for streams of records that keeps the newest ones. Each bucket belongs to one writer, which appends
 //! records and publishes how far readers may read. A reader holds a bucket, and a held bucket is not overwritten.
-//! (Gallenmüller 2021, section 3.5, passes complete buckets; here published records can be read at once.)
+//! (Gallenmüller 2021, section 3.5, passes complete buckets; here each record can be read as soon as it is published.)
 //!
 //! A writer claims the bucket that was claimed longest ago, by one compare-and-exchange of a word; there is no lock and
-//! no list. That word contains the bucket's kind, the number of readers that hold it, and its number. The number grows
-//! by one with each claim, so that readers can tell whether a bucket is still the one they mean.
+//! no list. That word contains the bucket's kind, the count of readers that hold it, and its serial number. The serial
+//! number grows by one with each claim, so that readers notice if the bucket they looked up was overwritten.
 
 use crate::filled_on_huge_pages;
 use std::ptr::NonNull;
@@ -16,7 +16,8 @@ use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// The number of words that a writer stores in addition to the bytes of a bucket, for readers that search for a bucket.
+/// The number of tags of a bucket: words that the writer stores in addition to the records, and by which readers choose
+/// a bucket.
 pub const TAGS: usize = 5;
 /// The bytes of the two words that each record begins with.
 const HEAD_BYTES: usize = 16;
@@ -27,10 +28,10 @@ const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 const BUSY: u64 = 3;
 const KIND: u64 = 3;
-/// One holder of the slot, in the next 14 bits.
+/// The state's increment for one more reader that holds the bucket; 14 bits count these readers.
 const HOLD: u64 = 1 << 2;
 const HOLDS: u64 = 0x3fff << 2;
-/// The position of the bucket's number, in the remaining bits.
+/// The position of the bucket's serial number, in the remaining bits.
 const NUMBER_SHIFT: u32 = 16;
 /// The number of bits of a slot index in an entry of the directory.
 const SLOT_BITS: u32 = 16;
@@ -52,12 +53,12 @@ struct Slot {
 #[derive(Debug)]
 pub struct Buckets {
     slots: Box<[Slot]>,
-    /// The numbers of buckets with their slots, indexed by number modulo the number of slots.
+    /// The serial numbers of buckets with their slots, indexed by serial number modulo the count of slots.
     directory: Box<[AtomicU64]>,
     bucket_bytes: usize,
     /// Number of attempts to claim a slot.
     cursor: AtomicUsize,
-    /// Number of the newest bucket.
+    /// Serial number of the newest bucket.
     newest: AtomicU64,
     /// Number of slots with memory.
     filled: AtomicUsize,
@@ -67,10 +68,10 @@ pub struct Buckets {
     passed_over: AtomicU64,
 }
 
-/// The result of a lookup by number.
+/// The result of a lookup by serial number.
 #[derive(Debug)]
 pub enum Look {
-    /// The bucket of that number does not exist yet.
+    /// No bucket with that serial number exists yet.
     NotYet,
     /// The bucket was overwritten or taken.
     Gone,
@@ -98,7 +99,8 @@ pub struct Lease {
     number: u64,
 }
 
-/// A bucket that was removed from the others. It has no other reader, and it is emptied when this is dropped.
+/// A bucket that a single reader has taken out of use: no writer overwrites it and no other reader sees it. Dropping it
+/// empties the bucket.
 #[derive(Debug)]
 pub struct Taken {
     all: Arc<Buckets>,
@@ -251,17 +253,17 @@ impl Buckets {
         &self.directory[(number % self.directory.len() as u64) as usize]
     }
 
-    /// Returns the number of the newest bucket; numbers begin with 1.
+    /// Returns the serial number of the newest bucket; serial numbers begin with 1.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// Returns the number of the oldest bucket that can still exist.
+    /// Returns the serial number of the oldest bucket that can still exist.
     pub fn oldest(&self) -> u64 {
         self.after(0)
     }
 
-    /// Returns the number of the first bucket after `number` that exists or will exist.
+    /// Returns the serial number of the first bucket after `number` that exists or will exist.
     pub fn after(&self, number: u64) -> u64 {
         let newest = self.newest();
         let numbers = self.slots.iter().filter_map(Slot::number);
@@ -273,7 +275,7 @@ impl Buckets {
             .unwrap_or(there)
     }
 
-    /// Looks up the bucket of that number.
+    /// Looks up the bucket with that serial number.
     pub fn look(self: &Arc<Self>, number: u64) -> Look {
         let entry = self.entry(number).load(Ordering::Acquire);
         let (there, at) = (entry >> SLOT_BITS, entry as usize & (MOST_SLOTS - 1));
@@ -394,8 +396,8 @@ impl Slot {
 }
 
 impl Bucket {
-    /// Appends two words and bytes; the next record begins at a multiple of 8. Returns false if the bucket is full.
-    /// Readers see the record only after it is published.
+    /// Appends a record of two words and bytes; the next record begins at a multiple of 8. Returns false if the bucket
+    /// is full. Readers see the record only after it is published.
     #[inline(always)]
     #[must_use]
     pub fn append(&mut self, head: [u64; 2], bytes: &[u8]) -> bool {
@@ -436,12 +438,12 @@ impl Bucket {
         self.at == 0
     }
 
-    /// Returns its number.
+    /// Returns the serial number of the bucket.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the tags of the previous contents of its memory, which are lost.
+    /// Returns the tags of the overwritten bucket, whose records are lost.
     pub fn replaced(&self) -> [u64; TAGS] {
         self.replaced
     }
@@ -474,7 +476,7 @@ impl Lease {
         self.all.slots[self.slot].tags()
     }
 
-    /// Returns its number.
+    /// Returns the serial number of the bucket.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -490,7 +492,7 @@ impl Drop for Lease {
 }
 
 impl Taken {
-    /// Returns all its bytes.
+    /// Returns all bytes of the bucket.
     pub fn bytes(&self) -> &[u8] {
         // Acquire: pairs with the Release that published them.
         let len = self.all.slots[self.slot].published.load(Ordering::Acquire);
@@ -498,7 +500,7 @@ impl Taken {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
     }
 
-    /// Returns its tags.
+    /// Returns the tags of the bucket.
     pub fn tags(&self) -> [u64; TAGS] {
         self.all.slots[self.slot].tags()
     }

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 /// The maximum number of datagrams per call.
 pub const DATAGRAMS_AT_A_TIME: usize = 16;
 
-/// The maximum number of bytes that leave as one: the longest datagram over IPv4.
+/// The maximum number of payload bytes that pass the kernel as one datagram: the longest datagram over IPv4.
 const MOST_AS_ONE: usize = 65_507;
 
 /// The control message for a payload that is to be split: its header, and the bytes of each datagram.
@@ -89,7 +89,7 @@ pub struct Datagrams<const BYTES: usize> {
     names: Box<[Name]>,
     lengths: [usize; DATAGRAMS_AT_A_TIME],
     count: usize,
-    /// True until the kernel refuses to split datagrams.
+    /// True if the kernel splits datagrams; false once it has refused to.
     is_cut_up: bool,
 }
 
@@ -206,8 +206,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         refused
     }
 
-    /// Returns the number of datagrams from `at` that can leave as one: with the same address and length, except that
-    /// the last one may be shorter.
+    /// Returns the number of datagrams from `at` that can pass the kernel as one: with the same address and length,
+    /// except that the last one may be shorter.
     fn run(&self, at: usize) -> usize {
         let (name, length) = (self.names[at], self.lengths[at]);
         if !self.is_cut_up || length == 0 {
@@ -225,8 +225,9 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         run
     }
 
-    /// Makes the message headers of datagrams from `from` on, each for the number of datagrams in `runs`, and calls the
-    /// system with them. For a single datagram the length is the one that the system returns.
+    /// Calls the system with one message header per run. A run is a number of successive datagrams that pass as one;
+    /// the first run begins at `from`. The length of a datagram that is a run by itself is set to the one that the
+    /// system returns.
     fn call(
         &mut self,
         from: usize,

@@ -2,9 +2,9 @@
 //!
 //! Sender and receiver each write one variable and then read the other's. The sender publishes frames, then checks for
 //! a request to be woken; the receiver requests a wakeup, then checks for frames. With a full fence between the two
-//! steps on both sides, at least one side sees the other's write (Dekker's algorithm). Therefore the receiver never sleeps
-//! while a frame is waiting. A sender should not wait for its stores while the receiver polls, so it fences only after
-//! the receiver has announced that it sleeps.
+//! steps on both sides, at least one side sees the other's write (Dekker's algorithm). Therefore the receiver never
+//! sleeps while a frame is waiting. A sender should not wait for its stores while the receiver polls, so it fences only
+//! after the receiver has announced that it sleeps.
 
 use crate::{Alarm, Error};
 use rustix::event::{EventfdFlags, eventfd};
@@ -43,9 +43,9 @@ impl Doorbell {
         })
     }
 
-    /// Arms the doorbell: the receiver then checks once more for frames, and sleeps on `alarm`. Returns false the first
-    /// time: the receiver must keep polling until the sender knows that it has to fence. That takes as long as a store
-    /// needs to reach another core.
+    /// Arms the doorbell. If it returns true, the receiver checks once more for frames and then sleeps on `alarm`. The
+    /// first call returns false: the receiver must keep polling until the sender knows that it has to fence. That takes
+    /// as long as a store needs to reach another core.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
         if !self.sleeps.load(Ordering::Relaxed) {
             self.sleeps.store(true, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Hardware and kernel event counters of one thread: cycles, instructions, cache misses. (perf_event_open(2); the
-//! counters of a thread continue while it sleeps, and cost it only what thread switches take.)
+//! Hardware and kernel event counters of one thread: cycles, instructions, cache misses. (perf_event_open(2); a
+//! thread's counters stay open while it sleeps, and cost it time only at thread switches.)
 
 use crate::Error;
 use serde::{Deserialize, Serialize};

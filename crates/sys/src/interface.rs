@@ -153,7 +153,7 @@ pub fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
-/// Describes, for an open port, an interface that cannot be looked up any more.
+/// Returns the error text for an open port whose interface cannot be looked up any more.
 pub fn lost(name: &str, error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::ENODEV) {
         format!("interface {name} is gone")
@@ -184,7 +184,7 @@ pub fn cannot_make_socket(what: impl Into<String>, kind: &str, error: rustix::io
     }
 }
 
-/// Returns true if an interface of this MTU accepts the frame; a VLAN tag may be added to the MTU.
+/// Returns true if an interface of this MTU accepts the frame; a VLAN tag does not count towards the MTU.
 #[inline(always)]
 pub fn fits(frame: &[u8], mtu_bytes: usize) -> bool {
     let longest = mtu_bytes + ETHERNET_HEADER_BYTES;

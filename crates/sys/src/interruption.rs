@@ -19,8 +19,8 @@ pub struct Interruption {
 }
 
 /// A watch for interruptions of a polling loop. It learns how long iterations with work and without work take. An
-/// iteration counts as interrupted if it is longer than 1 µs and than four times the mean of its kind in the period
-/// before.
+/// iteration counts as interrupted if it takes more than 1 µs, and more than four times the mean of its kind in the
+/// preceding period.
 ///
 /// An iteration costs one comparison with a limit ([`RoundWatch::is_interrupted`]); the loop reads the clock anyway and
 /// sums up its own times. The limits follow the means whenever [`RoundWatch::adapt`] is called.
@@ -70,7 +70,7 @@ impl RoundWatch {
     }
 
     /// Returns the time that the interruption took from an iteration with work: the excess over the mean, or over
-    /// `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times that.
+    /// `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times this value.
     pub fn taken_ticks(&self, usual_ticks: u64, round_ticks: u64) -> u64 {
         let usual = usual_ticks.max(self.averages_ticks[1]);
         match round_ticks > TIMES_AVERAGE.saturating_mul(usual) {
@@ -79,8 +79,8 @@ impl RoundWatch {
         }
     }
 
-    /// Updates the limits from the number of iterations so far, and the cycles spent in them: without work, and with
-    /// work.
+    /// Updates the limits. `rounds` are the counts of iterations, `spent_ticks` the cycles spent in them, both since
+    /// the start: first without work, then with work.
     #[cold]
     pub fn adapt(&mut self, rounds: [u64; 2], spent_ticks: [u64; 2]) {
         for kind in 0..2 {

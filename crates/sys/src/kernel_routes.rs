@@ -134,7 +134,7 @@ pub enum KernelFact {
 /// The result of waiting for notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// No notification arrived in that time.
+    /// No notification arrived before the timeout.
     Nothing,
     /// Some facts were passed on.
     Some,
@@ -272,7 +272,7 @@ impl KernelRoutes {
         }
     }
 
-    /// Waits for notifications, at most for this time, and passes them on in order.
+    /// Waits for notifications until the timeout, and passes them on in order.
     ///
     /// # Errors
     /// The system's error.

@@ -1,7 +1,7 @@
 //! Vectors of sixteen 32-bit numbers, and gather loads of sixteen table entries, by AVX-512. More cache misses are in
 //! progress at a time than in a loop of single loads.
 //!
-//! Code that uses them implements [`OnLanes`]. All of it is compiled for these instructions, and runs if
+//! Code that uses them implements [`OnLanes`]. All of that code is compiled for AVX-512, and may run only if
 //! [`Wide::found`] has found them.
 
 use std::arch::x86_64 as cpu;
@@ -16,11 +16,11 @@ pub type Which = u16;
 /// The set of all lanes.
 pub const ALL_LANES: Which = u16::MAX;
 
-/// Proof that the processor has the instructions.
+/// Proof that the processor has the AVX-512 instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct Wide(());
 
-/// Work for these instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
+/// Code that uses these instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
 pub trait OnLanes {
     /// Result of the work.
     type Output;
@@ -132,7 +132,7 @@ impl Lanes {
         )))
     }
 
-    /// Returns the lanes that have any of these bits.
+    /// Returns the lanes whose number has any of the bits of the same lane in `bits`.
     #[inline(always)]
     pub fn having(self, bits: Self) -> Which {
         instructions!(cpu::_mm512_test_epi32_mask(self.0, bits.0))
@@ -190,8 +190,8 @@ impl Lanes {
         })
     }
 
-    /// Loads from a table of 16-bit entries, indexed by as many upper bits of these numbers as the table needs. The
-    /// entries are the lower halves of the loaded numbers.
+    /// Loads from a table of 16-bit entries, indexed by as many upper bits of these numbers as the table needs. Each
+    /// entry is the lower half of a loaded number.
     #[inline(always)]
     pub fn loaded_by_upper_bits<const N: usize>(self, wide: Wide, table: &[AtomicU16; N]) -> Self {
         const { assert!(N.is_power_of_two() && N > 1 && N.ilog2() <= 28) }

@@ -1,5 +1,5 @@
-//! Linked cache lines: memory of a fixed size in which each line names another one, for a load that walks through it.
-//! (Gallenmüller 2021, sections 4.1.3 and 5.1.)
+//! Linked cache lines: memory of a fixed size in which each line contains the index of another one, for a load that
+//! walks through it. (Gallenmüller 2021, sections 4.1.3 and 5.1.)
 
 use crate::Error;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -17,7 +17,7 @@ const POPULATED_BYTES: usize = 64 << 20;
 /// The memory left to other processes of the machine, bytes.
 const SPARED_BYTES: u64 = 256 << 20;
 
-/// A block of `lines` cache lines. Each holds the number of a line, initially 0.
+/// A block of `lines` cache lines. Each contains the index of a line, initially 0.
 ///
 /// It belongs to one thread, and is on huge pages if enough are free.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl LinkedLines {
         }
     }
 
-    /// Returns the line that `line` names.
+    /// Returns the index that `line` contains.
     ///
     /// # Panics
     /// Panics if there is no such line.
@@ -139,7 +139,7 @@ impl LinkedLines {
         self.follow(line, 1)
     }
 
-    /// Makes line `from` name line `to`.
+    /// Stores the index `to` in line `from`.
     ///
     /// # Panics
     /// Panics if there is no such line.
@@ -155,7 +155,8 @@ impl LinkedLines {
         }
     }
 
-    /// Returns the line reached from line `from` in `steps` steps, each of which depends on the previous one.
+    /// Returns the index of the line reached from line `from` in `steps` steps, each of which depends on the previous
+    /// one.
     ///
     /// # Panics
     /// Panics if there is no such line.

@@ -151,7 +151,7 @@ impl Mapping {
         start..start + self.mapped
     }
 
-    /// Returns its start.
+    /// Returns the start of the mapping.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.base

@@ -51,9 +51,8 @@ static SERIAL: AtomicUsize = AtomicUsize::new(0);
 impl PatternDatabase {
     /// Compiles patterns; they are identified by their positions.
     ///
-    /// # Errors
-    /// [`PatternDatabaseError`] if the library is missing or refuses the patterns, as it does if there is none or if
-    /// one has no bytes.
+    /// # Errors [`PatternDatabaseError`] if the library is missing or refuses the patterns, for example because there
+    /// are none or one is empty.
     pub fn new(patterns: &[impl AsRef<[u8]>]) -> Result<Self, PatternDatabaseError> {
         let library = library()?;
         let refused = |reason: &str| PatternDatabaseError::Refused(reason.to_string());
@@ -193,7 +192,8 @@ pub struct PatternScratch {
     memory: *mut c_void,
     /// Searched bytes, followed by zeroes.
     copied: Vec<u8>,
-    /// Bits of the databases that the memory is prepared for, by serial number, and the index of the first word.
+    /// One bit for each database that the memory is prepared for, by serial number; and the index of the first stored
+    /// word.
     room: Vec<usize>,
     first: usize,
 }

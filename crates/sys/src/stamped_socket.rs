@@ -39,7 +39,7 @@ pub fn stamp_arrivals(socket: &UdpSocket) -> io::Result<()> {
 pub struct Departure {
     /// Number of datagrams sent before it since timestamps were enabled.
     pub number: u32,
-    /// Point of the path at which it was.
+    /// Point of the path at which the kernel took the timestamp.
     pub at: Station,
     /// Time since 1970.
     pub stamp: Duration,
@@ -55,7 +55,7 @@ pub enum Station {
 }
 
 /// Enables timestamps on datagrams sent through `socket`, which numbers them from 0. The timestamps must be read with
-/// [`departure`]: while any is waiting, a poll of the socket returns at once.
+/// [`departure`]: while any is waiting, a poll of the socket returns immediately.
 ///
 /// # Errors
 /// The kernel does not support them.

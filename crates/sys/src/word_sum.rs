@@ -1,6 +1,6 @@
 //! The sum of many words, by vector instructions if the processor has them.
 
-/// The number of words from which on runtime-selected vector instructions are faster than the baseline ones.
+/// The minimum number of words for which runtime-selected vector instructions are faster than the baseline ones.
 const WORTH_WORDS: usize = 16;
 
 /// Adds the two halves of all words, each a 32-bit number in the machine's byte order. The sum of 2^31 words fits.

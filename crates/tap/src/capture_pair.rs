@@ -1,4 +1,4 @@
-//! Reads two captures of the same time as a tap at two places.
+//! Reads two captures that cover the same time, in place of a tap at two places.
 
 use super::{PlaceCounts, Seen};
 use std::io::Read;
@@ -8,7 +8,7 @@ use taut_capture::matching::Identify;
 use taut_port::pcap::CaptureFile;
 use taut_port::pcap::format::{Fault, Over, Scanner, Step};
 
-/// Least number of bytes per read call.
+/// Minimum number of bytes per read call.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Why a capture cannot be read.
@@ -27,7 +27,7 @@ pub enum RecordingError {
     Damaged {
         /// Capture file.
         path: PathBuf,
-        /// Number of packets before that.
+        /// Number of packets before the fault.
         number: u64,
         /// The fault.
         fault: Fault,
@@ -37,7 +37,7 @@ pub enum RecordingError {
     CutOff {
         /// Capture file.
         path: PathBuf,
-        /// Number of packets before that.
+        /// Number of packets before the end of the file.
         number: u64,
     },
     /// A packet has no time.
@@ -59,8 +59,8 @@ pub struct RecordedTap {
 }
 
 impl RecordedTap {
-    /// Opens two capture files of any format that taut reads: pcap and pcapng, of either byte order. Packets that are out of order by
-    /// more than the uncertainty of the clock are matched as if they were of another time.
+    /// Opens two capture files of any format that taut reads: pcap and pcapng, of either byte order. Packets that are
+    /// out of order by more than the uncertainty of the clock are matched as if they were of another time.
     ///
     /// # Errors
     /// A file cannot be opened.
@@ -78,8 +78,8 @@ impl RecordedTap {
         })
     }
 
-    /// Returns the sightings of both files, in the order of time. `is_over` is called now and then, and ends the
-    /// reading if it returns true.
+    /// Returns the sightings of both files, in time order. `is_over` is called regularly, and ends the reading if it
+    /// returns true.
     ///
     /// # Errors
     /// A file cannot be read or is no capture.
@@ -148,7 +148,7 @@ pub(super) struct Reader {
     /// Number of bytes to skip beyond the block.
     skip: u64,
     number: u64,
-    /// True if any of it was read.
+    /// True if any byte of the file was read.
     begun: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct Matched {
 
 #[derive(Default)]
 struct Worst {
-    /// Delay, time and number, by rising delay, and whether the packet is from the second place.
+    /// Slowest packets, the least delayed on top: delay, time, index, and whether the packet is from the second place.
     slowest: BinaryHeap<Reverse<(u64, u64, u64, bool)>>,
     lost: Vec<(u64, u64, bool)>,
 }
@@ -46,7 +46,7 @@ impl Matched {
         }
     }
 
-    /// Processes a sighting at the first place, or at the second one.
+    /// Processes a sighting: at the second place if `at_b`, otherwise at the first one.
     pub fn see(&mut self, at_b: bool, identity: Identity, time_ns: u64) {
         let Self {
             matcher,
@@ -66,7 +66,8 @@ impl Matched {
         }
     }
 
-    /// Ignores packets from a time on, ns since 1970; packets in flight at that time may still arrive.
+    /// Ignores packets that are first seen after `at_ns` (ns since 1970); packets in flight at that time may still
+    /// arrive.
     pub fn close(&mut self, at_ns: u64) {
         self.closed_ns = at_ns;
     }
@@ -76,11 +77,10 @@ impl Matched {
         self.matcher.open().0 > 0 || self.settings.both && self.matcher.open().1 > 0
     }
 
-    /// Completes the summary, and closes the folder's files; returns the folder's path, if there is one. Packets still in flight count
-    /// as lost.
+    /// Completes the summary, and closes the folder's files; returns the folder's path, if there is one. Packets still
+    /// in flight count as lost.
     ///
-    /// # Errors
-    /// A file could not be written; the report is complete all the same.
+    /// # Errors A file could not be written; the report is complete nevertheless.
     pub fn finish(
         mut self,
         others: PlaceCounts,

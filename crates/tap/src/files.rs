@@ -45,7 +45,7 @@ impl TapFolder {
         })
     }
 
-    /// Returns its path.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.dir
     }

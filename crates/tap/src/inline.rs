@@ -17,7 +17,7 @@ use taut_xdp::wire_tap::{Missed, Sighting};
 /// Limit on the sightings between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
 const ROOM: usize = 1 << 20;
 
-/// A tap in line that runs. Dropping it stops it.
+/// A running tap in line. Dropping it stops the tap.
 pub struct RunningTap {
     specs: Vec<PortSpec>,
     core: Option<usize>,
@@ -29,7 +29,7 @@ pub struct RunningTap {
 
 impl RunningTap {
     /// Relays between the first and the second port, and between the third and the fourth, on `core` if one is given.
-    /// `on_link` gets a port's number and its link when that goes up or down.
+    /// `on_link` is called with the index of a port and the state of its link whenever the link goes up or down.
     ///
     /// # Errors
     /// The number of ports is neither two nor four, a port cannot be opened, or the core is unavailable.

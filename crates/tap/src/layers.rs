@@ -1,11 +1,12 @@
 //! Splits the time of messages over the deadline transport by layer, from captures at both ends of the path.
 //!
-//! Gallenmüller's dissertation, section 6.3, timestamps each message at six points. At the sender these are m1 (the application sends
-//! it), m2 (it leaves the transport) and m3 (its frame leaves). At the receiver they are m4 (it arrives), m5 (the transport has it) and
-//! m6 (the application has it). Captures contain m3 and m4. The packets contain the others, by the clock that programs of one machine
-//! share. A packet has its send time and the remaining time of its message. Packets in the opposite direction have the time since the
-//! echoed packet arrived (m5). The reply to a probe also has its own send time (m6, as servers reply at once). The measured programs
-//! therefore need no change, and a key does not hide the fields.
+//! Gallenmüller's dissertation, section 6.3, timestamps each message at six points. At the sender these are m1 (the
+//! application sends it), m2 (it leaves the transport) and m3 (its frame leaves). At the receiver they are m4 (it
+//! arrives), m5 (the transport has it) and m6 (the application has it). Captures contain m3 and m4. The packets contain
+//! the others, by the clock that programs of one machine share. A packet has its send time and the remaining time of
+//! its message. Packets in the opposite direction have the time since the echoed packet arrived (m5). The reply to a
+//! probe also has its own send time (m6, as servers reply at once). The measured programs therefore need no change, and
+//! a key does not hide the fields.
 
 use super::capture_pair::{Reader, RecordingError};
 use serde::Serialize;
@@ -39,10 +40,10 @@ pub enum LayersError {
     /// No message was observed at both ends.
     #[error("no message was seen at both ends: give the client's capture first, then the server's")]
     NothingMatched,
-    /// The timestamps of captures and packets are of different clocks.
+    /// The timestamps of captures and those in packets are from different clocks.
     #[error(
-        "stamps contradict each other ({contradicting} of {all}): give the client's capture first, of captures by `--stamps kernel` on \
-         this machine since it was started"
+        "timestamps contradict each other ({contradicting} of {all}): name the client's capture first, and make both with \
+         `--stamps kernel` on this machine, without a reboot in between"
     )]
     Clocks {
         /// Number of packets with contradicting timestamps.
@@ -62,7 +63,7 @@ pub struct LayersReport {
     pub back: LayeredWay,
     /// Frames outside of the connection, in both captures.
     pub other_frames: u64,
-    /// Packets of the connection that did not fit.
+    /// Packets of the connection that were not evaluated, because too many were stored already.
     pub not_remembered: u64,
 }
 
@@ -89,8 +90,8 @@ pub struct LayeredWay {
     pub took_ns: Option<Summary>,
 }
 
-/// Reads both captures; the first is that of the side that opens the connection. The clock of their timestamps is `ahead_ns` ahead of
-/// that of the programs.
+/// Reads both captures; the first is that of the side that opens the connection. The clock of their timestamps is
+/// `ahead_ns` ahead of that of the programs.
 ///
 /// # Errors
 /// [`LayersError`].

@@ -4,8 +4,8 @@
 //!
 //! - [`Tapped`]: the paths of packets with stamps through a device, from the [`Sightings`] of a tap: a
 //!   [`taut_xdp::wire_tap::WireTap`] on its interfaces, or a [`RunningTap`] in line.
-//! - [`Matched`]: the same for packets without stamps, identified by their content, as a [`PlacedTap`] receives them at two places
-//!   or a [`RecordedTap`] reads them from two captures.
+//! - [`Matched`]: the same for packets without stamps, identified by their content, as a [`PlacedTap`] receives them at
+//!   two places or a [`RecordedTap`] reads them from two captures.
 //! - [`TapReport`]: the results of either; [`TapFolder`] stores every packet.
 //!
 //! It is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws
@@ -60,9 +60,9 @@ pub const PATIENCE: Duration = Duration::from_millis(500);
 /// The ends of the links at which packets are observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// The device's ends: packets that leave them leave the device.
+    /// The device's ends: packets sent from there leave the device.
     Device,
-    /// The generator's ends: packets that leave them enter the device.
+    /// The generator's ends: packets sent from there enter the device.
     Generator,
 }
 
@@ -134,8 +134,7 @@ impl<S: Sightings> Tapped<S> {
 
     /// Completes the summary, and closes the folder's files.
     ///
-    /// # Errors
-    /// A file could not be written; the report is complete all the same.
+    /// # Errors A file could not be written; the report is complete nevertheless.
     pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
         let relay = self.tap.end();
         self.drain();

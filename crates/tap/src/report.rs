@@ -17,7 +17,7 @@ pub struct TapReport {
     /// Packets that only left: they entered before the tap started, were inside for over half a second, or entered on
     /// another path.
     pub only_left: u64,
-    /// Counts of what the tap missed: packets among it count as lost, or not at all.
+    /// Counts of missed sightings. A packet with a missed sighting counts as lost, or is not counted at all.
     pub missed: Missed,
     /// Statistics of a tap in line; none for a tap that only observes.
     pub relay: Option<RelayReport>,
@@ -45,7 +45,7 @@ pub struct DirectionReport {
 /// Packets of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
-    /// Its number.
+    /// Number of the flow.
     pub flow: u16,
     /// Statistics of its packets.
     #[serde(flatten)]
@@ -66,13 +66,13 @@ pub struct PlaceCounts {
 /// A packet that was slow or lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// Place that it is from.
+    /// Place of origin of the packet.
     pub from: String,
-    /// Its number among the packets there, from 0.
+    /// Index among the packets at that place, from 0.
     pub sequence: u64,
-    /// Time at which it was there, ns since 1970.
+    /// Time at which the packet was at that place, ns since 1970.
     pub time_ns: u64,
-    /// Its delay, ns; none for a lost packet.
+    /// Delay to the other place, ns; none for a lost packet.
     pub delay_ns: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ pub struct MatchReport {
     pub origin: Origin,
 }
 
-/// The statistics of a tap in line about relaying, as `taut tap --json` prints them.
+/// The relay statistics of a tap in line, as `taut tap --json` prints them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayReport {
     /// The core of its thread; none if none was requested.
@@ -114,7 +114,7 @@ pub struct RelayReport {
 /// One port of a tap in line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayPort {
-    /// Spec of the port.
+    /// Port as `BACKEND:TARGET`.
     pub port: String,
     /// Counters of the port.
     #[serde(flatten)]

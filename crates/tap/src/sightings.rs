@@ -8,10 +8,10 @@ pub trait Sightings {
     /// Returns the sightings since the last call, in order.
     fn take(&mut self, each: impl FnMut(Sighting));
 
-    /// Returns the counts of what was missed.
+    /// Returns the counts of missed sightings.
     fn missed(&self) -> Missed;
 
-    /// Stops; returns the statistics of its relay, if it has one.
+    /// Stops the source; returns the statistics of its relay, if it has one.
     fn end(&mut self) -> Option<RelayReport> {
         None
     }

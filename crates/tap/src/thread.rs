@@ -36,7 +36,8 @@ pub(super) fn start<T, R: Send + 'static>(
     Ok(thread)
 }
 
-/// Opens ports on the calling thread, which is pinned to `core` if one is given. `why` describes the fault of a file.
+/// Opens ports on the calling thread, which is pinned to `core` if one is given. `why` is the error text for a port
+/// that is a file.
 ///
 /// # Errors
 /// A port cannot be opened or is a file, or the core is unavailable.

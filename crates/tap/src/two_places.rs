@@ -19,7 +19,7 @@ const ROOM: usize = 1 << 20;
 const SETTLING: Duration = Duration::from_millis(100);
 /// Pause without packets, while the kernel timestamps arrivals.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Time within which a timestamped packet can be received, ns.
+/// Maximum time from the timestamp of a packet until the packet can be received, ns.
 const UNDER_WAY_NS: u64 = 500_000;
 /// Interval in which links are checked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -46,10 +46,10 @@ struct Told {
     unseen: AtomicU64,
 }
 
-/// A tap at two places that runs. Dropping it stops it.
+/// A running tap at two places. Dropping it stops the tap.
 pub struct PlacedTap {
     seen: Consumer<Seen>,
-    /// Sightings that earlier ones may still precede.
+    /// Sightings that are not returned yet, because earlier ones may still arrive.
     pending: Vec<Seen>,
     told: Arc<Told>,
     stop: Arc<AtomicBool>,
@@ -57,8 +57,8 @@ pub struct PlacedTap {
 }
 
 impl PlacedTap {
-    /// Receives at both places, on `core` if one is given, and records packets that pass `filter`. `on_link` gets a place's number and
-    /// its link when that goes up or down.
+    /// Receives at both places, on `core` if one is given, and records packets that pass `filter`. `on_link` is called
+    /// with the index of a place and the state of its link whenever the link goes up or down.
     ///
     /// # Errors
     /// A port cannot be opened or the core is unavailable.
@@ -101,7 +101,7 @@ impl PlacedTap {
         })
     }
 
-    /// Returns the sightings since the last call, in the order of time. The newest are returned by the next call, because
+    /// Returns the sightings since the last call, in time order. The newest are returned by the next call, because
     /// earlier packets of the other place may still arrive.
     pub fn take(&mut self, mut each: impl FnMut(Seen)) {
         let complete_ns = self.complete_ns();
@@ -124,7 +124,7 @@ impl PlacedTap {
         self.told.complete_ns.load(Ordering::Acquire)
     }
 
-    /// Stops it, and returns all remaining sightings.
+    /// Stops the tap, and returns all remaining sightings.
     pub fn end(&mut self, mut each: impl FnMut(Seen)) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -7,12 +7,12 @@ use crate::record::{Record, compiled_here};
 pub(crate) enum Outcome {
     /// The packet came back.
     Received {
-        /// Time from its timestamp to its arrival.
+        /// Time from the packet's timestamp to its arrival.
         latency_ticks: u32,
     },
     /// The packet was sent and never came back.
     Lost,
-    /// The device's receive ring had no room for it.
+    /// The device's receive ring had no space for the packet.
     Refused,
 }
 
@@ -30,15 +30,15 @@ pub(crate) struct EveryPacket {
     pub(crate) duplicate: u64,
     /// Reordered packets (RFC 4737).
     pub(crate) reordered: u64,
-    /// Latencies limited to the largest value that can be stored (over a second).
+    /// Number of latencies that were capped at the largest value that can be stored (over a second).
     pub(crate) saturated: u64,
-    /// Sequence numbers that were never sent.
+    /// Number of arrivals with the sequence number of a packet that was never sent.
     pub(crate) impossible: u64,
     unique: u64,
 }
 
 impl EveryPacket {
-    /// Makes a record for `packets` packets; touches all of the memory now, so that the trial does not.
+    /// Makes a record for `packets` packets. All of its memory is written now, so that the trial causes no page faults.
     pub(crate) fn new(packets: usize) -> Self {
         let mut send_delay_ticks = vec![1; packets];
         send_delay_ticks.clear();

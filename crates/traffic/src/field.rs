@@ -74,7 +74,7 @@ impl FieldName {
         }
     }
 
-    /// Returns the smallest and largest value, where the width does not imply them.
+    /// Returns the smallest and the largest valid value, for fields whose width does not imply them.
     fn limits(self) -> (u128, u128) {
         match self {
             Self::SrcMac | Self::DstMac => (0, (1 << 48) - 1),

@@ -1,8 +1,9 @@
 //! Measures throughput: offers a load, as fast as the port accepts it or at a rate, and counts the packets that come
 //! through.
 //!
-//! Frames are of the first stream, without timestamps and without checks on arrival, so that the generator is unlikely to be the
-//! bottleneck. Requests for its hosts' MAC addresses are answered only before the count begins.
+//! Frames are those of the first stream. They carry no timestamps and are not checked on arrival, so that the generator
+//! is unlikely to be the bottleneck. Requests for the MAC addresses of the emulated hosts are answered only before the
+//! count begins.
 
 use crate::Instrument;
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::ticks;
 
-/// Largest batch that is sent together.
+/// Largest number of packets that are sent together at a requested rate.
 const BURST: u64 = 32;
 
 /// Batch size without a rate: fewer send calls move fewer cache lines between cores.
@@ -29,17 +30,17 @@ const UNDER_WAY: Duration = Duration::from_millis(500);
 /// The load to offer.
 #[derive(Debug, Clone, Copy)]
 pub struct Flood {
-    /// Packets per second; none for as fast as the port accepts them.
+    /// Packets per second; none to send as fast as the port accepts packets.
     pub rate_pps: Option<f64>,
     /// Duration of the load before the count.
     pub warm_up: Duration,
     /// Duration of the load during the count.
     pub duration: Duration,
-    /// Share of one of several workers that send together; none for a single worker.
+    /// The part of this worker, if several workers send together; none for a single worker.
     pub share: Option<Share>,
 }
 
-/// Share of one of several workers in a flood: worker n mod `of` sends packet n of the schedule.
+/// The part of one of several workers in a flood: worker n mod `of` sends packet n of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// Time at which all of them begin, in ticks of the clock; early workers wait for it.
@@ -51,7 +52,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Waits for the beginning, and returns it.
+    /// Waits for the beginning of the flood, and returns its time in ticks.
     fn begin(self) -> u64 {
         while ticks() < self.begin_ticks {
             std::hint::spin_loop();
@@ -75,7 +76,7 @@ pub struct Flow {
     pub received: u64,
     /// Packets that came through, including those of the warm-up and of the drain at the end.
     pub received_in_all: u64,
-    /// True if a stop request ended it early.
+    /// True if a stop request ended the flood early.
     pub stopped: bool,
 }
 
@@ -111,7 +112,8 @@ impl Flow {
 }
 
 impl Instrument {
-    /// Offers `flood`, or its share, to the first port and counts the packets that arrive at the last one.
+    /// Offers the load `flood`, or this worker's part of it, to the first port, and counts the packets that arrive at
+    /// the last port.
     pub fn flood(&mut self, flood: Flood, stop: &AtomicBool) -> Flow {
         self.discard_arrived();
         let clock = self.clock;
@@ -212,8 +214,8 @@ impl Instrument {
         flow
     }
 
-    /// Receives packets in flight, until none has arrived for `QUIET` or some still arrive after `UNDER_WAY`; returns their
-    /// number.
+    /// Receives the packets in flight, and returns their number. Ends when none has arrived for `QUIET`, or after
+    /// `UNDER_WAY` if some still arrive.
     pub fn drain(&mut self) -> u64 {
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;

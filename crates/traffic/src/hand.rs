@@ -1,10 +1,11 @@
-//! The interface of a script to the packets of a trial: it makes whole batches in advance and sees arrivals.
+//! The interface of a script to the packets of a trial. The script makes batches of packets in advance, and gets the
+//! packets that arrive.
 
 use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Packet};
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, StampLayout, Tcp, Udp, gtpu};
 
-/// Makes packets of a trial's streams and sees arrivals.
+/// A script that makes packets of a trial's streams, and gets the packets that arrive.
 pub trait Hand {
     /// False if there is no script, so that its code is compiled out.
     const ACTIVE: bool = true;
@@ -15,7 +16,7 @@ pub trait Hand {
     /// Changes packets that are complete except for checksums and timestamps, which are written afterwards. They are
     /// sent in this order.
     fn craft(&mut self, stream: usize, packets: &mut [Packet]);
-    /// Sees packets that arrived, and may change them; returns a bit for each that is to be sent back through its
+    /// Gets packets that arrived, and may change them. Returns a bitmap of the packets to send back through their
     /// ingress port.
     fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> u64;
     /// Returns true once the trial must end.
@@ -47,11 +48,11 @@ impl Hand for NoHand {
     }
 }
 
-/// Content of the stamp of a packet that arrived; none without a stamp.
+/// The stamp of a packet that arrived, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Arrival {
-    /// Index of the stream in its sender's traffic, sequence number, and ns from timestamp to arrival (the sender's
-    /// clock must be the receiver's).
+    /// Index of the stream in the sender's traffic, sequence number, and time from timestamp to arrival, ns. The time
+    /// is valid only if sender and receiver use the same clock.
     pub stamp: Option<(u16, u64, f64)>,
 }
 

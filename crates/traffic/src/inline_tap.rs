@@ -13,7 +13,7 @@ const BURST: usize = 32;
 /// Interval in which links are checked, s.
 const LOOK_SECONDS: f64 = 0.1;
 
-/// A link to the device with both directions.
+/// A link to the device, which the tap splits into two ports.
 pub struct TappedWire {
     /// Port on the generator's side.
     pub generator: Box<dyn Port>,
@@ -48,7 +48,7 @@ pub struct InlineTap {
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Makes a tap over these links; link `i` is side `i` of the sightings.
+    /// Makes a tap over these links. Sightings of packets on link `i` are recorded as side `i`.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,
@@ -58,8 +58,8 @@ impl InlineTap {
         }
     }
 
-    /// Relays until `stop`. `on_link` gets a port's number (in the order of [`RelayAccount::ports`]) and its link
-    /// within 100 ms of a change.
+    /// Relays until `stop` is set. `on_link` gets the index of a port (in the order of [`RelayAccount::ports`]) and its
+    /// link within 100 ms of a change.
     pub fn run(mut self, stop: &AtomicBool, mut on_link: impl FnMut(usize, &Link)) -> RelayAccount {
         let mut batch = Batch::limited(BURST);
         let mut stamps = [None; BATCH_CAPACITY];

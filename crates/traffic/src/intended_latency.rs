@@ -4,7 +4,7 @@
 use taut_measure::LatencyHistogram;
 use taut_sys::Clock;
 
-/// Number of packets for which the send delay is stored until they come back.
+/// Number of the latest packets whose send delays are stored.
 const REMEMBERED: usize = 1 << 16;
 
 /// Adds each packet's send delay to its latency.
@@ -59,7 +59,7 @@ mod tests {
     use taut_measure::Summary;
 
     #[test]
-    fn the_send_delay_counts_as_long_as_it_is_remembered() {
+    fn latency_includes_the_send_delay_of_remembered_packets() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

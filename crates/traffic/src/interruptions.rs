@@ -32,11 +32,11 @@ pub struct Interruptions {
 pub struct Watched {
     /// Sums over all interruptions.
     pub found: Interruptions,
-    /// The interruptions, in order, as far as there was space.
+    /// The interruptions in order, as many as fit into the memory.
     pub each: Vec<Interruption>,
-    /// Number of interruptions without space.
+    /// Number of interruptions that did not fit into `each`.
     pub unkept: u64,
-    /// Fraction of the time that the loop spent on storing them, 0 to 1.
+    /// Fraction of the time that the loop spent on storing interruptions, 0 to 1.
     pub own_share: f64,
     /// First and last reading of the clock.
     pub span_ticks: (u64, u64),
@@ -105,7 +105,7 @@ pub fn watch_interruptions(
     }
 }
 
-/// Number of interruptions of a trial that are stored: half a minute of 2000 a second. They take 1 MiB.
+/// Limit on the stored interruptions of a trial: enough for half a minute at 2000 per second. They take 1 MiB.
 const KEPT: usize = 1 << 16;
 
 /// Time after which the loop updates its mean iteration time, ns.
@@ -183,12 +183,12 @@ impl LoopInterruptions {
         self.start_ticks
     }
 
-    /// Returns the trial's interruptions in order, as far as there was space.
+    /// Returns the trial's interruptions in order, as many as fit into the memory.
     pub fn each(&self) -> &[Interruption] {
         &self.each
     }
 
-    /// Returns the number of interruptions without space.
+    /// Returns the number of the trial's interruptions that did not fit into the memory.
     pub fn unkept(&self) -> u64 {
         self.unkept
     }

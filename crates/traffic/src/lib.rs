@@ -8,12 +8,12 @@
 //! - [`Record`]: gets each packet that is sent, refused or received. [`Summaries`] stores histograms, [`Observed`]
 //!   everything.
 //!
-//! A caller opens an [`Instrument`] with [`Traffic`], waits for links, and runs trials with a record of its choice. The loop asks
-//! each stream's [`Schedule`] for due packets, stamps them immediately before sending, and reads the time immediately after
-//! receiving. A [`Sampler`] passes every packet's times to another thread without waiting. [`Flood`] sends as fast as a port
-//! accepts, [`Receiver`] measures other generators, and [`InlineTap`] relays between a generator and a device. [`probe`] measures
-//! round trips between sockets, and [`control`] closes a control loop over them. Both use [`messages`]: datagrams, streams, or the
-//! deadline transport.
+//! A caller opens an [`Instrument`] with [`Traffic`], waits for links, and runs trials with a record of its choice. The
+//! loop asks each stream's [`Schedule`] for due packets, stamps them immediately before sending, and reads the time
+//! immediately after receiving. A [`Sampler`] passes every packet's times to another thread without waiting. [`Flood`]
+//! sends as fast as a port accepts, [`Receiver`] measures other generators, and [`InlineTap`] relays between a
+//! generator and a device. [`probe`] measures round trips between sockets, and [`control`] closes a control loop over
+//! them. Both use [`messages`]: datagrams, streams, or the deadline transport.
 //!
 //! A generator in 30 lines: `examples/generator.rs`. The same on a port that goes nowhere:
 //!
@@ -35,10 +35,11 @@
 //!
 //! # What is measured
 //!
-//! The load generator and the device under test are two processes on separate cores. A send timestamp is read last
-//! before a frame is sent, a receive timestamp first after it arrived, on one core from one time-stamp counter. Latency
-//! is recorded from the actual and from the intended send time. A packet that found the ring of the device full counts
-//! as *refused*. Therefore neither a late load generator nor backpressure of the device hides waiting time.
+//! The load generator and the device under test are two processes on separate cores. A send timestamp is read
+//! immediately before a frame is sent, and a receive timestamp immediately after it arrived. Both are read on one core
+//! from one time-stamp counter. Latency is recorded from the actual and from the intended send time. A packet that
+//! found the ring of the device full counts as *refused*. Therefore neither a late load generator nor backpressure of
+//! the device hides waiting time.
 //!
 //! The loops of the load generator and of the worker record interruptions (`taut_sys::RoundWatch`), at one comparison
 //! per iteration. Interruptions are iterations longer than 1 µs and longer than four times the mean of their kind. A

@@ -1,6 +1,6 @@
-//! Pacing ahead of time: packets are sent before they are due, and something steadier than this loop keeps their gaps.
-//! This is either filler frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or the rate
-//! limiter of a NIC.
+//! Pacing ahead of time: packets are sent before they are due, and their gaps do not depend on this loop. The gaps are
+//! kept by filler frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or by the rate limiter
+//! of a NIC.
 
 use crate::instrument::{Running, choose};
 use crate::traffic::Traffic;
@@ -47,7 +47,7 @@ pub(crate) enum Next {
     Nothing,
 }
 
-/// State of the line: how far it is occupied.
+/// State of the line: the time until which it is occupied.
 #[derive(Debug)]
 pub(crate) struct Line {
     /// Ticks for each byte; 0 without fillers.

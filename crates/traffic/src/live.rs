@@ -1,7 +1,8 @@
 //! A live view of a running trial: counters that are always current, and distributions on request.
 //!
-//! The loop keeps its histograms to itself. A request is a flag that it reads once per packet. The loop then swaps its
-//! histograms for an empty set that the watcher has sent before; there are no locks, and the loop copies nothing.
+//! Only the loop accesses its histograms. A request for them is a flag that the loop reads once per packet. The loop
+//! then swaps its histograms for an empty set that the watcher has sent before; there are no locks, and the loop copies
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +92,7 @@ pub struct Counts {
     pub refused: u64,
     /// Intact packets that came back.
     pub received: u64,
-    /// Corrupt packets that came back, by the number in them.
+    /// Corrupt packets that came back, assigned to the stream that their stamp names.
     pub corrupt: u64,
 }
 
@@ -108,11 +109,11 @@ impl std::ops::Sub for Counts {
     }
 }
 
-/// Counters that the loop writes and anyone may read. They have cache lines of their own.
+/// Counters that the loop writes and other threads read, on cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Published {
-    /// Bits of the requested rate, packets per second.
+    /// The requested rate, packets per second, as the bits of an `f64`.
     asked_pps: AtomicU64,
     stamped: AtomicU64,
     refused: AtomicU64,
@@ -133,10 +134,10 @@ impl Published {
     }
 }
 
-/// The loop's end: part of a [`crate::Record`].
+/// The loop's side of a live view: part of a [`crate::Record`].
 pub struct Live {
     published: Arc<Published>,
-    /// Packets of earlier trials.
+    /// Number of packets of earlier trials.
     before: u64,
     refused: u64,
     received: u64,
@@ -247,7 +248,7 @@ impl Live {
     }
 }
 
-/// The watcher's end: the current state of one stream.
+/// The watcher's side of a live view: the current state of one stream.
 pub struct StreamView {
     /// The stream's name.
     pub name: String,
@@ -275,8 +276,8 @@ impl StreamView {
         self.published.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Receives available data; waits up to `patience` for the requested interval. A stream that does not send passes
-    /// it with its next packet.
+    /// Receives available data, and waits up to `patience` for the requested interval. A stream that is not sending
+    /// passes the interval with its next packet.
     pub fn look(&mut self, patience: Duration) {
         let handed_over = if self.published.wanted.load(Ordering::Relaxed) && !patience.is_zero() {
             self.full.recv_timeout(patience).ok()
@@ -299,13 +300,14 @@ impl StreamView {
         self.looked = now;
     }
 
-    /// Starts the time: the trial begins.
+    /// Starts the clock of the view, when the trial begins.
     pub fn start(&mut self) {
         self.looked = Instant::now();
     }
 }
 
-/// Makes both ends for one stream; with `clock` also the distributions, otherwise only the counters.
+/// Makes both sides of the live view of one stream. With `clock` it has counters and distributions, otherwise only
+/// counters.
 pub fn live(name: &str, asked_pps: f64, clock: Option<&Clock>) -> (Live, StreamView) {
     let published = Arc::<Published>::default();
     published

@@ -211,7 +211,7 @@ fn trace_packets(trace: &Trace, rate_pps: f64, duration: Duration) -> u64 {
     (passes as u64 * offsets_ns.len() as u64 + rest as u64).max(1)
 }
 
-/// Returns the factor by which gaps at a rate are longer than captured ones.
+/// Returns the factor by which gaps at `rate_pps` are longer than the captured gaps.
 fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
     trace.offsets_ns().len() as f64 / trace.period_ns() * 1e9 / rate_pps
 }

@@ -7,8 +7,8 @@ use taut_sys::{Clock, ticks};
 /// Round trips timed together, so that reading the clock does not count.
 const BLOCK: u64 = 64;
 
-/// Longest time of a measurement. Two threads that share a core wait for the scheduler each time: they stop here, with
-/// the results so far.
+/// Longest time of a measurement. Two threads that share a core wait for the scheduler each time: the measurement then
+/// stops here, with the round trips measured by then.
 const LONGEST_NS: f64 = 500e6;
 
 /// Round trip of a cache line between two cores.
@@ -24,8 +24,8 @@ pub struct PingPong {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Measures `blocks` blocks of 64 round trips between the calling thread and one that ran `pin_other` first. It
-/// measures fewer, and at least one, if that takes longer than half a second.
+/// Measures `blocks` blocks of 64 round trips between the calling thread and a second one, which first runs
+/// `pin_other`. If that takes longer than half a second, it measures fewer blocks, but at least one.
 pub fn ping_pong(clock: &Clock, blocks: usize, pin_other: impl FnOnce() + Send) -> PingPong {
     let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let stop = AtomicBool::new(false);

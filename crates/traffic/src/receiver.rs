@@ -38,7 +38,7 @@ impl Gap {
         self.0 & !Self::INTERRUPTED
     }
 
-    /// Returns true if the receiver did not poll in time at its beginning or end.
+    /// Returns true if the receiver was interrupted at the beginning or the end of the gap.
     pub fn is_interrupted(self) -> bool {
         self.0 & Self::INTERRUPTED != 0
     }
@@ -51,9 +51,9 @@ pub struct Arrivals {
     pub frames: u64,
     /// Bytes of the frames, frame check sequences not included.
     pub bytes: u64,
-    /// Time from the first to the last of them, s.
+    /// Time from the first to the last frame, s.
     pub seconds: f64,
-    /// Gaps between them, in order: one fewer than frames, and none if frames were only counted.
+    /// Gaps between successive frames, in order: one fewer than frames, and none if frames were only counted.
     pub gaps: Vec<Gap>,
     /// Frames that are not IPv4 UDP: the kernel's own.
     pub foreign: u64,
@@ -93,7 +93,7 @@ impl Receiver {
         })
     }
 
-    /// Discards arrivals for a while; returns the number of IPv4 UDP frames.
+    /// Discards arrivals for `duration`; returns the number of IPv4 UDP frames.
     pub fn discard(&mut self, duration: Duration) -> u64 {
         let end = ticks() + self.clock.to_ticks(duration.as_nanos() as f64) as u64;
         let mut thrown = 0;
@@ -113,7 +113,7 @@ impl Receiver {
         self.port.counters().rx_overrun
     }
 
-    /// Counts for a while, with as little work per frame as possible.
+    /// Counts arrivals for `duration`, with as little work per frame as possible.
     pub fn count(&mut self, duration: Duration, stop: &AtomicBool) -> Arrivals {
         let length = self.clock.to_ticks(duration.as_nanos() as f64) as u64;
         let mut found = Arrivals::default();
@@ -141,7 +141,7 @@ impl Receiver {
         found
     }
 
-    /// Timestamps every arrival for a while; `room` is the largest number of stored gaps.
+    /// Timestamps every arrival for `duration`, or until `room` gaps are stored.
     pub fn watch(&mut self, duration: Duration, room: usize, stop: &AtomicBool) -> Arrivals {
         // The memory is touched now, or every page would cause a fault later.
         let mut gaps = vec![Gap(0); room];
@@ -201,11 +201,11 @@ fn is_udp(frame: &[u8]) -> bool {
         && frame.get(protocol_at) == Some(&protocol)
 }
 
-/// Marks the gaps at an interruption: those of all queued frames, and the one after, which begins with a timestamp that
-/// is too late.
+/// Marks the gaps around an interruption: those of all frames that were queued during it, and the next one, because its
+/// first timestamp is too late.
 #[derive(Debug, Default)]
 struct Marks {
-    /// True if this poll was late, or the one before was and left some of the queued frames.
+    /// True if this poll was late, or if the poll before was late and left some of the queued frames.
     late: bool,
     /// True if the last poll filled its batch.
     full: bool,

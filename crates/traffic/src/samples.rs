@@ -1,7 +1,7 @@
 //! Samples of every packet of a stream, written to a file in blocks by another thread.
 //!
-//! Packets that may still come back stay in open blocks (the window). The loop never waits for the thread: without an
-//! empty block, packets are not stored, and counted as such.
+//! Packets that may still come back stay in open blocks (the window). The loop never waits for the writing thread:
+//! while there is no empty block, packets are not stored, but counted as not stored.
 
 use crate::record::{Record, compiled_here};
 use std::collections::VecDeque;
@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// Packets per block.
 pub const BLOCK_PACKETS: usize = 4096;
 
-/// Blocks of all streams: 2 million packets, 48 MiB, 0.3 s of a disk's pause at 5 million packets a second.
+/// Blocks of all streams: 2 million packets, 48 MiB. At 5 million packets a second they bridge a pause of the disk of
+/// 0.3 s.
 const BLOCKS: usize = 512;
 
 /// Blocks of all streams that stay open: half a million packets, 0.1 s at 5 million packets a second.
@@ -28,11 +29,12 @@ pub struct Sampled {
     latency_ticks: u32,
     /// Number of times that the packet came back intact, at most 255.
     pub arrivals: u8,
-    /// True if a later packet came back before it (RFC 4737).
+    /// True if a later packet came back before this one (RFC 4737).
     pub reordered: bool,
-    /// True if it did not fit into the port's ring.
+    /// True if the packet did not fit into the port's ring.
     pub refused: bool,
-    /// True if the packet came back corrupt, as far as its own number can be trusted, and not intact before that.
+    /// True if the packet came back corrupt, and not intact before that. The corrupt packet's own sequence number may
+    /// be wrong.
     pub corrupt: bool,
 }
 
@@ -53,7 +55,7 @@ impl Sampled {
         (self.latency_ticks != NEVER).then_some(self.latency_ticks)
     }
 
-    /// Returns true if its latency was limited to the largest value that can be stored.
+    /// Returns true if the latency was limited to the largest value that can be stored.
     pub fn is_cut(&self) -> bool {
         self.latency_ticks == NEVER - 1
     }
@@ -68,7 +70,7 @@ pub struct Block {
     pub packets: Vec<Sampled>,
 }
 
-/// The loop's end: a [`Record`] by itself, or a part of one.
+/// The loop's side: a [`Record`] by itself, or a part of one.
 pub struct Sampler {
     /// Blocks with packets that may still change; none for a block without memory.
     open: VecDeque<Option<Box<Block>>>,
@@ -87,11 +89,11 @@ pub struct Sampler {
 pub struct SamplerAccount {
     /// Sent packets without a sample: the disk was too slow, or failed.
     pub not_kept: u64,
-    /// Arrivals after their packet's sample had been written: it counts as lost there.
+    /// Arrivals of packets whose sample had already been written; the sample counts them as lost.
     pub too_late: u64,
 }
 
-/// The writing thread's end: receives blocks in order, and returns them when they are written.
+/// The writing thread's side: receives blocks in order, and returns them when they are written.
 pub struct Blocks {
     full: Receiver<Box<Block>>,
     empty: SyncSender<Box<Block>>,
@@ -103,21 +105,22 @@ impl Blocks {
         self.full.recv().ok()
     }
 
-    /// Returns a block for new packets.
+    /// Returns a written block to the loop, which fills it with new packets.
     pub fn give_back(&self, block: Box<Block>) {
         // The channel has space for every block; after the trial it may be closed.
         let _ = self.empty.try_send(block);
     }
 }
 
-/// Makes both ends for one stream of `streams`, which share the memory evenly. It touches all of the memory now.
+/// Makes both sides for one of `streams` streams, which share the memory evenly. All of the memory is written now, so
+/// that the trial causes no page faults.
 pub fn sampler(streams: usize) -> (Sampler, Blocks) {
     let streams = streams.max(1);
     sampler_of((BLOCKS / streams).max(4), (OPEN_BLOCKS / streams).max(2))
 }
 
-/// Makes both ends for one stream of at most `packets` packets. All blocks stay open, and nothing is written, until the
-/// trial is over: no thread takes time from the cores of the measurement. It touches 24 bytes per packet now.
+/// Makes both sides for one stream of at most `packets` packets. All blocks stay open, and nothing is written, until
+/// the trial is over: no thread takes time from the cores of the measurement. It allocates 24 bytes per packet now.
 pub fn sampler_of_all(packets: u64) -> (Sampler, Blocks) {
     let blocks = packets.div_ceil(BLOCK_PACKETS as u64).max(1) as usize;
     sampler_of(blocks, blocks)
@@ -180,7 +183,8 @@ impl Sampler {
             .get_mut((sequence % BLOCK_PACKETS as u64) as usize)
     }
 
-    /// Passes the remaining blocks, and waits for the thread if necessary; the trial is over.
+    /// Passes the remaining blocks to the writing thread, and waits for it if necessary. Call it when the trial is
+    /// over.
     pub fn finish(mut self) -> SamplerAccount {
         for block in self.open.drain(..).flatten() {
             // A thread that has failed reports that itself.

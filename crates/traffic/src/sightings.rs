@@ -1,6 +1,7 @@
-//! Sightings of packets, passed from the loop that makes them to a thread with more time.
+//! A ring that passes sightings of packets from the loop that makes them to a thread with more time. A sighting is the
+//! time, side and direction of one packet.
 //!
-//! They use a ring with one writer and one reader. The writer never waits: sightings that do not fit are counted.
+//! The ring has one writer and one reader. The writer never waits: sightings that do not fit are only counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +9,11 @@ use taut_sys::{Clock, ticks};
 use taut_wire::Stamp;
 use taut_xdp::wire_tap::Sighting;
 
-/// Low bits of a slot's first word, for the side and whether the packet leaves; the ticks are above them.
+/// Number of low bits of a slot's first word, which store side and direction; the bits above store the ticks.
 const PLACE_BITS: u32 = 2;
 
-/// A slot with one sighting: ticks, side and direction; sequence number (48 bits) and flow (16 bits).
+/// A slot with one sighting. The first word has ticks, side and direction; the second has sequence number (48 bits) and
+/// flow (16 bits).
 #[derive(Default)]
 struct Slot {
     moment: AtomicU64,
@@ -33,7 +35,7 @@ impl Ring {
     }
 }
 
-/// The writing end, for the loop that sees packets.
+/// The writing side, for the loop that receives and sends the packets.
 pub struct SightingWriter {
     ring: Arc<Ring>,
     written: u64,
@@ -41,7 +43,7 @@ pub struct SightingWriter {
     taken: u64,
 }
 
-/// The reading end.
+/// The reading side.
 pub struct SightingReader {
     ring: Arc<Ring>,
     begun_ticks: u64,
@@ -65,7 +67,8 @@ pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
 }
 
 impl SightingWriter {
-    /// Adds packets that passed together through side 0 or 1; entries without a stamp are other frames.
+    /// Adds the packets of one batch that passed side 0 or 1; entries without a stamp are other frames, and are
+    /// skipped.
     #[inline]
     pub fn note(&mut self, stamps: &[Option<Stamp>], side: usize, leaving: bool, now_ticks: u64) {
         let place = (side as u64 & 1) << 1 | u64::from(leaving);

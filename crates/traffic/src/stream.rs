@@ -18,9 +18,9 @@ struct Template {
     frame: Vec<u8>,
     /// Layout of the stamp; none for frames that cannot carry one (TCP, ICMP).
     layout: Option<StampLayout>,
-    /// Sum under the IP header's checksum.
+    /// Sum over the bytes that the IP header's checksum covers.
     ip: Sum,
-    /// Sum under the TCP checksum.
+    /// Sum over the bytes that the TCP checksum covers.
     transport: Sum,
 }
 
@@ -33,11 +33,11 @@ pub struct Stream {
     /// Templates in the order in which they are sent, in a loop.
     order: Arc<[u32]>,
     position: usize,
-    /// Position of the first packet, and distance to the next, at most the length of the order.
+    /// Position of the first packet in the order, and step to the next packet, at most the length of the order.
     first: usize,
     step: usize,
     fields: Vec<FieldWriter>,
-    /// Offsets of the checksums that must be written in addition to the stamp's, because fields under them vary.
+    /// Offsets of the checksums that must be written in addition to the stamp's, because they cover fields that vary.
     ip_checksum: Option<usize>,
     tcp_checksum: Option<usize>,
     ports: PortRange,
@@ -69,7 +69,7 @@ pub struct Plan {
     pub flow: UdpFlow,
     /// Protocol that follows the IP header.
     pub protocol: Protocol,
-    /// The tunnel around it.
+    /// The tunnel around the packets, if there is one.
     pub tunnel: Option<Tunnel>,
     /// Frame sizes.
     pub sizes: Sizes,
@@ -79,7 +79,7 @@ pub struct Plan {
     pub varied: Vec<(FieldName, Values)>,
     /// Gateway that has the destination MAC address, which is requested before packets are sent.
     pub gateway: Option<IpAddr>,
-    /// Spacing.
+    /// Pattern of the intended send times.
     pub pattern: Pattern,
     /// The rate of the stream.
     pub load: Load,
@@ -129,7 +129,7 @@ pub enum StreamError {
         size: usize,
         /// The smallest size of these frames.
         least: usize,
-        /// Bytes of their headers.
+        /// Bytes of the frames' headers.
         headers: usize,
         /// Bytes of the stamp; 0 without one.
         stamp: usize,
@@ -298,7 +298,7 @@ impl Stream {
         self.templates.iter().all(|t| t.layout.is_some())
     }
 
-    /// Returns the length of its longest frame, without frame check sequence, bytes.
+    /// Returns the length of the stream's longest frame, without frame check sequence, bytes.
     pub fn longest_bytes(&self) -> usize {
         self.templates
             .iter()
@@ -313,7 +313,7 @@ impl Stream {
         frames.max_by_key(|frame| frame.len())
     }
 
-    /// Returns the ports that identify its packets, in both directions.
+    /// Returns the ports that identify packets of the stream, in both directions.
     pub fn ports(&self) -> PortRange {
         self.ports
     }
@@ -328,12 +328,12 @@ impl Stream {
         self.src_mac
     }
 
-    /// Returns destination and source MAC addresses of its first frame.
+    /// Returns destination and source MAC addresses of the stream's first frame.
     pub(crate) fn mac_addresses(&self) -> Option<&[u8]> {
         self.templates.first()?.frame.get(..12)
     }
 
-    /// Returns the gateway of its packets.
+    /// Returns the gateway of the stream's packets.
     pub(crate) fn gateway(&self) -> Option<Gateway> {
         self.gateway
     }
@@ -345,7 +345,7 @@ impl Stream {
         }
     }
 
-    /// Restarts with the first of its sizes: each trial starts with it, as the gaps of a trace do.
+    /// Restarts with the first frame size. Each trial starts with it, as it does with the first gap of a trace.
     pub(crate) fn restart(&mut self) {
         self.position = self.first;
     }

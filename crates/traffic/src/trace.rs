@@ -36,7 +36,7 @@ struct Captured<'a> {
     /// Number of the packet, from 1, as in Wireshark.
     number: usize,
     time_ns: Option<u64>,
-    /// Its length on the link, without check sequence, bytes.
+    /// Length of the packet on the link, without check sequence, bytes.
     whole_bytes: usize,
     /// The frame; none if only its beginning was captured.
     frame: Option<&'a [u8]>,
@@ -90,7 +90,7 @@ impl Trace {
         }
     }
 
-    /// Returns packets per second at its speed.
+    /// Returns the packet rate at the speed of the replay, packets per second.
     pub fn rate_pps(&self) -> f64 {
         self.offsets_ns.len() as f64 / self.period_ns * 1e9 * self.speed
     }

@@ -9,13 +9,13 @@ pub const KEPT_BYTES: usize = 2048;
 /// A frame that came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
-    /// Number of packets that had arrived before it.
+    /// Number of packets that had arrived before this frame.
     pub arrival: u64,
     /// Number of the packet.
     pub sequence: u64,
-    /// Time from its stamp to its arrival, ticks.
+    /// Time from the frame's stamp to its arrival, ticks.
     pub latency_ticks: u64,
-    /// Time of its arrival, ticks after the start.
+    /// Time of the frame's arrival, ticks after the start.
     pub seen_ticks: u64,
     /// Length of the frame; at most [`KEPT_BYTES`] of it are stored.
     pub len_bytes: usize,
@@ -76,10 +76,10 @@ struct Arrival<'a> {
 struct Case {
     latency_ticks: u64,
     arrival: u64,
-    /// Filled up to `used`.
+    /// Stored frames, of which the first `used` are valid.
     frames: Vec<Arrived>,
     used: usize,
-    /// Frames still to come.
+    /// Number of later frames that are still missing.
     to_come: usize,
 }
 

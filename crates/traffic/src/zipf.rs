@@ -9,7 +9,7 @@ pub(crate) struct Zipf {
     low: f64,
     /// The integral up to count + 1/2.
     high: f64,
-    /// Distance from k within which no test is needed.
+    /// Distance from k within which a draw is accepted without a test.
     sure: f64,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_always_the_first() {
+    fn with_a_single_value_every_draw_is_index_zero() {
         let zipf = Zipf::new(1, 1.0);
         assert_eq!(zipf.draw(&mut fastrand::Rng::new()), 0);
     }

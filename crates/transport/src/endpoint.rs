@@ -13,13 +13,13 @@ use crate::wire::{
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Interval between the first hellos, and between the last, ns.
+/// Interval between hellos, ns: the first one, and the limit to which it grows.
 const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
-/// Number of packets up to the highest that are remembered to detect duplicates.
+/// Number of packet numbers, up to the highest received one, that are remembered to detect duplicates.
 const REMEMBERED: u64 = 1024;
 /// Longest time that feedback waits for a message that can carry it, ns.
 const LONGEST_FEEDBACK_NS: u64 = 25_000_000;
-/// Number of messages after which the fraction in time is judged.
+/// Number of messages over which the fraction in time is computed and compared with the required one.
 const JUDGED: u64 = 20;
 /// Limit on the notices that wait for an application.
 const MOST_NOTICES: usize = 16;
@@ -31,10 +31,10 @@ const ANSWERED_AT_FIRST: u64 = 8;
 pub enum Notice {
     /// The peer has replied; the value is the round trip of its first reply, ns.
     Connected(u64),
-    /// Fewer messages arrive in time than the application requires; the value is the fraction of the latest messages. It is 0 if the
-    /// one-way delay alone exceeds the target delay.
+    /// Fewer messages arrive in time than the application requires; the value is the fraction of the latest messages
+    /// that arrived in time. It is 0 if the one-way delay alone exceeds the target delay.
     OutOfReach(f64),
-    /// Enough messages arrive in time again; the value is the fraction of the latest messages.
+    /// Enough messages arrive in time again; the value is the fraction of the latest messages that arrived in time.
     InReach(f64),
     /// The peer has sent a farewell.
     Left,
@@ -53,7 +53,7 @@ pub enum EndpointError {
     /// The packet opens no connection.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The packet is no hello.
+    /// The packet is not a hello.
     #[error("no packet that opens a connection")]
     NoHello,
     /// The packet has no tag, or a wrong one.
@@ -64,7 +64,7 @@ pub enum EndpointError {
 /// Reason why a message is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// It is longer than agreed.
+    /// The message is longer than agreed.
     #[error("a message of {bytes} bytes, where {most} were agreed")]
     TooLong {
         /// Length of the message, bytes.
@@ -80,7 +80,7 @@ pub enum SendError {
     Ended,
 }
 
-/// Counters of a side.
+/// Counters of one side of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -98,7 +98,7 @@ pub struct Counts {
     pub malformed: u64,
     /// Packets with a wrong tag or without one, or of another connection.
     pub forged: u64,
-    /// Times that a clock was set, on either side.
+    /// Number of times that the clock of either side was set.
     pub clock_jumps: u64,
     /// Outcomes of this side's messages, at the sender.
     pub sent: Sent,
@@ -137,15 +137,15 @@ struct Heard {
     packets: u32,
     /// Bitmap of the received packets up to the highest.
     seen: [u64; (REMEMBERED / 64) as usize],
-    /// Number of packets that request feedback and have none, and the arrival of the first of them.
+    /// Number of received packets for which feedback is pending, and the arrival time of the first of them.
     unanswered: u32,
     first_ns: u64,
-    /// True if feedback must leave at once.
+    /// True if feedback must be sent immediately.
     at_once: bool,
 }
 
 impl Heard {
-    /// Returns feedback about all received packets, so that none is pending; none before the peer is known.
+    /// Returns feedback about all received packets, after which none is pending. Returns none before the peer is known.
     fn feedback(&mut self, other: Option<&Other>) -> Option<Feedback> {
         let other = other?;
         (self.unanswered, self.at_once) = (0, false);
@@ -171,7 +171,7 @@ enum State {
     Ended,
 }
 
-/// One side of a connection. Times are ns of this side's clock, which must not stand still, go back or be 0.
+/// One side of a connection. Times are ns of this side's clock, which must never stop, go back or be 0.
 pub struct Endpoint {
     side: Side,
     state: State,
@@ -287,7 +287,7 @@ impl Endpoint {
         })
     }
 
-    /// Returns the connection's number, which each packet contains.
+    /// Returns the identifier of the connection, which each packet contains.
     pub fn connection(&self) -> u32 {
         self.connection
     }
@@ -353,8 +353,8 @@ impl Endpoint {
         self.notices.pop_front()
     }
 
-    /// Processes a packet that has just arrived. Returns false if it is not of this connection or is invalid; it is then
-    /// counted, and changes nothing.
+    /// Processes a packet that has just arrived. Returns false if it is not of this connection or is invalid; it is
+    /// then counted, and changes nothing.
     pub fn receive(&mut self, now_ns: u64, packet: &[u8]) -> bool {
         let (header, body) = match wire::parse(packet) {
             Ok(it) => it,
@@ -618,7 +618,7 @@ impl Endpoint {
             });
             return Some(self.emit_plain(now_ns, Kind::Accept, &accept, bytes));
         }
-        // For an answerer, any later packet confirms its accept; messages may follow the accept at once.
+        // For an answerer, any later packet confirms its accept; messages may follow the accept immediately.
         while let Some(outgoing) = self.sender.next(now_ns) {
             let mut header = self.header(now_ns, Kind::Data);
             let room = MOST_DATAGRAM_BYTES - self.tag_bytes();
@@ -730,7 +730,7 @@ impl Endpoint {
         other.receiver.wake_ns(&self.offset, now_ns)
     }
 
-    /// Returns the time of the next call if no packet arrives before; none if nothing will be due.
+    /// Returns the time at which the caller must call again if no packet arrives before; none if nothing will be due.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let silence_ns = self.last_heard_ns + self.settings.silence_ns + 1;
         match self.state {

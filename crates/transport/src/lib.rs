@@ -1,15 +1,16 @@
 //! The deadline transport delivers messages in time and in order, or not at all.
 //!
-//! An application sets the time within which a message must be delivered (the *target delay*). The sender sends messages that
-//! can still arrive in time, adds redundancy, and retransmits lost messages if there is time. The receiver delivers only
-//! messages that arrive in time, in order. Both sides tell their application when the target cannot be met. The idea is that
-//! of PRRT (Gallenmüller's dissertation, 2021, section 6.3). Its packets and constants were not published; those here are our
-//! own (`wire.rs`, docs/reference/transport.md).
+//! An application sets the time within which a message must be delivered (the *target delay*). The sender sends
+//! messages that can still arrive in time, adds redundancy, and retransmits lost messages if there is time. The
+//! receiver delivers only messages that arrive in time, in order. Both sides tell their application when the target
+//! cannot be met. The idea is that of PRRT (Gallenmüller's dissertation, 2021, section 6.3). Its packets and constants
+//! were not published; those here are our own (`wire.rs`, docs/reference/transport.md).
 //!
 //! The types to know:
 //!
-//! - [`Endpoint`]: one side of a connection, which sends and receives. It reads no clock and no socket: the caller passes the time
-//!   and the received packets. The caller also takes packets and messages from it, and asks for the time of the next call.
+//! - [`Endpoint`]: one side of a connection, which sends and receives. It reads no clock and no socket: the caller
+//!   passes the time and the received packets. The caller also takes packets and messages from it, and asks for the
+//!   time of the next call.
 //! - [`Settings`]: target delay, receive window, [`Coding`], feedback interval.
 //! - [`Notice`]: a notice for the application.
 //! - [`simulate`]: two endpoints over a simulated path in virtual time.

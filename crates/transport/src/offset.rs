@@ -1,12 +1,13 @@
 //! Estimates the difference between two clocks: each packet narrows its bounds, and time widens them.
 //!
-//! A packet cannot arrive before it was sent. A packet's arrival time minus its send time therefore bounds the difference *own -
-//! other's* from above. Its echo of the last packet in the other direction bounds it from below. This is as in NTP (RFC 5905
-//! section 8), but does not assume that both directions have the same delay. Both bounds widen with time, as clocks drift.
+//! A packet cannot arrive before it was sent. Its arrival time minus its send time therefore bounds the difference *own
+//! - other's* from above. The packet also echoes the last packet in the other direction, which bounds the difference
+//! from below. This is as in NTP (RFC 5905 section 8), but does not assume that both directions have the same delay.
+//! Both bounds widen with time, as clocks drift.
 
 use crate::Clocks;
 
-/// A bound, and our time at which it held.
+/// A bound, and the local time at which it was valid.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     ns: i64,
@@ -67,8 +68,9 @@ impl Offset {
         })
     }
 
-    /// Processes a packet that the peer sent at `sent_ns` of its clock and that arrived at `now_ns`. Its echo is one of our send
-    /// times, and how long ago the peer had received that packet. Returns the round trip, if it is known.
+    /// Processes a packet that the peer sent at `sent_ns` of its clock and that arrived at `now_ns`. `echo` is the send
+    /// time of one of our packets, and the time from its arrival at the peer to `sent_ns`. Returns the round trip, if
+    /// it is known.
     pub(crate) fn heard(
         &mut self,
         now_ns: u64,
@@ -113,7 +115,7 @@ impl Offset {
         echo.map(|(own_ns, held)| now_ns - own_ns - u64::from(held))
     }
 
-    /// Returns the earliest local time that a time of the peer's clock can be; none before the first packet.
+    /// Returns the earliest local time at which the peer's clock can show a given time; none before the first packet.
     pub(crate) fn earliest(&self, other_ns: u64, now_ns: u64) -> Option<u64> {
         let lower = self.lower_ns(now_ns)?;
         Some(other_ns.saturating_add_signed(lower))
@@ -173,8 +175,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that no time of the peer's clock is taken for later than it is, whatever the delays and the drift within the
-        /// bound.
+        /// Checks that no time of the peer's clock is taken for later than it is, whatever the delays and the drift
+        /// within the bound.
         #[test]
         fn bounds_hold(
             start in -1_000_000_000_i64..1_000_000_000,

@@ -1,32 +1,33 @@
 //! Computes the send rate: the highest rate at which packets were observed to arrive, with no more in flight than that
 //! rate needs.
 //!
-//! It follows BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control), which models the path by two
-//! numbers. One is the bottleneck's rate: the highest delivery rate of the last round trips (draft-cheng-iccrg-delivery-rate-estimation).
-//! The other is the round trip without queues: the lowest of the last ten seconds. Two things differ, as messages have deadlines. Usually
-//! the load is lower than the path's rate, so that most samples are limited by the application: these raise the rate, and never lower it.
-//! No message may be delayed to probe for a change of the path, as BBR does by its cycle of gains and by `ProbeRTT`. The pace is instead a
-//! quarter above the rate while the path has no queue, and a fifth below it while it has one.
+//! It follows BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control), which models
+//! the path by two numbers. One is the bottleneck's rate: the highest delivery rate of the last round trips
+//! (draft-cheng-iccrg-delivery-rate-estimation). The other is the round trip without queues: the lowest of the last ten
+//! seconds. Two things differ, as messages have deadlines. Usually the load is lower than the path's rate, so that most
+//! samples are limited by the application: these raise the rate, and never lower it. No message may be delayed to probe
+//! for a change of the path, as BBR does by its cycle of gains and by `ProbeRTT`. The pace is instead a quarter above
+//! the rate while the path has no queue, and a fifth below it while it has one.
 
 /// Gain during startup, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
-/// Gains without and with a queue on the path.
+/// Factors from rate to pace, without and with a queue on the path.
 const EMPTY_GAIN: f64 = 1.25;
 const QUEUE_GAIN: f64 = 0.8;
-/// Divisor of the target delay for the queueing delay that counts as a queue, and the bounds of that delay, ns.
+/// A queueing delay counts as a queue if it exceeds the target delay divided by this, within these bounds, ns.
 const QUEUE_SHARE: u64 = 2;
 const QUEUE_NS: std::ops::RangeInclusive<u64> = 200_000..=5_000_000;
-/// Limit on data in flight, in products of rate and round trip.
+/// Limit on the data in flight, as a multiple of rate times round trip.
 const WINDOW_GAIN: f64 = 2.0;
 /// Number of packets that are always allowed in flight.
 const FEWEST_PACKETS: f64 = 22.0;
-/// Rounds without a growth by a quarter, after which the path counts as full.
+/// Number of rounds in which the rate has not grown by a quarter, after which the path counts as full.
 const FULL_ROUNDS: u32 = 3;
 /// Rounds over which the highest rate is remembered.
 const RATE_ROUNDS: usize = 10;
 /// Time for which the lowest round trip is remembered, ns.
 const RTT_MEMORY_NS: u64 = 10_000_000_000;
-/// Packets due within this time are sent at once, ns, because sleeping threads wake no more precisely.
+/// Packets that are due within this time are sent immediately, ns, because sleeping threads wake no more precisely.
 const SLACK_NS: u64 = 50_000;
 /// Lowest pace, bytes per second.
 const LOWEST_RATE: f64 = 10_000.0;
@@ -53,7 +54,8 @@ enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     mode: Mode,
-    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second, and the index of the current round.
+    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second, and the index of the current
+    /// round.
     rates: [f64; RATE_ROUNDS],
     slot: usize,
     round: u64,
@@ -121,8 +123,8 @@ impl Pace {
         self.lowest_rtt.map(|(ns, _)| ns)
     }
 
-    /// Returns the time after which an unacknowledged packet counts as lost, or is asked about, ns, without the peer's
-    /// feedback delay.
+    /// Returns the time after which an unacknowledged packet counts as lost, or feedback on it is requested, ns. The
+    /// peer's feedback delay is not included.
     pub(crate) fn patience_ns(&self) -> Option<u64> {
         self.smoothed_rtt
             .map(|ns| (ns + 4.0 * self.rtt_variation) as u64 + 100_000)
@@ -259,8 +261,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Sends as fast as allowed through a bottleneck with a queue for `seconds`; returns the number of packets that arrived in the
-    /// last half, and their longest queueing delay.
+    /// Sends as fast as allowed through a bottleneck with a queue for `seconds`; returns the number of packets that
+    /// arrived in the last half, and their longest queueing delay.
     fn through(
         rate_bytes: f64,
         rtt_ns: u64,

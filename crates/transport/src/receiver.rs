@@ -55,7 +55,7 @@ pub struct Delivery<'a> {
 struct Slot {
     /// Number of the message in the slot, if one has arrived.
     number: Option<u64>,
-    /// Its deadline by the sender's clock, and the latest local time that it can be.
+    /// Deadline of the message by the sender's clock, and the latest local time that the deadline can be.
     deadline_ns: u64,
     latest_ns: u64,
     gap_ns: u32,
@@ -66,7 +66,7 @@ struct Slot {
 pub(crate) struct Receiver {
     window_ns: u64,
     payload_bytes: usize,
-    /// Limit on buffered messages; the slots are a power of 2, as each is looked up by its number.
+    /// Limit on buffered messages. The number of slots is a power of 2, so that a message's number gives its slot.
     kept: u64,
     slots: Vec<Slot>,
     /// Slots of messages that have arrived and are not delivered.
@@ -75,7 +75,7 @@ pub(crate) struct Receiver {
     /// The next message to deliver, and the number after the highest known one.
     next: u64,
     end: u64,
-    /// The sender sends no message before this one any more.
+    /// The sender sends no messages below this number any more.
     floor: u64,
     decoder: Option<Decoder>,
     symbol: Vec<u8>,
@@ -238,7 +238,7 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages before this one, in as many steps as messages of them have arrived.
+    /// Gives up all messages before `until`. It takes as many steps as messages among them have arrived.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()
             && number < until
@@ -252,8 +252,8 @@ impl Receiver {
         self.next = until;
     }
 
-    /// Returns the first message that has arrived and is not delivered. All such messages are fewer numbers ahead than
-    /// there are slots.
+    /// Returns the first message that has arrived and is not delivered. The numbers of all such messages are ahead of
+    /// the next one by less than the number of slots.
     fn earliest(&self) -> Option<u64> {
         let next = self.place(self.next);
         let place = self.present.first_from(next)?;
@@ -304,7 +304,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the time at which [`Receiver::deliver`] has something again if nothing arrives.
+    /// Returns the time at which [`Receiver::deliver`] next returns a message if nothing arrives.
     pub(crate) fn wake_ns(&self, offset: &Offset, now_ns: u64) -> Option<u64> {
         self.first(offset, now_ns).map(|(_, _, due_ns)| due_ns)
     }

@@ -13,7 +13,7 @@ use taut_code::{Encoder, Scheme};
 
 /// Number of packets that are remembered until they are acknowledged, a power of 2.
 const RECORDS: usize = 4096;
-/// Number of later packets that arrived after which a packet counts as lost (RFC 9002, section 6.1.1).
+/// A packet counts as lost when this number of later packets has arrived (RFC 9002, section 6.1.1).
 const REORDERED: u64 = 3;
 /// Longest interval between messages for which feedback waits for the next one, ns.
 const LONGEST_EXPECTED_NS: u64 = 20_000_000;
@@ -21,8 +21,8 @@ const LONGEST_EXPECTED_NS: u64 = 20_000_000;
 const LOOKED_BACK: usize = 64;
 /// Longest time that the peer delays feedback, ns.
 const LONGEST_WAIT_NS: u64 = 5_000_000;
-/// Target delays without feedback after which unacknowledged messages are not retransmitted any more, as the peer is
-/// gone.
+/// Number of target delays without feedback after which unacknowledged messages are not retransmitted any more, as the
+/// peer is assumed to be gone.
 const DOUBTED_FOR: u64 = 4;
 /// Loss ratio below which no repairs are sent in advance.
 const NO_LOSS: f64 = 0.002;
@@ -102,7 +102,7 @@ pub(crate) struct Sender {
     target_ns: u64,
     payload_bytes: usize,
     coding: Coding,
-    /// Limit on buffered messages; the slots are a power of 2, as each is looked up by its number.
+    /// Limit on buffered messages. The number of slots is a power of 2, so that a message's number gives its slot.
     kept: u64,
     sources: Vec<Source>,
     bytes: Vec<u8>,
@@ -111,7 +111,7 @@ pub(crate) struct Sender {
     fresh: u64,
     next: u64,
     lost: VecDeque<u64>,
-    /// The first message without feedback that left at most once.
+    /// The first message without feedback that has not been retransmitted.
     doubted: u64,
     /// The longest recent time from sending a message to its acknowledgement, ns; it decays.
     answered_ns: u64,
@@ -119,7 +119,7 @@ pub(crate) struct Sender {
     heard_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
-    /// Repairs earned by sent messages, and whether one may be due.
+    /// Fractions of a repair that sent messages have earned, and whether a repair may be due.
     credit: f64,
     repair_due: bool,
     /// Time at which the first message of an open block left.
@@ -290,8 +290,9 @@ impl Sender {
         }
     }
 
-    /// Returns the time at which the first message of unknown outcome is retransmitted, because its time runs out. Consecutive losses may
-    /// hide its loss, or drop the feedback. It is not before the usual time of feedback, and none if no feedback has arrived for long.
+    /// Returns the time at which the first message of unknown outcome is retransmitted because its time runs out:
+    /// consecutive losses may hide its loss, or drop the feedback. This is not before feedback usually arrives. Returns
+    /// none if no feedback has arrived for long.
     fn doubt_ns(&self) -> Option<u64> {
         if self.doubted >= self.fresh {
             return None;
@@ -303,8 +304,8 @@ impl Sender {
         (due_ns <= self.heard_ns + DOUBTED_FOR * self.target_ns).then_some(due_ns)
     }
 
-    /// Returns the expected time of the next message; none if messages are not evenly spaced. Also returns whether feedback fits
-    /// next to the last message, if `tag_bytes` bytes are already used.
+    /// Returns the expected time of the next message; none if messages are not evenly spaced. Also returns whether
+    /// feedback fits next to the last message, if `tag_bytes` bytes are already used.
     pub(crate) fn expected(&self, tag_bytes: usize) -> Option<(u64, bool)> {
         let interval_ns = self.interval_ns as u64;
         let is_steady = (1..=LONGEST_EXPECTED_NS).contains(&interval_ns);
@@ -390,7 +391,7 @@ impl Sender {
         None
     }
 
-    /// Returns the time at which [`Sender::next`] has something again if nothing arrives.
+    /// Returns the time at which [`Sender::next`] next returns something to send if nothing arrives.
     pub(crate) fn wake_ns(&self) -> Option<u64> {
         let has_work = !self.lost.is_empty() || self.repair_due || self.fresh < self.next;
         let may_send = self.pace.has_room(self.in_flight, self.payload_bytes);
@@ -409,7 +410,7 @@ impl Sender {
         [paced, timed, asked, blocked].into_iter().flatten().min()
     }
 
-    /// Returns the body of the packet to send; none if there is nothing after all.
+    /// Returns the body of the packet to send; none if there is nothing to send after all.
     pub(crate) fn body(&mut self, outgoing: Outgoing, now_ns: u64) -> Option<Body<'_>> {
         match outgoing {
             Outgoing::Data(number) => {
@@ -525,8 +526,8 @@ impl Sender {
         }
     }
 
-    /// Processes the peer's feedback. Returns false if the feedback is impossible; then it is ignored. Otherwise adds the messages in
-    /// time and missed since the last feedback to `told`.
+    /// Processes the peer's feedback. Returns false if the feedback is impossible; then it is ignored. Otherwise adds
+    /// the messages in time and missed since the last feedback to `told`.
     pub(crate) fn feedback(
         &mut self,
         now_ns: u64,
@@ -568,7 +569,8 @@ impl Sender {
         true
     }
 
-    /// Marks which messages have arrived and which are lost; all below `noted` are already known.
+    /// Marks which messages have arrived and which are lost. The outcomes of all messages below `noted` are already
+    /// known.
     fn note(&mut self, now_ns: u64, feedback: &Feedback, noted: u64) {
         self.answered_ns -= self.answered_ns / 16;
         for number in self.base.max(noted)..feedback.settled {
@@ -582,8 +584,8 @@ impl Sender {
                 self.arrived(now_ns, number);
             }
         }
-        // A packet that left much earlier than one that has arrived is lost as well (RFC 9002, section 6.1.2): with rare
-        // messages, three later ones take long.
+        // A packet that left much earlier than one that has arrived is lost as well (RFC 9002, section 6.1.2): with
+        // rare messages, three later ones take long.
         let patience_ns = self.pace.patience_ns();
         let before_ns = self.left_ns(feedback.largest).zip(patience_ns);
         let before_ns = before_ns.map_or(0, |(left, patience)| left.saturating_sub(patience));
@@ -609,7 +611,7 @@ impl Sender {
     fn arrived(&mut self, now_ns: u64, number: u64) {
         let place = self.place(number);
         let source = &mut self.sources[place];
-        // For a retransmitted message it is unknown which of both has arrived.
+        // For a retransmitted message it is unknown whether the first or the second copy has arrived.
         if !source.is_known && !source.is_again {
             let passed_ns = now_ns.saturating_sub(source.left_ns);
             self.answered_ns = self.answered_ns.max(passed_ns.min(self.target_ns));
@@ -617,7 +619,7 @@ impl Sender {
         source.is_known = true;
     }
 
-    /// Returns the time at which a packet left that needs an acknowledgement, if it is remembered.
+    /// Returns the send time of a packet that needs an acknowledgement, if the packet is remembered.
     fn left_ns(&self, packet: u64) -> Option<u64> {
         let record = &self.records[(packet % RECORDS as u64) as usize];
         let departed = record.departed.filter(|_| record.packet == Some(packet))?;

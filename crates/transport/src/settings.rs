@@ -24,7 +24,7 @@ pub enum Coding {
     Window {
         /// Messages that a repair combines.
         symbols: usize,
-        /// Repairs for each message; with none, it follows the loss ratio, and is 0 without loss.
+        /// Repairs for each message. With none, the number follows the loss ratio, and is 0 without loss.
         redundancy: Option<f64>,
     },
 }
@@ -42,21 +42,21 @@ impl Coding {
 /// Prior knowledge of the difference between both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clocks {
-    /// Nothing is known: the bounds of the difference are computed from the packets. A message then counts as late too early, by
-    /// the shortest delay of the opposite direction, so that none is delivered late.
+    /// Nothing is known: the bounds of the difference are computed from the packets. A message then counts as late
+    /// earlier than its deadline, by the shortest delay of the opposite direction, so that none is delivered late.
     Own,
     /// The clocks differ by at most this many ns, as those of one machine (0), or of machines with PTP.
     Shared(u64),
 }
 
-/// The settings of a connection. Each side has its own settings for the messages that it sends; the receiver learns the target
-/// delay with each message.
+/// The settings of a connection. Each side has its own settings for the messages that it sends; the receiver learns the
+/// target delay with each message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// Time from accepting a message to the deadline of its delivery, ns.
     pub target_ns: u64,
-    /// Remaining time at which the receiver delivers a message, ns: a short window equalises delays, one as long as the
-    /// target minimises them.
+    /// Receive window, ns: the receiver delivers a message when this time is left until its deadline. A short window
+    /// equalises delays; one as long as the target delay minimises them.
     pub window_ns: u64,
     /// Redundancy of sent messages.
     pub coding: Coding,

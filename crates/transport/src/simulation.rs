@@ -21,11 +21,11 @@ const MOST_UNDER_WAY: usize = 1 << 13;
 pub struct Passed {
     /// Direction of the packet: 0 from the opener, 1 to it.
     pub way: usize,
-    /// Number that it was sent with.
+    /// Identifier with which the packet was sent.
     pub id: u32,
-    /// True if it arrives now.
+    /// True if the packet arrives now, false if it was dropped.
     pub arrives: bool,
-    /// Time at which its transmission began, after all that waited for the medium, ns; none if the path has no medium.
+    /// Time at which its transmission began, after waiting for the medium, ns; none if the path has no medium.
     pub begun_ns: Option<u64>,
 }
 
@@ -147,7 +147,7 @@ pub struct Scenario {
     pub payload_bytes: usize,
     /// Messages of each side.
     pub messages: u64,
-    /// True if the other side replies to each message that it receives, instead of sending by the clock as well.
+    /// True if the other side replies to each message that it receives; otherwise it also sends at the interval.
     pub answers: bool,
     /// True if the other side only receives, and sends no messages at all.
     pub is_one_way: bool,
@@ -221,7 +221,7 @@ pub struct Simulated {
     pub delivered_late: u64,
     /// Messages that were delivered after a later one, or twice; always 0.
     pub delivered_disordered: u64,
-    /// Times that a side requested a call and then did nothing; close to 0.
+    /// Number of calls that a side requested and in which it did nothing; close to 0.
     pub asked_for_nothing: u64,
     /// Counters of both sides.
     pub counts: [Counts; 2],
@@ -546,8 +546,8 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Sends the same messages over the same path as one datagram each, without recovery. Messages later than the target delay, or
-/// after a later message, do not count as in time.
+/// Sends the same messages over the same path as one datagram each, without recovery. Messages later than the target
+/// delay, or after a later message, do not count as in time.
 pub fn simulate_datagrams(scenario: &Scenario, path: &mut dyn Path) -> Simulated {
     let mut found = Simulated::default();
     let bytes = scenario.payload_bytes as u32 + HEADERS_BYTES;

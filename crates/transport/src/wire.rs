@@ -6,15 +6,15 @@
 //! | 1 | 1 | version (high four bits), kind (low four bits) |
 //! | 2 | 1 | flags: 1 = feedback follows the header, 2 = a tag of 16 bytes ends the packet |
 //! | 3 | 1 | 0 |
-//! | 4 | 4 | number of the connection |
+//! | 4 | 4 | identifier of the connection |
 //! | 8 | 8 | number of the packet, counted from 0 by its sender |
 //! | 16 | 8 | sender's clock when it was sent |
-//! | 24 | 8 | the latest of the other side's sending times that has come, 0 for none |
-//! | 32 | 4 | time since that came; all ones says that it cannot be said |
+//! | 24 | 8 | latest send time received from the other side, by its clock; 0 for none |
+//! | 32 | 4 | time since the arrival of that packet; all ones if it is unknown |
 //! | 36 | 36 | feedback, if it is flagged: [`Feedback`] |
 //!
-//! The rest depends on the kind: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a farewell,
-//! and a byte with the sender's version for a refusal. Nothing else may follow.
+//! The rest depends on the kind: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a
+//! farewell, and a byte with the sender's version for a refusal. Nothing else may follow.
 
 /// Version of the packets.
 pub const VERSION: u8 = 1;
@@ -44,17 +44,17 @@ const HELD_UNKNOWN: u32 = u32::MAX;
 /// Reason why a packet is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// It is not of this transport.
+    /// The packet is not of this transport.
     #[error("no packet of this transport")]
     Foreign,
-    /// It has another version.
+    /// The packet has another version.
     #[error("a packet of version {0}, where this side speaks version {VERSION}")]
     Version(u8),
-    /// It is too short or too long.
+    /// The packet is too short or too long.
     #[error("a packet of a wrong length")]
     Length,
     /// A field has an invalid value.
-    #[error("a packet with a field that cannot be")]
+    #[error("a field of the packet has an invalid value")]
     Field,
 }
 
@@ -101,7 +101,7 @@ impl Kind {
 pub struct Header {
     /// Kind of the packet.
     pub kind: Kind,
-    /// True if a tag ends it.
+    /// True if a tag ends the packet.
     pub is_tagged: bool,
     /// Number of the connection.
     pub connection: u32,
@@ -169,7 +169,8 @@ pub struct Data<'a> {
     pub payload: &'a [u8],
 }
 
-/// A combination of messages, each preceded by [`SYMBOL_BYTES`]: length (2), deadline by the sender's clock (8), gap (4).
+/// A combination of messages, each preceded by [`SYMBOL_BYTES`]: length (2), deadline by the sender's clock (8), gap
+/// (4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repair<'a> {
     /// Number of the first message.

@@ -25,8 +25,8 @@ impl Sum {
         })
     }
 
-    /// Returns the same sum, where `halves` adds the two halves of all words, each a 32-bit number in the machine's
-    /// byte order.
+    /// Returns the same sum as [`Sum::of`]; `halves` adds the two halves of all words, each a 32-bit number in the
+    /// machine's byte order.
     #[inline]
     pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
         // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
@@ -104,7 +104,7 @@ impl Sum {
     }
 }
 
-/// Adds the halves of `sum` twice, each with its end-around carry.
+/// Folds `sum` to 16 bits: adds its two halves twice, each time with the end-around carry.
 #[inline]
 fn fold(sum: u64) -> u16 {
     // The low half of the addition carries into the high half: that is the end-around carry.

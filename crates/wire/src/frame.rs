@@ -96,7 +96,7 @@ impl UdpFlow {
         self.frame_as(Protocol::Udp, None, frame_size_bytes)
     }
 
-    /// Returns the bytes of the headers of such frames, from Ethernet to the transport.
+    /// Returns the length of all headers of such a frame in bytes, from Ethernet to the transport.
     pub fn header_bytes(&self, transport: Protocol, tunnel: Option<&Tunnel>) -> usize {
         let vlan = self.vlan.map_or(Vlan::Untagged, Vlan::Single);
         let tunnel_len = tunnel.map_or(0, |tunnel| {
@@ -243,7 +243,8 @@ impl UdpFlow {
     }
 }
 
-/// Writes an IP header for all of `packet`. `fill` writes the payload, given the sum of its pseudo header.
+/// Writes an IP header to the front of `packet`; `fill` writes the rest as its payload, given the sum of the pseudo
+/// header.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a payload is no longer than its frame, and frames are shorter than 65,536 bytes"

@@ -37,10 +37,10 @@ pub enum Fault {
 // structure would have to wait for these stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
-    /// Offsets and kinds. From the lowest bits on, 16 bits each: start of the IP header, start of layer 4, end of the
-    /// IP packet. Then 8 bits each: layer 3, fault.
+    /// Offsets and kinds. From the lowest bit, 16 bits each: start of the IP header, start of layer 4, end of the IP
+    /// packet. Then 8 bits each: layer 3, fault.
     places: u64,
-    /// Flow. From the lowest bits on, 16 bits each: source and destination port. Then the protocol, and flags for the
+    /// Flow. From the lowest bit, 16 bits each: source and destination port. Then the protocol, and flags for the
     /// fields that exist.
     flow: u64,
 }
@@ -61,8 +61,9 @@ impl Headers {
         Self::usual(frame).unwrap_or_else(|| Self::any(frame))
     }
 
-    /// Parses the usual kind of frame: an untagged, complete IPv4 packet without options, long enough for ports. For
-    /// callers that use the result at once: the compiler then knows most of the values.
+    /// Parses the usual kind of frame: an untagged, complete IPv4 packet without options, long enough for ports.
+    /// Returns None for any other frame. It is inlined into callers that use the result directly, so that the compiler
+    /// knows most of the values.
     #[inline(always)]
     pub fn usual(frame: &[u8]) -> Option<Self> {
         const IP_AT: usize = 14;

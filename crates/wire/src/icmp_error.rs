@@ -9,7 +9,7 @@ use crate::{
     Layer3, Sum, checksum,
 };
 
-/// The bytes of the longest frame made here, with two VLAN tags.
+/// The length of the longest frame that [`icmp_error`] writes, with two VLAN tags, in bytes.
 pub const LONGEST_BYTES: usize = 22 + LONGEST_V6_BYTES;
 /// The longest packets made here: the size that every host accepts (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 c).
 const LONGEST_V4_BYTES: usize = 576;
@@ -68,10 +68,10 @@ impl IcmpError {
 /// Writes an ICMP error from address `from` to the sender of `frame`, addressed to the device that the frame came from.
 /// Returns its length in bytes.
 ///
-/// Returns None if no error may be sent: for errors and redirects, later fragments, and packets not from one sender to
-/// one receiver. The same holds for IPv4 packets that are too big but may be fragmented (RFC 1122 section 3.2.2, RFC
-/// 1812 section 4.3.2.7, RFC 4443 section 2.4 e). It also returns None if `from` is of the other IP version, or the
-/// frame's IP header is invalid.
+/// Returns None if no error may be sent: about ICMP errors and redirects, later fragments, and packets not from one
+/// sender to one receiver. The same holds for IPv4 packets that are too big but may be fragmented (RFC 1122 section
+/// 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). It also returns None if `from` is of the other IP version,
+/// or the frame's IP header is invalid.
 pub fn icmp_error(
     frame: &[u8],
     error: IcmpError,

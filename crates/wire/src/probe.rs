@@ -17,7 +17,7 @@ pub const PROBE_BYTES: usize = 16;
 /// A probe in either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Number of the client's run that the probe belongs to.
+    /// Session: a random number that identifies the client's run.
     pub session: u16,
     /// Sequence number, from 0.
     pub sequence: u32,

@@ -9,13 +9,13 @@ use crate::{
     NeighbourRepr, checksum, neighbour,
 };
 
-/// The bytes of the shortest frame, without frame check sequence.
+/// The length of the shortest Ethernet frame without its frame check sequence, in bytes.
 pub(crate) const SHORTEST_BYTES: usize = 60;
 
-/// The bytes of the longest frame made here: a neighbour message with two VLAN tags.
+/// The length of the longest frame that this module writes, in bytes: a neighbour message with two VLAN tags.
 pub const LONGEST_BYTES: usize = 96;
 
-/// Returns the address that `frame` requests the MAC address of, if it is a request.
+/// Returns the IP address whose MAC address `frame` requests; None if `frame` is not a request.
 pub fn asked(frame: &[u8]) -> Option<IpAddr> {
     let ethernet = Ethernet::new(frame).ok()?;
     match ethernet.ethertype() {
@@ -33,8 +33,8 @@ pub fn asked(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Writes the reply to `frame` into `reply`, if it requests an address that `mac_of` knows. Returns its length in
-/// bytes.
+/// Writes the reply to the request `frame` into `reply`, if `mac_of` returns a MAC address for the requested IP
+/// address. Returns the length of the reply in bytes.
 pub fn answer(
     frame: &[u8],
     mac_of: impl Fn(IpAddr) -> Option<Mac>,

@@ -1,4 +1,5 @@
-//! The measurement timestamp: the first 18 bytes of a UDP payload, with the number and the send time of the packet.
+//! The measurement timestamp: the first 18 bytes of a UDP payload, with flow, sequence number and send time of the
+//! packet.
 //!
 //! A 64-byte frame leaves 18 bytes. All fields are big-endian: magic (16 bits), flow (16), sequence number (48), send
 //! timestamp (64). Every stamped packet has a correct UDP checksum, so the receiver can distinguish damaged packets
@@ -16,16 +17,16 @@ pub const STAMP_LEN_BYTES: usize = 18;
 /// The modulus of sequence numbers: 48 bits, 32 days at 100 million packets per second.
 pub const SEQUENCE_MODULUS: u64 = 1 << 48;
 
-/// The checksum field ends where the payload begins, so both are written together.
+/// The length of the UDP checksum, which is written together with the stamp that follows it, in bytes.
 const CHECKSUM_LEN_BYTES: usize = 2;
 const WRITTEN_LEN_BYTES: usize = CHECKSUM_LEN_BYTES + STAMP_LEN_BYTES;
 
 /// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Number of the flow, assigned by the sender.
+    /// Identifier of the flow, assigned by the sender.
     pub flow: u16,
-    /// Number of the packet in its flow, modulo [`SEQUENCE_MODULUS`].
+    /// Sequence number of the packet in its flow, modulo [`SEQUENCE_MODULUS`].
     pub sequence: u64,
     /// Sender's clock when the packet left, in raw cycles.
     pub stamp_ticks: u64,
@@ -52,7 +53,7 @@ pub struct StampLayout {
 }
 
 impl StampLayout {
-    /// Prepares for stamping copies of `template`, a complete frame such as [`UdpFlow::frame`](crate::UdpFlow::frame)
+    /// Makes the layout for copies of `template`, a complete frame such as [`UdpFlow::frame`](crate::UdpFlow::frame)
     /// builds. In a GTP-U tunnel the user's packet is stamped.
     ///
     /// # Errors
@@ -183,8 +184,8 @@ impl StampLayout {
         self.write_varied(frame, flow, sequence, stamp_ticks, Sum::ZERO)
     }
 
-    /// Writes a stamp as [`StampLayout::write`] does, into a copy with values in fields that are 0 in the template.
-    /// `varied` is the sum of those values that the UDP checksum covers.
+    /// Writes a stamp as [`StampLayout::write`] does, into a copy in which some fields differ from the template, where
+    /// they are 0. `varied` is the checksum sum of these fields, as far as the UDP checksum covers them.
     ///
     /// # Errors
     /// `Truncated` if `frame` ends before the stamp does.
@@ -242,7 +243,7 @@ pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
 pub enum Received {
     /// An undamaged frame of the measurement.
     Stamped(Stamp),
-    /// A frame of the measurement by protocol and UDP port, with a wrong length or checksum.
+    /// A frame with the protocol and a UDP port of the measurement, but with a wrong length or checksum.
     Corrupt,
     /// A frame that does not belong to the measurement.
     Foreign,
@@ -274,7 +275,7 @@ impl From<u16> for PortRange {
     }
 }
 
-/// Returns the packet in a GTP-U packet for the registered port, and its version.
+/// Returns the user packet in a GTP-U packet to the registered port, and the IP version of the user packet.
 #[inline]
 fn tunnelled(packet: &[u8], ethertype: EtherType) -> Option<(&[u8], EtherType)> {
     let header_len = match ethertype {
@@ -299,7 +300,7 @@ fn tunnelled(packet: &[u8], ethertype: EtherType) -> Option<(&[u8], EtherType)> 
 
 /// Classifies `frame`; `ports` are the destination ports of the measured flows.
 ///
-/// MAC addresses, VLAN tags, hop count, bytes after the IP packet, GTP-U tunnels and outer headers do not matter. Therefore
+/// MAC addresses, VLAN tags, hop count, bytes after the IP packet, GTP-U tunnels and outer headers are ignored, so
 /// frames are recognised after bridges, routers and tunnels. IP header and UDP checksums are verified; a UDP checksum
 /// of 0 counts as wrong, since every stamp is written with one. A fragment other than the first is foreign, since its
 /// port cannot be read.

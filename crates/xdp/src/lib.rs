@@ -3,37 +3,38 @@
 //!
 //! The programs are written in C (`ebpf/`), compiled by clang when this crate is built, and included in the binary.
 //! [`forward::KernelForwarder`] attaches one to each interface of a chain, which passes frames to another interface. A
-//! [`forward::KernelProgram`] determines the processing: a change of addresses, [`functions::KernelFunctions`] in order, or
-//! a function's own [`upcall::UpcallPrograms`]. The last pass undecided frames up: a [`gateway::KernelGateway`], a
-//! [`router::KernelRouter`] or a [`switch::KernelSwitch`]. [`wire_tap::WireTap`] observes packets on veth links. Everything
-//! attached is tied to descriptors of this process, so that nothing remains in the kernel when it ends.
+//! [`forward::KernelProgram`] determines the processing: a change of addresses, [`functions::KernelFunctions`] in
+//! order, or a function's own [`upcall::UpcallPrograms`]. The last pass undecided frames up: a
+//! [`gateway::KernelGateway`], a [`router::KernelRouter`] or a [`switch::KernelSwitch`]. [`wire_tap::WireTap`] observes
+//! packets on veth links. Everything attached is tied to descriptors of this process, so that nothing remains in the
+//! kernel when it ends.
 //!
-//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use it as well: this crate is therefore below the
-//! ports, identifies interfaces by name, and does not use batches. It is built with feature `xdp`; without it the same API
-//! exists and returns an error at the start.
+//! Begin with `program.rs`, which loads and attaches. The `af_xdp` ports use it as well: this crate is therefore below
+//! the ports, identifies interfaces by name, and does not use batches. It is built with feature `xdp`; without it the
+//! same API exists and returns an error at the start.
 //!
 //! # Forwarding and functions
 //!
-//! [`forward::KernelForwarder`] attaches one XDP program per interface. A program hangs on a `bpf_link` that this
-//! process holds, so it cannot outlive the process. Each function of a chain says in its `Entry` whether it has a
+//! [`forward::KernelForwarder`] attaches one XDP program per interface. A program is attached by a `bpf_link` that only
+//! this process has open, so it cannot outlive the process. The `Entry` of each function declares whether it has a
 //! version in the kernel; a chain with any other function is rejected with its name. The functions are one program
-//! (`ebpf/xdp_functions.bpf.c`) that calls one C function after the other, as constants written before loading say. The
-//! verifier checks each C function (`ebpf/function/`) separately, so its work does not grow with the chain. A program
-//! can also process frames without an interface (`functions::DryRun`): a test compares both versions of each function
-//! on ten thousand frames.
+//! (`ebpf/xdp_functions.bpf.c`) that calls one C function after the other, as selected by constants that are written
+//! before loading. The verifier checks each C function (`ebpf/function/`) separately, so its work does not grow with
+//! the chain. A program can also process frames without an interface (`functions::DryRun`): a test compares both
+//! versions of each function on ten thousand frames.
 //!
 //! # Gateway, router and switch
 //!
-//! The gateway's program looks bearers up in a map whose entries are those of the worker's table. The control plane finds
-//! the map in the `Shared` state of the function, and writes it before it writes to the ring of each worker. The router's
-//! maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped into this process. A
-//! change copies each affected entry by one store. A worker in user space receives the frames that the programs pass up
-//! ([`upcall::UpcallPrograms`]).
+//! The gateway's program looks bearers up in a map whose entries are those of the worker's table. The control plane
+//! finds the map in the `Shared` state of the function, and writes it before it writes to the ring of each worker. The
+//! router's maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped into this
+//! process. A change copies each affected entry by one store. A worker in user space receives the frames that the
+//! programs pass up ([`upcall::UpcallPrograms`]).
 //!
 //! # Wiretap
 //!
 //! [`wire_tap::WireTap`] uses trace points of sending and receiving, which see complete frames and need no change of
-//! kernel code. The counters of the interfaces say how many frames the trace points missed.
+//! kernel code. The counters of the interfaces show how many frames the trace points missed.
 
 pub mod forward;
 pub mod functions;

@@ -12,7 +12,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the modes to try, in order, for that value of the option; the driver's own first without a value.
+    /// Returns the modes to try, in order, for that value of the option. Without a value, the native mode comes first.
     ///
     /// # Errors
     /// The error lists the valid values.

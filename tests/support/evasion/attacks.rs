@@ -1,4 +1,5 @@
-//! Attacks: the bytes that a client sends and a rule forbids, their harmless twins, and the bytes that the server must not be handed.
+//! Attacks: the bytes that a client sends and a rule forbids, harmless variants of them, and the bytes that must not
+//! reach the server.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};

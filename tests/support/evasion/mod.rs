@@ -26,7 +26,7 @@ use taut_wire::{IpProtocol, Ipv4Repr, Mac};
 const AT_A_TIME: usize = 100;
 /// Ports of the sender. Two batches use different ports, as a server may be late.
 const PORTS: std::ops::Range<u16> = 10_000..60_000;
-/// The port of the receiver that tells how far packets have come.
+/// The receiver's port for marks: packets whose arrival shows that all earlier packets have passed.
 const MARKS: u16 = 9;
 /// The time that an HTTP server needs to read a request and log it.
 const SERVERS: Duration = Duration::from_millis(40);
@@ -426,8 +426,8 @@ impl Home {
     }
 }
 
-/// For each kind of move: the number of cases, how many were handed over, and how many of those would not have been
-/// without the move.
+/// For each kind of move: the number of cases, how many were delivered, and how many of those would not have been
+/// delivered without the move.
 #[derive(Default)]
 pub struct Table {
     rows: BTreeMap<String, [usize; 3]>,
@@ -493,7 +493,7 @@ fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     failures
 }
 
-/// Fails if an attack of these seeds is handed over, or a harmless stream afterwards is not.
+/// Fails if an attack of these seeds is delivered, or a harmless stream afterwards is not.
 pub fn prove(mut oracle: Oracle, seeds: std::ops::Range<u64>) {
     /// Harmless streams that check whether the path still works.
     const HARMLESS: u64 = 50;

@@ -5,7 +5,7 @@ use super::attacks::{Attack, Encoding, Form, Target, payload, random_form};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// A silence, ms; cases with longer ones are sent together.
+/// Longest silence of a fast case, ms; cases with longer silences are sent together.
 const LONG: u16 = 100;
 /// The time after which an inspection forgets an ended connection, ms.
 const FORGOTTEN: u16 = 3200;
@@ -68,7 +68,7 @@ pub struct Cut {
     pub overlap: Option<bool>,
 }
 
-/// An action of the sender. `which` and `at` count segments and thousandths of the stream, as far as they exist.
+/// An action of the sender. `which` is the index of a segment, `at` a position in thousandths of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Move {
@@ -184,7 +184,7 @@ impl Move {
         }
     }
 
-    /// Reports whether an honest network or sender does it.
+    /// Reports whether the move also occurs with an honest network and sender.
     fn is_honest(&self) -> bool {
         match self {
             Self::Split { .. }

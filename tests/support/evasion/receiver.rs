@@ -282,7 +282,8 @@ fn start(target: Target, namespace: &Namespace, folder: &Path) -> Server {
     }
 }
 
-/// nginx reads bodies only for a server behind it.
+/// Returns the configuration of an nginx with another server behind it, as nginx reads request bodies only for such a
+/// server.
 fn nginx(port: &str, folder: &str) -> String {
     let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {folder}/{it};\n"))

@@ -19,7 +19,7 @@ const SYNS: u32 = 4;
 /// How long segments wait for their acknowledgement before the stream is sent again, and how often it is sent.
 const WAIT: Duration = Duration::from_millis(25);
 const AGAIN: u32 = 2;
-/// How often a harmless stream is sent again.
+/// Maximum number of retransmissions of a harmless stream.
 const AGAIN_HONEST: u32 = 60;
 const SEGMENT_BYTES: usize = 1200;
 
@@ -192,7 +192,7 @@ impl Connection {
             self.first = first.wrapping_sub(0x0100_0000 * (number as u32 + 1));
             let (flags, broken) = match opening {
                 Opening::Decoy(broken) if self.is_server => (SYN | ACK, Some(broken)),
-                // A client does that.
+                // Only a client sends these packets.
                 _ if self.is_server => continue,
                 Opening::Decoy(broken) => (SYN, Some(broken)),
                 Opening::OpenedAndReset => (SYN, None),

@@ -8,7 +8,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Returns an empty set for this number of blocks.
+    /// Returns the empty set for a segment of `len` blocks.
     pub fn none(len: usize) -> Self {
         Self {
             words: vec![0; len.div_ceil(64)],
@@ -16,7 +16,7 @@ impl Blocks {
         }
     }
 
-    /// Returns the set of this number of blocks.
+    /// Returns the set of all blocks of a segment of `len` blocks.
     pub fn all(len: usize) -> Self {
         let mut all = Self::none(len);
         for block in 0..len {

@@ -42,7 +42,8 @@ pub(super) struct Kept {
     job: Option<Job>,
     /// Segments without an index, for which no thread creates one yet.
     owed: VecDeque<Name>,
-    /// Number of calls for which no index is begun, after one could not be created: each attempt reads a segment.
+    /// Remaining calls of [`Kept::work_off`] before the next attempt, after an index could not be created: each attempt
+    /// reads a segment.
     pause: u32,
 }
 
@@ -90,7 +91,7 @@ impl Kept {
         &self.folder
     }
 
-    /// Returns the number after those of all segments.
+    /// Returns the number for the next segment: one more than the highest.
     pub(super) fn next_number(&self) -> u64 {
         let newest = self.segments.back();
         newest.map_or(0, |newest| newest.name.number.saturating_add(1))

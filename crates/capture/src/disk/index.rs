@@ -152,7 +152,8 @@ impl Gathered {
         }
     }
 
-    /// Returns true if a fingerprint occurred in this block; another one may have replaced it.
+    /// Returns true if a fingerprint is known to have occurred in this block. Another fingerprint may have replaced it,
+    /// so false is no proof of its absence.
     #[inline]
     fn is_seen(&mut self, fingerprint: u64) -> bool {
         let place = &mut self.seen[(fingerprint >> SEEN_SHIFT) as usize];
@@ -382,7 +383,7 @@ pub(super) struct Index<F> {
 
 /// The result of the lookup of a key.
 pub(super) enum Where {
-    /// The key is in no other block than these.
+    /// The key occurs in these blocks at most.
     In(Blocks),
     /// The page is damaged, so the result is unknown.
     Damaged,

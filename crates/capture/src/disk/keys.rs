@@ -27,11 +27,11 @@ pub enum Key {
     EtherType(u16),
     /// VLAN number: `vlan`.
     Vlan(u16),
-    /// Both ends, in any order, and the protocol. The ports are 0 if a packet has none.
+    /// Both endpoints, in any order, and the protocol. The ports are 0 if a packet has none.
     Flow {
-        /// Address and port of one end.
+        /// Address and port of one endpoint.
         one: (IpAddr, u16),
-        /// Address and port of the other end.
+        /// Address and port of the other endpoint.
         other: (IpAddr, u16),
         /// Protocol number.
         protocol: u8,

@@ -77,7 +77,7 @@ pub enum DiskError {
         segment_bytes: u64,
     },
     /// There are no ports, or too many.
-    #[error("{ports} ports: capture 1 to 256")]
+    #[error("{ports} ports cannot be captured together: the number must be 1 to 256")]
     Ports {
         /// Configured number.
         ports: usize,

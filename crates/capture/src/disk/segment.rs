@@ -147,7 +147,7 @@ impl Segment {
         pcapng::packet(&mut buffer.bytes, record, "");
     }
 
-    /// Returns the number of packets that are not in the file.
+    /// Returns the number of packets that are not in the file yet.
     pub(super) fn packets_outside(&self, gathered: &Gathered) -> u64 {
         (gathered.packets_in_block() - self.packets_in_file).into()
     }

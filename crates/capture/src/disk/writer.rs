@@ -31,7 +31,7 @@ pub struct Settings {
     pub snap_bytes: u32,
     /// Whether segments are compressed by zstd; their size then counts the uncompressed bytes.
     pub zstd: bool,
-    /// Texts in the files.
+    /// Texts in the section header of each file.
     pub texts: Section,
 }
 
@@ -83,9 +83,9 @@ impl Settings {
 /// The writer of a ring.
 ///
 /// It belongs to one thread. The cost per packet is a copy and a look at the headers; a full block (1 MiB) is written
-/// at once, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8 bytes for each
-/// of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the same again and
-/// the index, of 48 MiB at most.
+/// immediately, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8 bytes for
+/// each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the keys of
+/// its segment take the same again, and the index up to 48 MiB.
 ///
 /// When the process is killed, the packets in memory are lost: up to one second. A power failure may also lose data
 /// that the file system has not written yet (ext4: 5 s), as nothing waits for that.

@@ -2,8 +2,8 @@
 //!
 //! A name that libpcap's reason quotes is searched in the expression. Otherwise prefixes of the expression are
 //! compiled: the shortest one with the same reason ends at the error. A prefix may have a syntax error only because it
-//! is incomplete. For syntax errors the test is therefore whether libpcap's parser accepts more. After a good prefix it
-//! reads on to the probe, at which the lexer stops with a reason of its own.
+//! is incomplete. For syntax errors, a probe that libpcap's lexer rejects is therefore appended to each prefix. If
+//! libpcap reports the lexer's reason, its parser has accepted the prefix.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -158,7 +158,7 @@ impl Many {
     }
 }
 
-/// Returns by how many filters each constraint is required.
+/// Returns the number of filters that require each constraint.
 fn shared<'a>(all: impl Iterator<Item = &'a Needs>) -> HashMap<&'a Constraint, u64> {
     let mut latest: HashMap<&Constraint, (u64, usize)> = HashMap::new();
     for (filter, needs) in all.enumerate() {

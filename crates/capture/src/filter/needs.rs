@@ -28,7 +28,7 @@ pub struct Constraint {
     pub size: Size,
     /// Mask of the bits that are compared.
     pub mask: u32,
-    /// Value of these bits; the others are 0 here.
+    /// Required value of the bits in `mask`; all other bits are 0.
     pub value: u32,
 }
 

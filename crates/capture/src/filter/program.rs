@@ -33,7 +33,8 @@ pub enum ProgramError {
     },
 }
 
-/// The effect of an instruction. A and X are the two registers; `yes` and `no` are the indices of the next instruction.
+/// The effect of an instruction. A and X are the two registers; `yes` and `no` are the indices of the instruction that
+/// follows if a comparison holds, and if it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     /// Loads the byte at this offset of the frame into A.
@@ -190,7 +191,8 @@ impl Program {
     }
 
     /// Runs the program on a frame, which may have been longer on the wire. Returns the number of bytes of the packet
-    /// to keep. It is 0 if the frame is not accepted, also if the program reads beyond its end or divides by zero.
+    /// to keep. It is 0 if the frame is not accepted, also if the program reads beyond the end of the frame or divides
+    /// by zero.
     #[inline]
     pub fn run(&self, frame: &[u8], wire_bytes: u32) -> u32 {
         self.result(frame, wire_bytes).unwrap_or(0)

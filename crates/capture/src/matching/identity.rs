@@ -31,7 +31,7 @@ pub struct Ignore {
     pub addresses: bool,
     /// Ports of TCP, UDP and SCTP, identifiers of ICMP echoes, and checksums.
     pub ports: bool,
-    /// Layer-4 checksums, if one place sees packets before a NIC writes these.
+    /// Layer-4 checksums, because one place sees packets before the NIC fills in their checksums.
     pub checksums: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for Identify {
 
 impl Identify {
     /// Returns the identity of a frame that had `wire_bytes` on the wire. None if its length fields are wrong, or if
-    /// fewer bytes are stored than are hashed: the other place may have more.
+    /// fewer bytes are stored than have to be hashed, as the other place may have stored more.
     ///
     /// Ignored are MAC addresses, VLAN tags, DSCP and ECN, flow label, TTL or hop limit, and checksum and options of
     /// IPv4. In frames without IP, trailing zeros are ignored too, as they may be padding.

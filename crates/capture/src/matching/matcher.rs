@@ -13,8 +13,8 @@ pub struct Settings {
     /// Maximum time before A at which a packet may be seen at B, ns: the uncertainty of the order of observations. It
     /// has no effect if packets travel in both directions.
     pub before_ns: u64,
-    /// Whether packets travel in both directions: a packet seen at B first came from there, and may be seen at A within
-    /// the same time.
+    /// Whether packets travel in both directions: a packet that is first seen at B comes from B, and may arrive at A
+    /// within the same time limit.
     pub both: bool,
     /// Maximum number of packets that wait at A for B; the same number applies to the other direction.
     pub open: u32,
@@ -64,8 +64,8 @@ pub enum Outcome {
     },
 }
 
-/// The numbers of packets by their outcome. At any time `matched + lost + gave_up +` those [open](Matcher::open) is
-/// `seen_a`, and `matched + extra +` those that wait at B is `seen_b`.
+/// The numbers of packets by their outcome. At any time `seen_a` is `matched + lost + gave_up` plus the
+/// [open](Matcher::open) packets, and `seen_b` is `matched + extra` plus the packets that wait at B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets seen at A.
@@ -76,7 +76,7 @@ pub struct Counts {
     pub matched: u64,
     /// Packets seen at A, and not at B within the time.
     pub lost: u64,
-    /// Packets seen at B without A, including those that A gave up.
+    /// Packets seen at B but not at A, including those that were given up at A.
     pub extra: u64,
     /// Observations while a packet of the same identity was open. They are matched first-in first-out, which may be
     /// wrong if one was lost or they were reordered.
@@ -182,7 +182,7 @@ impl Matcher {
         other.find(identity).is_some()
     }
 
-    /// Reports the packets whose time is over at `now_ns`.
+    /// Reports the packets that can no longer be matched at `now_ns`, because their time limit has passed.
     #[inline]
     pub fn settle(&mut self, now_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.now_ns = self.now_ns.max(now_ns);

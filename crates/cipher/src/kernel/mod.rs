@@ -7,7 +7,7 @@ mod x86;
 /// The key schedule of one key. (FIPS 197 section 5.2.)
 pub(crate) struct RoundKeys {
     keys: [[u8; 16]; 15],
-    /// Number of rounds, 10 or 14; there is one key more.
+    /// Number of rounds, 10 or 14; the schedule has one round key more.
     rounds: usize,
 }
 

@@ -12,7 +12,8 @@ use nalgebra::{DMatrix, DVector};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
-    /// NCSbench's filter: rectangles of the fixed sampling period, differences for rates.
+    /// NCSbench's filter: it integrates by rectangles over the fixed sampling period, and computes rates as
+    /// differences.
     Original,
     /// Integrates the pitch by trapezoids over the time that has passed, and pulls it to 0 within [`PULL_S`].
     Pitch,
@@ -25,8 +26,8 @@ pub enum Filter {
 const LYING_RAD: f64 = -1.0325;
 /// Weight of a reading in the offset, once the robot has been upright (NCSbench).
 const OFFSET_SHARE: f64 = 0.0015;
-/// Time within which the pitch filter forgets: a robot that balances is upright on average. It is long compared with the
-/// slowest part of the loop, which takes 2.3 s.
+/// Time within which the pitch filter forgets: a robot that balances is upright on average. It is long compared with
+/// the slowest part of the loop, which takes 2.3 s.
 pub const PULL_S: f64 = 10.0;
 /// Standard deviation of the disturbance of the inputs in a Kalman filter's model, as a fraction of their limit.
 const DISTURBED: f64 = 0.05;
@@ -58,8 +59,8 @@ impl Estimator {
         }
     }
 
-    /// Processes a report and returns the states, the integral first where there is one. Returns none while the plant is
-    /// being lifted.
+    /// Processes a report and returns the states, the integral first where there is one. Returns none while the plant
+    /// is being lifted.
     pub(super) fn update(
         &mut self,
         model: &Model,
@@ -186,8 +187,8 @@ impl Kalman {
         }
         let r = DMatrix::from_fn(sensors, sensors, |row, column| {
             let sensor = &parts.sensors[row];
-            // Rounding adds the variance of a uniform error; an exact sensor gets a small variance, so that the equation
-            // has a solution.
+            // Rounding adds the variance of a uniform error; an exact sensor gets a small variance, so that the
+            // equation has a solution.
             let variance = sensor.noise.powi(2) + sensor.resolution.powi(2) / 12.0;
             if row == column {
                 variance.max(1e-9)

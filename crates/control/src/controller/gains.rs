@@ -1,15 +1,17 @@
 //! Computes gains: the published ones, gains for other sampling periods, and gains for a delay between reading and
 //! applying.
 //!
-//! NCSbench has a table of gains for 5 to 50 ms in steps of 0.5 ms (`controller_params.py`). It is the sampled linear-quadratic
-//! regulator of the published model for weights that are not published; those of `plant/robot.rs` reproduce it.
+//! NCSbench has a table of gains for 5 to 50 ms in steps of 0.5 ms (`controller_params.py`). It is the sampled
+//! linear-quadratic regulator of the published model for weights that are not published; those of `plant/robot.rs`
+//! reproduce it.
 
 use super::riccati::{Cost, gain, sampled_gain};
 use crate::model::{Model, ModelError};
 use crate::steps::discrete;
 use nalgebra::DMatrix;
 
-/// Returns the gain of a plant for its sampling period, integral first: u = -K x.
+/// Returns the gain K of u = -K x for the sampling period of a plant. The integral, if there is one, is the first
+/// state.
 ///
 /// # Errors
 /// No gain makes it stable.
@@ -24,8 +26,8 @@ pub fn gain_of(model: &Model) -> Result<DMatrix<f64>, ModelError> {
     })
 }
 
-/// Returns the gain for inputs that are applied `delay_ns`, less than a period, after the reading. It weighs the states,
-/// followed by the inputs that hold until then.
+/// Returns the gain for inputs that are applied `delay_ns`, less than a period, after the reading. Its columns are for
+/// the states, followed by the inputs that are in force until then.
 ///
 /// # Errors
 /// No gain makes the plant stable.

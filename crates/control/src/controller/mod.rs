@@ -1,8 +1,9 @@
 //! Controllers compute inputs from a plant's report, for now and for ten periods to come.
 //!
-//! NCSbench's controller (Gallenmüller, dissertation, section 6.2) weighs the states at the reading, although the inputs are
-//! applied 30 ms later. It also sends the inputs for the ten periods to come, in case it receives nothing more. The others
-//! compute inputs for the time at which they will be applied, from the plant's report of the last round.
+//! NCSbench's controller (Gallenmüller, dissertation, section 6.2) applies its gain to the states at the reading,
+//! although the inputs are applied 30 ms later. It also sends the inputs for the ten periods to come, in case it
+//! receives nothing more. The other strategies compute inputs for the time at which they will be applied, from the
+//! plant's report of the last round.
 
 mod estimate;
 mod gains;
@@ -152,15 +153,15 @@ impl Controller {
         (self.delay_ns.max(0.0) as u64).min(most)
     }
 
-    /// Sets the smallest assumed delay from reading to applying, ns, until measurements replace it. It is for callers who know
-    /// that delays are longer than those of the closed rounds.
+    /// Sets the smallest assumed delay from reading to applying, ns, until measurements replace it. Callers use it when
+    /// they know that the delay is longer than in the rounds measured so far.
     pub fn reckon_with(&mut self, delay_ns: u64) {
         let most = MOST_PERIODS * self.model.period_ns();
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
     }
 
-    /// Returns the inputs to apply. Returns none while the plant is being lifted, and for a report that is not newer than
-    /// the last.
+    /// Returns the inputs to apply. Returns none while the plant is being lifted, and for a report that is not newer
+    /// than the last.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
         let period_ns = self.model.period_ns();
         let elapsed_ns = match self.last {
@@ -240,7 +241,8 @@ impl Controller {
         inputs
     }
 
-    /// Returns the states `ahead_ns` after the report, under the inputs in force and those on their way.
+    /// Returns the states `ahead_ns` after the report, given the inputs in force and the inputs that were sent and not
+    /// yet applied.
     fn ahead(&self, report: &Report, x: &DVector<f64>, ahead_ns: u64) -> DVector<f64> {
         let (mut x, mut now_ns, mut inputs) = (x.clone(), 0, report.applied);
         let period_ns = self.model.period_ns();

@@ -40,7 +40,8 @@ fn one_to_one() -> [f64; 2] {
 /// Returns the model that a file describes; `name` is that of the file, for messages.
 ///
 /// # Errors
-/// The file is no plant file, or its values are invalid: shapes that do not fit, numbers out of range, or unknown states.
+/// The file is no plant file, or its values are invalid: shapes that do not fit, numbers out of range, or unknown
+/// states.
 pub fn model_of_file(text: &str, name: &str) -> Result<Model, PlantError> {
     let file: PlantFile =
         toml::from_str(text).map_err(|e| SettingsFileError::of_toml(text, name, &e))?;

@@ -1,5 +1,5 @@
-//! Plants: the systems to balance. Each plant is one file: `robot.rs` is that of NCSbench, `pendulum.rs` is non-linear, and
-//! `file.rs` reads any linear plant from a TOML file.
+//! Plants: the systems to balance. Each plant is one file: `robot.rs` is that of NCSbench, `pendulum.rs` is non-linear,
+//! and `file.rs` reads any linear plant from a TOML file.
 
 mod file;
 mod linear;

@@ -1,8 +1,8 @@
 //! The pendulum on a cart, simulated as a non-linear body: a cart moved by a force, and a rod that may fall.
 //!
-//! Xiang et al. (CALVIN, JSAC 2019), Fig. 1, balance a pendulum over delays of 1, 40 and 50 ms and inter-packet times of 1,
-//! 5 and 10 ms. They do not specify its parameters; these are our own. Equations of motion after Åström and Furuta
-//! (Automatica 36, 2000).
+//! Xiang et al. (CALVIN, JSAC 2019), Fig. 1, balance a pendulum over delays of 1, 40 and 50 ms and inter-packet times
+//! of 1, 5 and 10 ms. They do not specify its parameters; these are our own. Equations of motion after Åström and
+//! Furuta (Automatica 36, 2000).
 
 use super::Plant;
 use super::linear::Sensors;

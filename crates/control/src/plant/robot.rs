@@ -1,14 +1,14 @@
 //! The two-wheeled robot of NCSbench, from the matrices that its authors published.
 //!
-//! Source: Gallenmüller, dissertation (2021), section 6.2; `tum-lkn/NCSbench` (MIT), file controller_simulation_matrices.mat,
-//! which has the discrete matrices for 30 and 35 ms. The continuous model is the matrix logarithm of either: both agree to
-//! twelve digits.
+//! Source: Gallenmüller, dissertation (2021), section 6.2; `tum-lkn/NCSbench` (MIT), file
+//! controller_simulation_matrices.mat, which has the discrete matrices for 30 and 35 ms. The continuous model is the
+//! matrix logarithm of either: both agree to twelve digits.
 //!
-//! One thing is added to the published model: a lag of the gyroscope. The published model settles within 6 ms after a voltage.
-//! NCSbench's filter takes the wheels' rate over the whole period, but the pitch rate at its end. NCSbench's controller
-//! balances the real robot. On the published model with an ideal gyroscope it is unstable when commands are applied 10 to 32
-//! ms after the reading: a period multiplies errors by up to -2.3. With a lag of 15 ms it is stable; a test in `simulation.rs`
-//! shows both.
+//! One thing is added to the published model: a lag of the gyroscope. The published model settles within 6 ms after a
+//! voltage. NCSbench's filter takes the wheels' rate over the whole period, but the pitch rate at its end. NCSbench's
+//! controller balances the real robot. On the published model with an ideal gyroscope it is unstable when commands are
+//! applied 10 to 32 ms after the reading: a period multiplies errors by up to -2.3. With a lag of 15 ms it is stable; a
+//! test in `simulation.rs` shows both.
 
 use crate::model::{Model, Parts, Sensor};
 
@@ -22,13 +22,13 @@ pub const DUTY_VOLTAGE: f64 = 8.087;
 /// Time constant of the gyroscope's lag, s. It is not published; see above.
 const GYROSCOPE_LAG_S: f64 = 0.015;
 
-/// Weights of integral, wheel angle, pitch, their rates, yaw and its rate in the cost that the published gains minimise. They
-/// are not published: these reproduce all 91 rows of the published table to half a millionth; `controller/gains.rs` checks
-/// eleven of them. The gyroscope's lag has no weight.
+/// Weights of integral, wheel angle, pitch, their rates, yaw and its rate in the cost that the published gains
+/// minimise. They are not published: these reproduce all 91 rows of the published table to half a millionth;
+/// `controller/gains.rs` checks eleven of them. The gyroscope's lag has no weight.
 const WEIGHTS: [f64; 8] = [0.08, 1e-4, 0.1, 1e-4, 1e-4, 100.0, 1e-4, 0.0];
 
-/// Returns the robot. Angles are in rad and voltages in V. A gyroscope reads the pitch rate in whole degrees per second, and
-/// an encoder at each wheel reads whole degrees.
+/// Returns the robot. Angles are in rad and voltages in V. A gyroscope reads the pitch rate in whole degrees per
+/// second, and an encoder at each wheel reads whole degrees.
 pub fn robot() -> Model {
     let names = [
         "wheel angle",
@@ -122,7 +122,7 @@ mod tests {
 
     /// Returns the rows of Ad_35 and Bd_35 of controller_simulation_matrices.mat, in NCSbench's order of states.
     #[test]
-    fn a_period_of_the_model_is_the_published_matrix() {
+    fn the_model_over_one_period_equals_the_published_matrix() {
         let (a, b) = robot().with_integral();
         let (ad, bd) = Steps::new(&a, &b).matrices(35_000_000);
         let published = [

@@ -17,11 +17,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(super) struct Drain {
     /// True if packets pass from the west end to the east one.
     eastward: bool,
-    /// Number of the segment that is drained now.
+    /// Index of the segment that is being drained.
     pub segment: usize,
-    /// Number of packets that were sent to it.
+    /// Number of packets that were sent to this segment.
     sent: u64,
-    /// Number of packets that it has received and sent on, at the last report.
+    /// Number of packets that this segment has received and sent on, at the last report.
     passed: (u64, u64),
     changed: Instant,
     since: Instant,
@@ -29,8 +29,8 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Begins after the end segment of that number out of `count`, with its counters; returns none if no segment
-    /// follows.
+    /// Begins the drain after the segment with this index out of `count`, which is at an end of the chain and has these
+    /// counters. Returns none if no segment follows.
     pub(super) fn begin(
         end: usize,
         count: usize,

@@ -1,5 +1,5 @@
-//! Loss on the links of a segment while its process is dead: packets that its neighbours sent to it during this, or
-//! could not send.
+//! Loss on the links of a segment while its process is dead: packets that its neighbours sent to it during that time,
+//! or could not send.
 
 use super::drain::side;
 use taut_port::PortCounters;
@@ -7,9 +7,9 @@ use taut_port::PortCounters;
 /// A side of a segment that is down.
 #[derive(Debug)]
 pub(super) struct Gap {
-    /// The segment, by number.
+    /// Index of the dead segment.
     pub segment: usize,
-    /// Number of the neighbouring segment.
+    /// Index of the neighbouring segment.
     pub neighbour: usize,
     /// Number of packets that the neighbour had sent in this direction when the gap was detected; none before its
     /// report.

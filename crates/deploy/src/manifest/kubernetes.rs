@@ -1,6 +1,7 @@
 //! A chain on Kubernetes: a deployment of one pod for each function, networks by Multus.
 //!
-//! Sources: Kubernetes API 1.29 and later; "Kubernetes Network Custom Resource Definition De-facto Standard" 1.3 (Multus).
+//! Sources: Kubernetes API 1.29 and later; "Kubernetes Network Custom Resource Definition De-facto Standard" 1.3
+//! (Multus).
 
 use super::document::Document;
 use super::unit::{CHAIN_FILE, INTERFACES, Unit, Units};

@@ -1,7 +1,7 @@
 //! Descriptions of a chain for running it on other machines: Kubernetes, OpenStack.
 //!
 //! Each function becomes a unit of its own, a pod or a server, with two network interfaces, `west` and `east`. There is
-//! a network between two functions, and one at each end of the chain, to which others attach.
+//! a network between two functions, and one at each end of the chain, to which other machines attach.
 
 mod document;
 mod kubernetes;

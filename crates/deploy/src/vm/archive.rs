@@ -71,7 +71,7 @@ impl Archive {
     }
 }
 
-/// Returns the names that lead to `path` from the root, for a program with the root as working folder.
+/// Returns the components of `path` below the root, for a program with the root as working folder.
 fn names(path: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for component in path.components() {

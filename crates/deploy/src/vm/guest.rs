@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Timeout for devices after their drivers are loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs as the first program of a virtual machine. It returns only if it is not.
+/// Runs as the first program of a virtual machine. It returns only if this program is not the first one.
 ///
 /// # Errors
 /// This is no virtual machine made by [`super::Machine`].
@@ -36,7 +36,7 @@ pub fn run_guest() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs it to its end; returns its exit code.
+/// Runs `taut forward` to its end; returns its exit code.
 fn forward() -> io::Result<i32> {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         let mounted = mount(kind, at, kind, MountFlags::empty(), None::<&CStr>);

@@ -38,8 +38,9 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// Returns the processor, if it supports virtual machines and this process may use it. Where KVM itself is
-    /// emulated, as inside some virtual machines, it exists without support of the processor, and is slower than QEMU.
+    /// Returns [`Self::Kvm`] if the processor supports virtual machines and this process may use KVM. Where KVM itself
+    /// is emulated, as inside some virtual machines, it exists without support of the processor, and is slower than
+    /// QEMU.
     pub fn best() -> Self {
         match Self::why_not_the_processor() {
             None => Self::Kvm,
@@ -181,8 +182,8 @@ impl Machine {
         })
     }
 
-    /// Returns a handle to its standard input: its `taut forward` reads the written bytes, and the machine ends when it
-    /// is closed.
+    /// Returns a handle to the standard input of the machine's `taut forward`. The machine ends when this input is
+    /// closed.
     ///
     /// # Errors
     /// The system cannot open more files.
@@ -217,7 +218,7 @@ impl Machine {
         DeployError::system("virtual machine", std::io::Error::other(why))
     }
 
-    /// Waits until it has powered off, with a timeout; dropping it ends one that does not.
+    /// Waits until the machine has powered off, with a timeout. Dropping the machine ends one that has not.
     fn wait(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -242,7 +243,7 @@ impl Drop for Machine {
 pub struct Control(UnixStream);
 
 impl Control {
-    /// Writes bytes to it.
+    /// Writes bytes to the standard input of the machine's `taut forward`.
     ///
     /// # Errors
     /// The machine has ended.
@@ -250,7 +251,7 @@ impl Control {
         self.0.write_all(bytes)
     }
 
-    /// Closes it for all handles: the machine ends.
+    /// Closes the input for all handles, which ends the machine.
     pub fn close(&self) {
         // It may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);

@@ -1,5 +1,5 @@
-//! A virtual machine for each function (Xia et al., JSAC 2019): QEMU with Debian's kernel and this program as the first and only one
-//! inside, connected by vhost-user.
+//! A virtual machine for each function (Xia et al., JSAC 2019): QEMU with Debian's kernel and this program as the first
+//! and only one inside, connected by vhost-user.
 //!
 //! A machine has no disk: an archive that the kernel unpacks into memory contains all files. `taut forward` runs in it
 //! unchanged. Serial lines connect its standard input and output to the process that started it, so that it is stopped,

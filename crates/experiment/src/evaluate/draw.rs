@@ -1,4 +1,4 @@
-//! Figures from runs: the selection of their values. The figure crate draws them.
+//! Selection of the values that the figures of a report show. The figure crate draws them.
 
 use super::selection::{Group, Runs, SIDE, latencies, number};
 use super::table::{csv_line, quantity_of};
@@ -31,7 +31,7 @@ pub struct Figure {
     /// Drawing of the figure.
     #[serde(skip)]
     pub svg: String,
-    /// Data of the figure as CSV, with the runs behind each line.
+    /// Data of the figure as CSV; each line names the runs that it is derived from.
     #[serde(skip)]
     pub data: String,
     /// The runs of the figure.

@@ -33,7 +33,7 @@ pub struct Evaluation {
     /// were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
-    /// Comparison with the published results that it replicates.
+    /// Comparison with the published results that the experiment replicates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
     /// The runs that were evaluated.

@@ -27,7 +27,7 @@ pub(super) struct Data {
 
 type Figure = fn(&[f64]) -> Option<f64>;
 
-/// Functions with which formulas evaluate the runs of some combinations.
+/// Functions that a formula can apply to the runs of selected combinations.
 const FIGURES: [(&str, Figure); 5] = [
     ("median", median),
     ("mean", |values| {
@@ -156,7 +156,7 @@ impl Formulas {
         Ok(tried(&environment(), condition, context)?.is_true())
     }
 
-    /// Returns the indices of the runs of each repetition in which all these combinations were measured.
+    /// Returns the repetitions in which all these combinations were measured, each as the indices of its runs.
     pub(super) fn complete(&self, taken: &BTreeSet<usize>) -> Vec<Vec<usize>> {
         let is_whole = |runs: &&Vec<usize>| {
             let there: BTreeSet<usize> = runs
@@ -191,7 +191,7 @@ impl Formulas {
         *self.drawn.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    /// Returns the formula's value in each single repetition that determines it.
+    /// Returns the formula's value in each repetition by itself, where it has one.
     pub(super) fn in_each(&self, formula: &str, repetitions: &[Vec<usize>]) -> Vec<f64> {
         let alone = |runs: &Vec<usize>| {
             self.draw(runs.clone());

@@ -1,4 +1,4 @@
-//! Evaluation of the runs: tables, figures, verdicts, and one tidy table of all metrics. All of it comes from the
+//! Evaluation of the runs: tables, figures, verdicts, and one tidy table of all metrics. Everything is derived from the
 //! results folder, and names the runs that it is based on.
 
 pub(crate) mod draw;

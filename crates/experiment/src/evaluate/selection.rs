@@ -141,7 +141,7 @@ impl Runs {
             .collect()
     }
 
-    /// Returns the message that there is no such metric, with the probable intention.
+    /// Returns the message that there is no such metric, with a suggestion for a similar name.
     pub(crate) fn no_metric(&self, metric: &str) -> String {
         let known: BTreeSet<&str> = self
             .runs

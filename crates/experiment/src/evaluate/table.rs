@@ -18,7 +18,7 @@ pub struct Table {
     pub title: String,
     /// The variables, then the metrics.
     pub columns: Vec<String>,
-    /// Number of the columns that are variables.
+    /// Number of leading columns that are variables.
     pub variables: usize,
     /// Rows of the table.
     pub rows: Vec<Row>,
@@ -40,7 +40,7 @@ pub struct Row {
 pub struct Cell {
     /// Median of the runs.
     pub median: f64,
-    /// Interval of the median, which is the range with fewer than six runs; `None` for a single run.
+    /// Confidence interval of the median; with fewer than six runs, the range of the values. `None` for a single run.
     pub interval: Option<Interval>,
     /// The smallest and the largest value.
     pub range: [f64; 2],

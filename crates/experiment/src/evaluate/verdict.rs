@@ -1,4 +1,4 @@
-//! Verdicts on claims: the distance of results from published ones, with the uncertainty from few runs.
+//! Verdicts on claims: comparison of results with published ones, including the uncertainty from few runs.
 
 use super::formula::Formulas;
 use crate::claim::{Claim, PublishedFigure, Region};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use taut_measure::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median_interval};
 
-/// Intended coverage of intervals, from six repetitions on. With fewer the actual coverage is printed.
+/// Coverage of the confidence intervals with six repetitions or more. With fewer the actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
 
 /// Verdict on a claim.
@@ -19,19 +19,19 @@ pub struct Verdict {
     /// The published result, in numbers; `None` for a claim of the experiment's own.
     #[serde(default)]
     pub figure: Option<PublishedFigure>,
-    /// Values that count as equal to the published one.
+    /// Range of values that count as equal to the published figure.
     #[serde(default)]
     pub same: Region,
-    /// Ratio of the value to the published one.
+    /// Ratio of the value to the published figure.
     #[serde(default)]
     pub factor: Option<f64>,
     /// Formula of the claim.
     pub formula: String,
     /// Value of the formula.
     pub value: Option<f64>,
-    /// Ends of the interval of the median over the repetitions. Each repetition gives the formula a value by itself, as
-    /// its combinations share the state of the machine. `None` with one repetition, and for a formula that uses
-    /// several.
+    /// Confidence interval of the median over the repetitions: its lower and upper end. The formula is evaluated once
+    /// per repetition, as the combinations of one repetition share the state of the machine. `None` with one
+    /// repetition, and for a formula that combines several repetitions.
     pub interval: Option<[f64; 2]>,
     /// Probability that such an interval covers that median, 0..1.
     #[serde(default)]
@@ -59,14 +59,14 @@ pub enum VerdictKind {
     SameDirection,
     /// The result has the opposite direction.
     Opposite,
-    /// A claim of the experiment's own holds at the value and at both ends of its interval. With fewer repetitions than
-    /// 95 % needs, it holds in each of them.
+    /// A claim of the experiment's own holds at the value and at both ends of its interval. With too few repetitions
+    /// for an interval of 95 %, it holds in each repetition.
     #[serde(alias = "reproduced")]
     Holds,
     /// A claim of the experiment's own holds at none of these values.
     #[serde(alias = "not-reproduced")]
     Fails,
-    /// The condition holds at some of these values.
+    /// The condition holds at some of these values, but not at all.
     Unclear,
     /// The formula has no value: runs or metrics are missing.
     NoData,
@@ -124,7 +124,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict with its size, as a cell of a table that also has the number of repetitions: `same direction, × 9.3`.
+    /// Returns the verdict with its factor, for a table that has a column for the number of repetitions: `same
+    /// direction, × 9.3`.
     pub fn brief(&self) -> String {
         let name = self.verdict.name();
         match self.factor {
@@ -138,8 +139,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict as text, with its size, and its basis if that is less than an interval of 95 %:
-    /// `same direction, 9.3 times the published figure, in all of 3 repetitions`.
+    /// Returns the verdict as text, with its factor. If there are too few repetitions for an interval of 95 %, the text
+    /// names their number: `same direction, 9.3 times the published figure, in all of 3 repetitions`.
     pub fn words(&self) -> String {
         let mut words = self.verdict.name().to_owned();
         if self.verdict == VerdictKind::SameDirection {
@@ -189,7 +190,8 @@ impl std::fmt::Display for Verdict {
 }
 
 /// Returns the interval of the repetitions' median. Returns `None` for one repetition, and if the value over all runs
-/// is outside the range of single repetitions: such a formula uses several, for example by counting runs.
+/// is outside the range of single repetitions: such a formula combines several repetitions, for example by counting
+/// runs.
 fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
     let least = in_each.iter().copied().reduce(f64::min)?;
     let most = in_each.iter().copied().reduce(f64::max)?;
@@ -203,8 +205,8 @@ struct Found {
     value: f64,
     spread: Option<Interval>,
     repetitions: usize,
-    /// Values that the verdict is based on: the value and the ends of its interval, or those of each of few
-    /// repetitions.
+    /// Values that the verdict is based on: the value and the ends of its interval, or with few repetitions the value
+    /// of each repetition.
     judged: Vec<f64>,
 }
 
@@ -294,8 +296,8 @@ pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
     verdict
 }
 
-/// Returns the kind of verdict on these values, at each of which the condition holds or not. `same` is the range that
-/// counts as published; `None` for a claim of the experiment's own.
+/// Returns the kind of verdict. `holds` states for each value in `judged` whether the condition holds there. `same` is
+/// the range of values that count as equal to the published figure; `None` for a claim of the experiment's own.
 fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
     let all = holds.iter().all(|holds| *holds);
     let none = holds.iter().all(|holds| !holds);

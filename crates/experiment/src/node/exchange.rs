@@ -1,4 +1,4 @@
-//! Commands that talk to another machine, for one exchange or for longer; neither waits forever.
+//! Commands that communicate with another machine, for one request or for longer. Both have timeouts.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,8 @@ const END_PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between two checks for a stop.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs a command: `send` writes its input, `receive` reads its output. The error is the last line that it printed.
+/// Runs a command: `send` writes its input, `receive` reads its output. The error is the last line that the command
+/// printed.
 pub(crate) fn exchange<T: Send + 'static>(
     mut command: Command,
     send: impl FnOnce(ChildStdin) -> io::Result<()> + Send + 'static,

@@ -30,8 +30,8 @@ impl Local {
         }
     }
 
-    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node, with the run's folder on
-    /// it. It ends when its standard input closes.
+    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
+    /// folder there. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = match &self.namespace {
             Some(namespace) => {
@@ -56,7 +56,7 @@ impl Node for Local {
         &self.role
     }
 
-    /// The experiment reserves the machine once for all local nodes.
+    /// Does nothing: the experiment reserves the machine once for all local nodes.
     fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         Ok(())
     }

@@ -35,7 +35,7 @@ pub(crate) trait Node: Send {
     /// for the reader.
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
 
-    /// Starts a command of a run on the node, by the agent.
+    /// Starts a command of a run on the node, through the agent.
     fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError>;
 
     /// Returns the reason why the machine is no longer available, if it is not.
@@ -53,7 +53,7 @@ pub(crate) trait Node: Send {
     fn collect(&mut self, into: &Path) -> Result<(), ExperimentError>;
 }
 
-/// Site of a run: the parameters for every node.
+/// Parameters of a run that its nodes need.
 pub(crate) struct Site<'a> {
     pub(crate) id: &'a str,
     /// The run's own folder among the results.

@@ -165,8 +165,8 @@ impl Slurm {
             .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
     }
 
-    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node, with the run's folder on
-    /// it. It ends when its standard input closes.
+    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
+    /// folder there. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("srun");
         // The step shares the whole machine with others, instead of getting the one CPU of a task.
@@ -193,7 +193,7 @@ impl Node for Slurm {
         &self.role
     }
 
-    /// Slurm has allocated the machine to this run alone.
+    /// Does nothing: Slurm has allocated the machine to this run alone.
     fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Node for Slurm {
         step.start_by(&self.role, |words| self.agent("step", words))
     }
 
-    /// Returns the reason why the machines are no longer available: all of them end with the allocation.
+    /// Returns the reason why the machines are no longer available: the allocation has ended, which ends all of them.
     fn lost(&self) -> Option<String> {
         let job = std::env::var("SLURM_JOB_ID").ok()?;
         let reason = ["--noheader", "--states=all", "--format=%r", "--jobs", &job];

@@ -49,7 +49,7 @@ pub(crate) struct Ssh {
 /// Connection to the machine. The fields are dropped in this order: the reservation, then the connection that carries
 /// it.
 struct Connection {
-    /// The reservation of the machine, and of the folder below which runs are.
+    /// Reservation of the machine, and of the base folder of its runs.
     hold: Kept,
     /// The first connection, which carries all others.
     master: Kept,
@@ -209,7 +209,8 @@ impl Ssh {
         self.given_up = false;
     }
 
-    /// Reconnects to a machine that boots, or whose connection broke. Returns a note for the reader if it has booted.
+    /// Reconnects to a machine that boots, or whose connection broke. Returns a note for the reader if the machine has
+    /// booted.
     fn connect_anew(&mut self, stop: &AtomicBool) -> Result<Option<[String; 2]>, ExperimentError> {
         let before = self.boot_id.clone();
         self.connection = None;
@@ -264,8 +265,8 @@ impl Ssh {
             .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
     }
 
-    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node, with the run's folder on
-    /// it. It ends when its standard input closes.
+    /// Makes a local command that runs `taut node WHAT --folder FOLDER ARGUMENTS` on the node. FOLDER is the run's
+    /// folder there. The command ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let Some(connection) = &self.connection else {
             // Without a connection, a command started there could not be ended.

@@ -16,7 +16,7 @@ pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
     /// Text for the shell there.
     pub(crate) script: &'a str,
-    /// Time limit, after which the node ends it.
+    /// Time limit, after which the node ends the command.
     pub(crate) limit: Duration,
     /// True if no core may halt during it.
     pub(crate) awake: bool,
@@ -38,8 +38,8 @@ pub(crate) trait StepUnderWay {
 }
 
 impl Step<'_> {
-    /// Starts it on the node of this role through a local process: `agent` makes the command that runs `taut node step`
-    /// with these arguments there.
+    /// Starts the step on the node of this role through a local process. `agent` makes the command that runs `taut node
+    /// step` with the given arguments on the node.
     pub(super) fn start_by(
         self,
         role: &str,
@@ -69,7 +69,7 @@ impl Step<'_> {
             })?;
         let mut stdin = child.stdin.take();
         if let Some(stdin) = stdin.as_mut().filter(|_| !self.secrets.is_empty()) {
-            // A process that has already ended reports it by its exit code.
+            // If the process has already ended, its exit code reports that.
             let _ = stdin.write_all(&self.secrets.line());
         }
         let pid = child.id();

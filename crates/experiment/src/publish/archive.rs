@@ -60,7 +60,7 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
     let mut tar = tar::Archive::new(stream);
     let mut top: Option<String> = None;
     let mut told = None;
-    // Entries are read raw, to limit the length of a name in the entry before.
+    // Entries are read raw, to limit the length of a name in a preceding entry.
     for (number, entry) in (1_u64..).zip(tar.entries().map_err(damaged)?.raw(true)) {
         let mut entry = entry.map_err(damaged)?;
         let (kind, size) = (entry.header().entry_type(), entry.size());

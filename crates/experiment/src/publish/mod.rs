@@ -28,7 +28,7 @@ use taut_results::{Completion, InsidePath, files_below, is_only_numbers, write_j
 /// The template's text in place of the purpose of an experiment.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
 
-/// Maximum length of a line, bytes; in a longer one nothing is replaced, and its file does not count as text.
+/// Maximum length of a line, bytes; in a longer line nothing is replaced, and its file does not count as text.
 const LONGEST_LINE: u64 = 64 << 20;
 
 /// Options of a publication.
@@ -40,7 +40,7 @@ pub struct Options {
     pub partial: bool,
     /// True to replace names of machines and people, and addresses.
     pub pseudonyms: bool,
-    /// True to keep files that are not text, in which nothing is replaced, with pseudonyms.
+    /// True to keep files that are not text in a publication with pseudonyms, although nothing is replaced in them.
     pub keep_captures: bool,
     /// Licence for others: a name or an address.
     pub license: Option<String>,
@@ -434,7 +434,7 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
         .map_err(|reason| ExperimentError::results(folder.path(), reason))
 }
 
-/// Returns the names that connect the parts of the experiment.
+/// Returns the names that the experiment uses as identifiers: of variables, roles, tasks, tables and figures.
 fn words_of(experiment: &Experiment) -> BTreeSet<String> {
     let definition = &experiment.definition;
     let variables = experiment.variants[0].variables.keys().cloned();

@@ -317,7 +317,7 @@ fn beginning(folder: &Path, log: &InsidePath) -> Option<String> {
     Some(text)
 }
 
-/// Returns the head and the first lines of our own CSV, and the number of further lines.
+/// Returns the header and the first lines of a CSV file that taut wrote, and the number of further lines.
 fn lines(csv: &str) -> (Vec<String>, Vec<Vec<String>>, usize) {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)

@@ -14,11 +14,11 @@ use taut_host::Wiring;
 pub(super) struct Making {
     pub(super) folder: PathBuf,
     pub(super) began: Instant,
-    /// Time at which `plan.limit` expires, counted from the nodes' known state.
+    /// Time at which `plan.limit` expires. The limit starts when the nodes are in their known state.
     pub(super) deadline: Instant,
     pub(super) wiring: Option<Wiring>,
     pub(super) background: Vec<Running>,
-    /// Tasks with output for metrics, with their patterns.
+    /// Tasks whose output contains metrics, with the patterns that extract them.
     pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
     /// True if no core may halt.
     pub(super) awake: bool,

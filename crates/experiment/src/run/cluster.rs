@@ -33,7 +33,7 @@ const OVER: [&str; 9] = [
 const FORGOTTEN: &str = "forgotten";
 /// Initial and maximum interval between queries to Slurm.
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
-/// Time that a run may take in addition to its steps: setup, files, ends.
+/// Additional time of a run for setup, file transfers, and ending its steps.
 const AROUND: Duration = Duration::from_secs(60);
 /// Time after which an unchanged status is reported again.
 const TELL: Duration = Duration::from_secs(30);
@@ -105,12 +105,12 @@ impl Slurm {
         })
     }
 
-    /// Returns the path at which a run says why it failed.
+    /// Returns the path of the file in which a run reports why it failed.
     fn failure(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.failed"))
     }
 
-    /// Returns the array that an earlier call has submitted and did not see end.
+    /// Returns the array that an earlier call submitted but did not see to its end, if there is one.
     fn left(&self) -> Option<Submitted> {
         let job = fs::read_to_string(self.folder.join("job")).ok()?;
         let runs = fs::read_to_string(self.folder.join("runs")).ok()?;
@@ -162,7 +162,7 @@ impl Slurm {
         })
     }
 
-    /// Returns state and reason of each element, by its number; `None` if Slurm does not answer.
+    /// Returns state and reason of each element, by its index in the array; `None` if Slurm does not answer.
     fn states(&self, submitted: &Submitted) -> Option<BTreeMap<usize, (String, String)>> {
         let format = "--format=%K|%T|%r";
         let asked = asked(
@@ -468,7 +468,7 @@ impl Driver<'_> {
         self.observer.progress(elapsed, total, what);
     }
 
-    /// Returns whether a run is complete, and adds it to the index, or has failed with a report.
+    /// Returns whether a run has ended. A complete run is added to the index; a failed run has a report.
     fn settled(&mut self, slurm: &Slurm, id: &str) -> Result<bool, ExperimentError> {
         let folder = &self.request.folder;
         if folder.run_folder(id).join("run.json").is_file() {

@@ -158,8 +158,8 @@ impl Driver<'_> {
         })
     }
 
-    /// Returns the reason why a node is no longer available, if it is not; that is known shortly after its commands
-    /// have ended.
+    /// Returns the reason why a node is no longer available, if it is not; a loss is detected shortly after the node's
+    /// commands have ended.
     fn lost(&self, role: &str, code: i32, last: &str) -> Option<String> {
         // Slurm ends commands by a signal, and starts no more of them after their job has ended.
         let is_taken = code == STOPPED || last.starts_with("srun: error:");

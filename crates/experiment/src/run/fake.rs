@@ -35,14 +35,14 @@ pub(super) struct Course {
     /// Duration; `None` to run until it is asked to end.
     pub(super) takes: Option<Duration>,
     pub(super) code: i32,
-    /// Output, and its time.
+    /// Time of the output, and its text.
     pub(super) prints: (Duration, String),
     /// True if it ignores the request to end.
     pub(super) deaf: bool,
 }
 
 impl Course {
-    /// Makes one that ends with this code after `seconds`.
+    /// Makes a course that ends with this code after `seconds`.
     pub(super) fn ends(seconds: u64, code: i32) -> Self {
         Self {
             takes: Some(Duration::from_secs(seconds)),
@@ -52,7 +52,7 @@ impl Course {
         }
     }
 
-    /// Makes one that runs until it is asked to end.
+    /// Makes a course that runs until it is asked to end.
     pub(super) fn goes_on() -> Self {
         Self {
             takes: None,

@@ -1,4 +1,4 @@
-//! One run: nodes are prepared, commands run in order, background commands end, and metrics are extracted from the
+//! One run: prepare the nodes, run the commands in order, end the background commands, and extract the metrics from the
 //! output.
 
 use super::attempt::Making;

@@ -56,7 +56,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns runs of the next repetition for combinations whose metric is not known well enough yet.
+    /// Returns runs of the next repetition for combinations whose metric does not meet `plan.until` yet.
     fn until(&self, repetition: u32) -> Vec<PlannedRun> {
         let experiment = &self.request.experiment;
         let Some(until) = &experiment.definition.plan.until else {
@@ -122,7 +122,7 @@ impl Driver<'_> {
             if outcome.is_err() && self.stop.load(Ordering::Relaxed) {
                 outcome = Err(Failed::Stopped);
             }
-            // In any case, no part of the run continues.
+            // Whatever the outcome, no part of the run keeps running.
             let ended = self.end(&mut making, &outcome);
             for file in self.secrets.scrub(&making.folder)? {
                 making
@@ -200,7 +200,7 @@ run = "measure {{ load }}"
         assert_eq!(came.took, Duration::from_secs(4 * 30));
         let index = trial.folder().index().unwrap();
         assert!(index.iter().all(|run| run.seconds == 30.0), "{index:?}");
-        // Before the first run the time per run is unknown; then it is estimated from the runs so far.
+        // Before the first run the time per run is unknown; then it is estimated from the completed runs.
         let told: Vec<(u64, u64)> = came
             .told
             .progress

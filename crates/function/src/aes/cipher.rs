@@ -101,7 +101,7 @@ impl Cipher {
     }
 }
 
-/// Returns the nonce, then the number of the block in 32 bits, from 0.
+/// Returns the first counter block: the nonce, then a block number of 32 bits that starts at 0.
 fn first_counter(nonce: [u8; NONCE_LEN]) -> u128 {
     let mut block = [0; 16];
     block[..NONCE_LEN].copy_from_slice(&nonce);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// The units of a second, as in [`super::Header::sent`].
+/// The clock's units per second, as in [`super::Header::sent`].
 pub(super) const UNITS_PER_S: u64 = 1 << 16;
 
 /// The ticks of the worker's counter for which a reading is reused, tens of microseconds. One reading costs about a

@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// The number of bytes to derive.
+/// The number of bytes that a derivation produces.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -80,8 +80,8 @@ impl Master {
         }
     }
 
-    /// Returns the key of a session's packets from `epoch` * 2^32 on, of the master's length. (HKDF of RFC 5869 with
-    /// SHA-256.)
+    /// Derives the key for the packets of a session from number `epoch` * 2^32 on. It has the length of the shared key.
+    /// (HKDF of RFC 5869 with SHA-256.)
     pub(super) fn derive(&self, session: &[u8; 9], epoch: u32) -> ([u8; 32], usize) {
         let mut salt = [0; 13];
         salt[..9].copy_from_slice(session);

@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-/// The result of the lookup of a packet's session.
+/// The result of a lookup for the session of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionLookup {
     Known(usize),

@@ -325,7 +325,7 @@ fn reflected_packets_are_refused_by_all_workers_of_their_end() {
         // The other direction has keys of its own.
         let back = through(&mut far, &OUT, &plain, 100).unwrap();
         assert_eq!(through(&mut near, &IN, &back, 0), Some(plain.clone()));
-        // Ends without a name refuse only the packets that they have sent themselves.
+        // Without a configured end, a function refuses only the packets that it has sent itself.
         let (mut one, mut other) = (end(""), end(""));
         let sent = through(&mut one, &OUT, &plain, 100).unwrap();
         assert_eq!(through(&mut one, &IN, &sent, 0), None);

@@ -1,6 +1,6 @@
 //! The window of packets of a session that were received already. (RFC 4303 section 3.4.3.)
 
-/// The packet of the highest number so far and the 63 before it; older ones count as received.
+/// The highest received packet number and the 63 numbers before it. Older packets count as received.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     highest: u64,

@@ -100,7 +100,7 @@ impl Answering {
 impl Handler for Answering {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         if let Punt::Made { port } = punted.cause {
-            // The learned addresses of the receiver, or none, are only second best if a function knows the next device.
+            // A function of the chain that sets MAC addresses takes precedence over the addresses learned here.
             let way = Passage {
                 lacks_addresses: true,
                 ..Passage::of_own(port.into())
@@ -149,14 +149,14 @@ fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES])
     back(frame, seen, &message[..length], gtpu::UDP_PORT, reply)
 }
 
-/// The direction of a message that the worker creates.
+/// The egress port and MAC addresses of a message that the worker creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
     /// The egress port of the message.
     pub port: u8,
     pub path: Path,
-    /// The source and destination addresses. Both are zero if the receiver was never heard: a function that knows the
-    /// next device has to set them. Without one, no host accepts the frame, unlike a broadcast.
+    /// The source and destination addresses. Both are zero if no frame of the receiver has arrived: a function that
+    /// knows the next device has to set them. Without one, no host accepts the frame, unlike a broadcast.
     pub macs: (Mac, Mac),
 }
 
@@ -239,7 +239,7 @@ fn swapped(frame: &[u8]) -> Option<(Mac, Mac)> {
     Some((ethernet.destination(), ethernet.source()))
 }
 
-/// Writes a message back to the source of `frame`, to that UDP port; returns the length of its frame in bytes.
+/// Writes a reply to the source of `frame`, at the given UDP port; returns the length of its frame in bytes.
 fn back(
     frame: &[u8],
     seen: &Tunnelled,

@@ -9,7 +9,7 @@ use taut_wire::gtpu::MOST_QFI;
 
 /// The limit on the number of bearers.
 pub(super) const MOST_BEARERS: usize = 4_000_000;
-/// The limit on the number of paths: numbers of 16 bits, and 0 is for none.
+/// The limit on the number of paths: path numbers have 16 bits, and 0 means no path.
 pub(super) const MOST_PATHS: usize = 65_535;
 
 /// The match of a bearer.
@@ -20,8 +20,8 @@ pub enum Match {
     /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
     /// (TS 23.501 section 5.8.2.2).
     User(IpAddr),
-    /// Packets that were sorted by a rule of the sorting with that number, below 2^24. No packet arrives with such a
-    /// match.
+    /// Packets that a rule of the sorting with that number matches; the number is below 2^24. No packet has this match
+    /// on arrival: only the sorting step assigns it.
     Rule {
         /// The number of the sorting.
         number: u32,
@@ -106,7 +106,7 @@ impl FromStr for Match {
     }
 }
 
-/// The two ends of a tunnel's outer packets.
+/// The outer addresses of a tunnel's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {
     /// The address of the gateway.
@@ -122,7 +122,7 @@ pub enum Action {
     Relay {
         /// The identifier that the peer assigned.
         teid: u32,
-        /// The ends of the tunnel.
+        /// The addresses of the outgoing tunnel.
         path: Path,
     },
     /// Packets are encapsulated into a tunnel.
@@ -131,7 +131,7 @@ pub enum Action {
         teid: u32,
         /// The QoS flow to mark packets with, in a PDU session container.
         qfi: Option<u8>,
-        /// The ends of the tunnel.
+        /// The addresses of the tunnel.
         path: Path,
     },
     /// Packets are decapsulated.
@@ -157,10 +157,10 @@ const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
 const SORT: u8 = 7;
-/// The additional bit for packets that meters count.
+/// The bit of a kind that marks a bearer with meters.
 const METERED: u8 = 0x80;
 
-/// The kind of an [`Action`] without its numbers, as the data plane reads it.
+/// The kind of an [`Action`] without its fields, as the data plane reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Relay,
@@ -234,7 +234,7 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer of an entry with that path.
+    /// Returns the bearer of a table entry; `path` is the path that the entry names by number.
     pub(super) fn of_slot(slot: Slot, path: Option<Path>) -> Self {
         let qfi = Some(slot.qfi).filter(|qfi| *qfi != NO_QFI);
         let teid = slot.teid;
@@ -340,7 +340,7 @@ impl FromStr for BearerText {
 }
 
 impl BearerText {
-    /// Checks it; `own` are the gateway's addresses. The default is the first one of the peer's IP version.
+    /// Checks the bearer. `own` are the gateway's addresses; the default is the first one of the peer's IP version.
     ///
     /// # Errors
     /// Returns the error and the correct form.

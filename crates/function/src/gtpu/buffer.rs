@@ -1,5 +1,5 @@
-//! Packets that are buffered until their user is reached (3GPP TS 29.244 section 5.2.4). They are copies in memory of
-//! their own, so that no ring waits for them. Limits apply for each rule and in all.
+//! Packets that are buffered until their user is reached (3GPP TS 29.244 section 5.2.4). They are copies in separate
+//! memory, so that no ring waits for them. Limits apply per rule and in total.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Held {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if a notification is due now, once.
+    /// Returns true if a notification is due, only once until it is re-enabled.
     pub fn is_to_tell(&self) -> bool {
         self.tells.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ pub(super) struct HeldPackets {
 }
 
 impl HeldPackets {
-    /// Allocates memory for the limit in all.
+    /// Allocates memory for as many packets as the total limit allows.
     pub fn new(in_all: HeldInAll) -> Result<Self, PortError> {
         let most = in_all.most;
         Ok(Self {
@@ -117,7 +117,7 @@ impl HeldPackets {
     }
 
     /// Buffers a copy of a frame; returns false if there is not enough space. If earlier packets of its key are being
-    /// released, the copy is as well.
+    /// released, the copy is queued behind them.
     pub fn hold(&mut self, key: u64, frame: &[u8], held: &Arc<Held>, to_port: usize) -> bool {
         let is_due = self.is_key_due(key);
         let has_room = |count: &AtomicUsize, most: usize| {
@@ -134,7 +134,7 @@ impl HeldPackets {
         let before = held.waiting.fetch_add(1, Ordering::Relaxed);
         let length = u16::try_from(frame.len()).ok();
         let length = length.filter(|length| usize::from(*length) <= self.pool.room());
-        // Released packets free their space by themselves.
+        // Packets that follow released ones leave soon, so the rule's limit does not apply to them.
         let taken = length.filter(|_| is_due || before < most);
         let Some(mut packet) = taken.and_then(|length| self.pool.take(length)) else {
             held.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl HeldPackets {
         Some(Arc::clone(&entry.held))
     }
 
-    /// Releases the packets of that key, in order.
+    /// Releases the packets of that key in order: they leave with later batches.
     pub fn release(&mut self, key: u64) {
         for _ in 0..self.waiting.len() {
             let Some(entry) = self.waiting.pop_front() else {

@@ -1,5 +1,5 @@
-//! The changes of the bearer table, and their paths: a ring to each worker's copy of it, and the copy of the programs
-//! in the kernel.
+//! The changes of the bearer table and its paths: a ring to each worker's copy of the table, and the copy of the kernel
+//! programs.
 
 use super::Path;
 use super::event::{self, Event};
@@ -44,7 +44,7 @@ pub(super) enum Change {
     Forget(u64),
 }
 
-/// A copy of the table besides the workers', which has every change at once: that of the programs in the kernel.
+/// Another copy of the table besides the workers', which applies every change immediately: that of the kernel programs.
 pub(super) trait Mirror: Debug + Send {
     /// Applies a change there.
     fn make(&self, change: &Change) -> io::Result<()>;
@@ -103,7 +103,7 @@ impl Sender {
 /// The senders to all workers, each of which has a copy of the table.
 #[derive(Debug)]
 pub(super) struct Senders {
-    /// The sender to the worker that does single actions: it sends end markers.
+    /// The sender to the worker that alone sends end markers and echo requests.
     pub first: changes::Sender<Change>,
     others: Vec<changes::Sender<Change>>,
     /// The copy in the kernel, if there is one.
@@ -133,7 +133,7 @@ impl Senders {
         self.others.push(sender.ring);
     }
 
-    /// Gives up at once on a worker that applies no changes, for a caller that itself makes the worker apply them.
+    /// Stops waiting for a worker that applies no changes, for a caller that itself makes the worker apply them.
     pub fn never_wait(&mut self) {
         self.first.patience = std::time::Duration::ZERO;
     }
@@ -152,7 +152,7 @@ impl Senders {
         changes.iter().try_for_each(|change| mirror.make(change))
     }
 
-    /// Stops waiting for ended workers, as long as there is one that runs.
+    /// Removes ended workers, as long as another worker runs.
     fn leave_out_the_dead(&mut self) {
         self.others.retain(|sender| !sender.is_abandoned());
         if self.first.is_abandoned()
@@ -162,8 +162,8 @@ impl Senders {
         }
     }
 
-    /// Sends changes as [`changes::Sender::send`] does, to all of them. An end marker follows the last packet that any
-    /// of them sends on the old path.
+    /// Sends changes as [`changes::Sender::send`] does, to all workers. An end marker follows the last packet that any
+    /// worker sends on the old path.
     pub fn send(&mut self, changes: &[Change]) {
         let is_marker = |it: &Change| matches!(it, Change::EndMarker { .. } | Change::Echo { .. });
         let mut told = Vec::with_capacity(changes.len());

@@ -42,7 +42,8 @@ pub fn bearers_of(text: &str) -> Result<Vec<BearerText>, (usize, String)> {
         .collect()
 }
 
-/// Replaces `bearers` repeatedly, one after the other, `per_second` of them, for that time or until the gateway ends.
+/// Replaces `bearers` one after the other, again and again, at `per_second` replacements a second. Ends after the given
+/// time or when the gateway exits.
 ///
 /// # Errors
 /// Returns the gateway's refusal, or a missing reply.

@@ -46,7 +46,7 @@ pub enum Wish {
     Put(Bearer),
     /// Removes a bearer, which must exist.
     Remove(Match),
-    /// Sets the rate limits of a bearer, which must exist, and removes all others.
+    /// Replaces all rate limits of a bearer, which must exist.
     Limit(Match, Limits),
     /// Sends an end marker to a peer for one of its tunnels.
     EndMarker {
@@ -62,7 +62,8 @@ pub enum Wish {
 }
 
 impl Control {
-    /// Creates the control plane of the worker at the other end of `sender`, which shares all this with it.
+    /// Creates the control plane of the worker at the other end of `sender`. Both share the meters, buffer counts and
+    /// peers.
     pub(super) fn new(
         own: Vec<IpAddr>,
         room: usize,
@@ -190,7 +191,7 @@ impl Control {
         self.sortings.get(number)
     }
 
-    /// Returns the numbers of the meters of a key's bearer.
+    /// Returns the numbers of the meters of the bearer with that key.
     pub(super) fn meters_of(&self, key: u64) -> Meters {
         self.limited.meters_of(key)
     }
@@ -225,7 +226,8 @@ impl Control {
             let changes = plan.changes.clone();
             self.undo(plan);
             let refused = Refused::Kernel(e.to_string());
-            // The kernel may undo more than it has applied: its final state is the state of this side.
+            // An undo step may concern a change that the kernel never applied. Its entries are set to this table's
+            // state.
             self.owed = self.still_refused(changes);
             return Err((0, refused));
         }
@@ -259,7 +261,8 @@ impl Control {
         Err(Refused::Kernel(text.to_string()))
     }
 
-    /// Sets the kernel's entries for `changes` to the state of this side; returns those that it refuses.
+    /// Sets the kernel's entries for `changes` to the state of the authoritative table; returns the changes that it
+    /// refuses.
     fn still_refused(&self, mut changes: Vec<Change>) -> Vec<Change> {
         changes.retain(|change| {
             let now = match *change {
@@ -407,7 +410,7 @@ struct Plan {
     /// The steps that undo the set, first step first.
     undo: Vec<Undo>,
     changes: Vec<Change>,
-    /// The numbers to release when everything is decided, so that none gets another meaning half-way.
+    /// The path numbers to release after the whole set is granted, so that no number is reassigned within the set.
     paths_let_go: Vec<u16>,
     meters_let_go: Vec<u32>,
 }
@@ -427,9 +430,9 @@ enum Undo {
 struct Sortings {
     most: usize,
     all: Vec<Option<Arc<Sorting>>>,
-    /// The number after the one that was assigned last.
+    /// The number that was tried last: the search for an unused number starts after it.
     next: usize,
-    /// The sortings that workers may still use. The last owner frees the memory, which must not be a worker.
+    /// The replaced sortings that workers may still use. They are freed here, so that a worker never frees memory.
     retired: Vec<Arc<Sorting>>,
 }
 
@@ -458,8 +461,8 @@ impl Sortings {
         (1..=self.most).contains(&(number as usize))
     }
 
-    /// Returns an unused number, which was free for as long as possible. There are as many numbers as bearers, and each
-    /// sorting has one, so the search is short.
+    /// Returns an unused number. Numbers are tried round robin, so that it has been unused for long. There are as many
+    /// numbers as bearers, and each sorting has one, so the search is short.
     fn number(&mut self, taken: &[u32]) -> Option<u32> {
         for _ in 0..self.most {
             self.next = self.next % self.most + 1;
@@ -489,7 +492,7 @@ impl Sortings {
     }
 }
 
-/// The pairs of addresses by number, and the number of entries that use each.
+/// The paths by number, and the number of entries that use each.
 #[derive(Debug, Default)]
 struct Paths {
     numbers: HashMap<Path, u16>,

@@ -25,7 +25,7 @@ pub struct FlowFilter {
     pub(super) flow_label: Option<u32>,
 }
 
-/// The addresses and ports of one end; all of them if nothing is set.
+/// The addresses and ports of one end; unset fields match everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct End {
     /// The version, the address and its mask; IPv4 addresses are mapped into IPv6.
@@ -235,7 +235,7 @@ impl<'a> Looked<'a> {
         }
     }
 
-    /// Returns the index of an IPsec packet: the first word of ESP, the second one of AH.
+    /// Returns the security parameter index (SPI) of an IPsec packet: the first word of ESP, the second one of AH.
     fn security_parameters(&self) -> Option<u32> {
         let at = match self.tuple.protocol {
             IpProtocol(50) => 0,

@@ -1,5 +1,5 @@
-//! The gateway with its fast path in the kernel: the kernel has the same bearers; other packets and all replies are
-//! handled here.
+//! The gateway with its fast path in the kernel. The kernel programs have the same bearers; the gateway in the process
+//! handles all other packets and all replies.
 
 use super::bearer::is_of_rule;
 use super::change::{Change, Mirror};

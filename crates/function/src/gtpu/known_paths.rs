@@ -1,4 +1,4 @@
-//! The paths of tunnels as the worker looks them up by number. IPv4 paths take 16 bytes, so that those of many peers
+//! A worker's list of tunnel paths, which it looks up by number. IPv4 paths take 16 bytes, so that those of many peers
 //! stay in the cache next to the table.
 
 use super::Path;
@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The limit on the number of paths: all numbers except 0.
 const MOST_PATHS: usize = u16::MAX as usize;
-/// The value for no port.
+/// The port value that means no port.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     V4(Ipv4Addr, Ipv4Addr),
-    /// The ends are IPv6, at the same index in the other list.
+    /// The addresses are IPv6, at the same index in the list `v6`.
     V6,
     None,
 }
@@ -32,7 +32,7 @@ pub(super) struct KnownPaths {
     /// The paths by number minus 1.
     known: Vec<Known>,
     v6: Vec<(Ipv6Addr, Ipv6Addr)>,
-    /// The numbers of paths, for packets from their peers.
+    /// The path numbers by addresses, for frames that arrive from peers.
     numbers: HashMap<Path, u16>,
     /// The peers' locations, shared by all workers.
     pub peers: Peers,
@@ -50,7 +50,8 @@ impl KnownPaths {
         }
     }
 
-    /// Assigns `path` to `number`. If it is the same path, which comes back for its end marker, its state stays.
+    /// Assigns `path` to `number`. If the number already has that path, as when an end marker needs it again, the
+    /// path's state stays.
     pub fn set(&mut self, number: u16, path: Path) {
         let Some(place) = usize::from(number).checked_sub(1) else {
             debug_assert!(false, "0 is the number of no path");
@@ -93,7 +94,7 @@ impl KnownPaths {
         self.numbers.insert(path, number);
     }
 
-    /// Returns the path of that number, which packets now take through `to_port`.
+    /// Returns the path of that number, and records `to_port` as its egress port.
     #[inline(always)]
     pub fn take(&mut self, number: u16, to_port: usize) -> Option<Path> {
         let place = usize::from(number).wrapping_sub(1);

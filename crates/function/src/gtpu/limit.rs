@@ -30,7 +30,7 @@ pub struct Limit {
 /// The rate limits of a bearer's packets.
 pub type Limits = [Option<Limit>; METERS_PER_BEARER];
 
-/// The meters by number, the number of bearers that use each, and which.
+/// The meters by number, the count of bearers that use each, and the meters of each bearer.
 #[derive(Debug)]
 pub(super) struct Limited {
     most: usize,
@@ -41,7 +41,7 @@ pub(super) struct Limited {
     bearers: HashMap<u64, Meters>,
 }
 
-/// A meter that was assigned, and its earlier rate if that has changed.
+/// An assigned meter, and its earlier rate if the assignment changed the rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub number: u32,
@@ -113,7 +113,7 @@ impl Limited {
         })
     }
 
-    /// Returns a meter, as if it had not been assigned.
+    /// Undoes the assignment of a meter by [`Self::take`], including a changed rate.
     pub fn give_back(&mut self, taken: Taken) {
         let place = (taken.number as usize).wrapping_sub(1);
         if let Some(kbps) = taken.before

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 pub(crate) const UNITS_PER_NS: u64 = 64;
 /// The number of binary digits after the point in a cost.
 const COST_DIGITS: u32 = 14;
-/// The burst, as the time in which its rate produces it.
+/// The burst, as a duration: the bytes that arrive in this time at the rate.
 const BURST_NS: u64 = 10_000_000;
 /// The smallest burst in bytes; the packet that exceeds the burst still passes.
 const BURST_BYTES: u64 = 15_000;
@@ -22,7 +22,7 @@ pub(crate) fn cost(kbps: NonZeroU64) -> u64 {
     ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
 }
 
-/// The bytes of 1,000 bits: a meter of packets is one of bytes that counts each packet as this many.
+/// The bytes of 1,000 bits. A meter that limits packets per second counts each packet as this many bytes.
 pub(crate) const KBIT_BYTES: u64 = 125;
 
 /// Returns the cost of `bytes` bytes, in the unit of times.

@@ -356,7 +356,7 @@ impl Plane {
         control: &mut Control,
         bearers: &[(usize, Bearer)],
     ) -> Result<(), (usize, String)> {
-        /// The batch size is below the ring's capacity, with one path per bearer.
+        /// This many changes fit into the ring, even if each bearer needs a new path.
         const AT_A_TIME: usize = 1024;
         for part in bearers.chunks(AT_A_TIME) {
             let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();
@@ -374,7 +374,7 @@ impl Plane {
             Change::Path(number, path) => self.paths.set(number, path),
             Change::Police { key, meters } => self.policing.assign(key, meters),
             Change::Sorting { number, sorting } => set_sorting(&mut self.sortings, number, sorting),
-            // These changes belong to no table.
+            // These changes are no part of a table's state.
             Change::Remove(_)
             | Change::Meter { .. }
             | Change::EndMarker { .. }
@@ -383,7 +383,7 @@ impl Plane {
         }
     }
 
-    /// Returns the number of packets that wait only for a batch.
+    /// Returns the number of created messages and released packets, which wait only for a batch.
     fn held_back(&self) -> usize {
         self.messages.len() + self.held.due()
     }
@@ -533,8 +533,8 @@ impl Plane {
         }
     }
 
-    /// Applies the sorting of a tunnel or user to a packet; `slot` is their bearer, and afterwards the bearer of the
-    /// rule.
+    /// Applies the sorting of a tunnel or user to a packet. On entry `slot` is the bearer of the tunnel or user,
+    /// afterwards the bearer of the matching rule.
     #[inline(never)]
     fn sort(
         &mut self,
@@ -902,7 +902,8 @@ impl Plane {
         Some(number)
     }
 
-    /// Returns true if the frame requests the gateway's own MAC address, where it has one.
+    /// Returns true if the frame asks for the MAC address of one of the gateway's addresses, at a port with a known MAC
+    /// address.
     #[inline]
     fn is_asked(&self, packet: &Packet, context: &Context) -> bool {
         self.macs.of(context.from_port).is_some()

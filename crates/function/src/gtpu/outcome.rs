@@ -44,7 +44,7 @@ outcomes! {
     GateClosed: "gate closed",
     /// Packets above one of the bearer's maximum bit rates (TS 29.244 section 5.4.4).
     OverRate: "over the rate",
-    /// Packets to be buffered by a bearer that did not come by PFCP: only sessions have a buffer.
+    /// Packets whose bearer requests buffering but was not set up by PFCP: only PFCP sessions have buffers.
     NotHeld: "not held",
     /// A truncated Ethernet, IP, UDP or GTP-U header, or one with a wrong length.
     Malformed: "malformed",
@@ -68,7 +68,7 @@ outcomes! {
     NoHopsLeft: "no hops left",
     /// Packets above the tunnel's MTU.
     TooBig: "too big",
-    /// Packets without memory to grow.
+    /// Packets without space for the additional headers of a tunnel.
     NoRoom: "no room",
     /// An echo request that the programs in the kernel lost for lack of space.
     EchoUnanswered: "echo unanswered",
@@ -76,7 +76,8 @@ outcomes! {
     NeighbourAnswered: "neighbour answered",
     /// Packets that no detection rule of the session matches.
     NoRule: "no rule takes it",
-    /// Packets that a rule would match with the mark of another QoS flow (TS 23.501 section 5.7.1.7).
+    /// Packets that no rule matches, although one would match if the packet had the mark of another QoS flow (TS 23.501
+    /// section 5.7.1.7).
     WrongFlow: "wrong QoS flow",
     /// Packets above a quota of one of their usage rules (TS 29.244 section 5.2.2.2).
     OverQuota: "over the quota",

@@ -9,7 +9,7 @@ use taut_wire::{Error, EtherType, Fault, Gtpu, Headers, IpProtocol, Layer3, Sum,
 /// The extension headers that the end of a tunnel knows: PDU session container, and the PDCP numbers (short and long),
 /// which belong to base stations and have no meaning here (TS 29.281 section 5.2.1, figure 5.2.1-3).
 const KNOWN_EXTENSIONS: [u8; 3] = [PDU_SESSION_CONTAINER, 0xc0, 0x82];
-/// The bits of a type that every node on the path has to understand, not only the end of the tunnel.
+/// The bits of an extension header type that every node on the path has to understand, not only the end of the tunnel.
 const FOR_EVERY_NODE: u8 = 0xc0;
 
 /// The gateway's own addresses.
@@ -59,9 +59,9 @@ pub(super) enum Seen {
         ip: u16,
         key: u64,
     },
-    /// A frame with an outcome already.
+    /// A frame whose outcome is decided without a lookup.
     Settled(Outcome),
-    /// A frame that an earlier function has marked.
+    /// A frame that an earlier function has dropped or punted.
     Gone,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Tunnelled {
     /// The offset after the GTP-U packet.
     pub end: u16,
     pub is_v4: bool,
-    /// True if an extension header is unknown that the end of the tunnel, or every node, has to know.
+    /// True if the packet has an unknown extension header that the end of the tunnel, or every node, has to understand.
     pub puzzles_end: bool,
     pub puzzles_all: bool,
 }

@@ -21,8 +21,8 @@ const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Policing {
-    /// The meters by bearer. The table is like the others, with numbers of meters in place of a tunnel. Entries have
-    /// the same size, and are looked up a batch at a time.
+    /// The meters by bearer. The table has the form of a bearer table, with numbers of meters in place of a tunnel, and
+    /// is looked up a batch at a time.
     bearers: Table,
     meters: SharedMeters,
 }
@@ -66,7 +66,7 @@ impl SharedMeters {
 }
 
 impl Policing {
-    /// Creates the policing of at most that many bearers, which others may look up as well.
+    /// Creates the policing of at most that many bearers. Workers share `meters`.
     pub fn new(bearers: usize, meters: SharedMeters) -> Self {
         Self {
             bearers: Table::new(Matching::Hash, bearers),

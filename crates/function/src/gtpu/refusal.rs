@@ -19,10 +19,10 @@ pub enum Refused {
     /// There are too many pairs of addresses.
     #[error("too many different peers: {MOST_PATHS} at most")]
     TooManyPaths,
-    /// The sorting does not exist, or there are too many.
+    /// The sorting does not exist, or there is no free number for another one.
     #[error("no number is left to sort packets by")]
     TooManySortings,
-    /// There are too many rates.
+    /// There are too many rate limits.
     #[error(
         "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
     )]

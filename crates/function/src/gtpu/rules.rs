@@ -66,7 +66,7 @@ impl Asked {
     }
 }
 
-/// A required field value: `value` in the bits that `mask` has.
+/// A required field value: a packet matches if its field equals `value` in the bits of `mask`.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     name: Name,
@@ -74,7 +74,8 @@ struct Field {
     mask: u128,
 }
 
-/// The mask of message types. End markers belong to the user packets' bearer: their types differ in this bit.
+/// The mask of message types. It ignores the bit in which end markers and user packets differ, because both have the
+/// same bearer.
 const MESSAGE_MASK: u8 = !(MessageType::G_PDU.0 ^ MessageType::END_MARKER.0);
 
 /// The rule of a bearer: the required fields of a packet, in order. No packet matches two bearers.

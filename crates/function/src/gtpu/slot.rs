@@ -9,7 +9,7 @@ pub(super) struct Slot {
     pub teid: u32,
     /// The number of the path that packets take, 0 for none.
     pub path: u16,
-    /// The QoS flow of their mark, or [`NO_QFI`].
+    /// The QoS flow that packets are marked with, or [`NO_QFI`].
     pub qfi: u8,
     pub action: u8,
 }

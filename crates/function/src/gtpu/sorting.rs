@@ -17,7 +17,7 @@ pub struct Sorting(pub(super) Vec<Choice>);
 /// One rule of a sorting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The position of the rule, which names its bearer together with the number of the sorting.
+    /// The position of the rule. With the number of the sorting, it identifies the rule's bearer.
     pub place: u8,
     pub is_uplink: bool,
     /// The filters, of which a packet has to match one; all packets match if there is none.
@@ -39,12 +39,12 @@ pub(super) enum Unsorted {
 }
 
 impl Choice {
-    /// Returns true if later rules are never evaluated.
+    /// Returns true if the rule matches every packet, so that later rules are never evaluated.
     pub fn takes_all(&self) -> bool {
         self.filters.is_empty() && self.flows == 0
     }
 
-    /// Returns true if it has more features than a bearer.
+    /// Returns true if the rule does more than a bearer can, such as filtering or counting usage.
     pub fn is_more_than_a_bearer(&self) -> bool {
         !(self.takes_all() && self.usages.is_empty() && self.held.is_none())
     }

@@ -103,13 +103,13 @@ impl Detached {
         &mut self.control
     }
 
-    /// Returns the response to a PFCP message, if there is one.
+    /// Processes a PFCP message; returns the response, if there is one.
     pub fn hear(&mut self, message: &[u8], from: SocketAddr, now: Instant) -> Option<Vec<u8>> {
         let node = self.node.as_mut().filter(|node| node.knows(from))?;
         node.handle(message, from, now, &mut self.control)
     }
 
-    /// Returns the PFCP messages that are due, with their destinations.
+    /// Runs the timers of PFCP; returns the messages that are due, with their destinations.
     pub fn look(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         let node = self.node.as_mut();
         node.map_or_else(Vec::new, |node| node.look(now, &mut self.control))

@@ -37,7 +37,7 @@ const LINE_SLOTS: usize = 4;
 struct Line([Slot; LINE_SLOTS]);
 
 impl Line {
-    /// Returns the slot of `key`, or another one.
+    /// Returns the slot of `key` if it is in this line, or else an arbitrary slot: the caller compares the key.
     #[inline(always)]
     fn candidate(&self, key: u64) -> &Slot {
         let is = |place: usize| usize::from(self.0[place].key == key);
@@ -62,7 +62,7 @@ pub(super) struct Table {
     lines: Vec<Line>,
     /// The entries of a `linear` table, and of one of `rules`.
     list: Vec<Slot>,
-    /// The rule of each of them, in a table of `rules`, for packets to these addresses.
+    /// The rule of each entry of `list`, in a table of `rules`.
     rules: Vec<Rule>,
     own: Vec<IpAddr>,
     entries: usize,
@@ -75,7 +75,7 @@ impl Table {
         Self::of_gateway(matching, room, &[])
     }
 
-    /// Creates such a table for a gateway with these addresses, which rules contain.
+    /// Creates a table for a gateway with the addresses `own`, which the rules of a `rules` table compare.
     pub fn of_gateway(matching: Matching, room: usize, own: &[IpAddr]) -> Self {
         let (mut lines, mut list, mut rules) = (Vec::new(), Vec::new(), Vec::new());
         match matching {
@@ -170,7 +170,7 @@ impl Table {
         self.matching == Matching::Rules
     }
 
-    /// Returns the entry of the first rule that matches a packet, or one with the key 0.
+    /// Returns the entry of the first rule that matches a packet, or an entry with the key 0.
     #[inline]
     pub fn taker(&self, asked: &Asked) -> Slot {
         let mut rules = self.rules.iter();
@@ -208,7 +208,7 @@ impl Table {
         }
     }
 
-    /// Looks up `key` that is not in its own `line`.
+    /// Looks up a `key` that is not in `line`, the line where its search begins.
     #[cold]
     fn look_further(&self, line: &Line, key: u64) -> Slot {
         if key == 0 || line.has_empty() {

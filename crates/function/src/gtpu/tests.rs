@@ -297,7 +297,7 @@ fn decorated(message: MessageType, kind: u8) -> Vec<u8> {
 fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
     let mut gateway = Bench::with("0x10,relay,0x20,192.0.2.9");
     for message in [MessageType::G_PDU, MessageType::END_MARKER] {
-        // A relay ignores headers that only ends have to understand.
+        // A relay ignores headers that only the end of a tunnel has to understand.
         let frame = decorated(message, 0x80);
         let out = gateway.pass(std::slice::from_ref(&frame), 0);
         let opened = open(&out[0]);
@@ -305,7 +305,7 @@ fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
         assert_eq!(opened.message, message.0);
         assert_eq!(out[0][42 + 8..], frame[42 + 8..]);
     }
-    // Headers that every node has to understand are not ignored.
+    // Every node has to understand these headers, so they are not ignored.
     assert!(
         gateway
             .pass(&[decorated(MessageType::G_PDU, 0xc9)], 0)
@@ -431,7 +431,7 @@ fn users_do_not_reach_the_gateway_itself_through_their_tunnels() {
 }
 
 #[test]
-fn tunnels_come_in_by_the_ports_that_are_theirs_only() {
+fn tunnels_at_ports_other_than_theirs_are_dropped() {
     let mut gateway = Bench::new("tunnels = [0]");
     gateway
         .add("0x10,relay,0x20,192.0.2.9\n0x11,decapsulate\n10.45.0.2,encapsulate,0x30,192.0.2.9");
@@ -1244,7 +1244,7 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
         error.starts_with("1073741824 bytes are being loaded by others"),
         "{error}"
     );
-    // Its share is free again when it disconnects.
+    // Its share of the memory for files is free again when it disconnects.
     drop(endless);
     while ask()["ok"] != true {}
 }

@@ -24,7 +24,7 @@ impl Counted {
         ]
     }
 
-    /// Returns the total, uplink and downlink counts at which these volumes are reached, starting here.
+    /// Returns the total, uplink and downlink counts at which these volumes are reached, counted from this value.
     pub fn and(self, volumes: &Volumes) -> [u64; 3] {
         let mut volumes = [volumes.total, volumes.uplink, volumes.downlink].into_iter();
         self.all().map(|since| {
@@ -54,11 +54,11 @@ pub(super) struct Usage {
     downlink: AtomicU64,
     /// The total, uplink and downlink counts that cause a notification.
     tell_at: [AtomicU64; 3],
-    /// The total, uplink and downlink counts from which on nothing passes.
+    /// The total, uplink and downlink counts from which on all packets are dropped.
     stop_at: [AtomicU64; 3],
     /// True if a notification has been sent and not been processed yet.
     is_told: AtomicBool,
-    /// True if its time is over.
+    /// True if the time quota is used up.
     is_closed: AtomicBool,
     /// The ticks of the first packet since the last query, and of the last packet; 0 for none.
     first_ticks: AtomicU64,
@@ -108,7 +108,7 @@ impl Usage {
         self.reaches(&self.tell_at) && !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns true if nothing passes any more.
+    /// Returns true if a quota is used up, so that no packet passes.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed) || self.reaches(&self.stop_at)
@@ -121,13 +121,13 @@ impl Usage {
         pairs.any(|(now, at)| *now >= at.load(Ordering::Relaxed))
     }
 
-    /// Re-enables the notification, because this one could not be sent.
+    /// Re-enables the notification after it could not be sent.
     pub fn tell_again(&self) {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Sets the total, uplink and downlink counts ([`Counted::and`]) for notifications and for the end, and whether its
-    /// time is over. The caller has processed the last notification.
+    /// Sets the total, uplink and downlink counts ([`Counted::and`]) that cause a notification and that end the quota,
+    /// and whether the time quota is used up. The caller has processed the last notification.
     pub fn limit(&self, tell_at: [u64; 3], stop_at: [u64; 3], is_closed: bool) {
         for (limits, volumes) in [(&self.tell_at, tell_at), (&self.stop_at, stop_at)] {
             for (at, volume) in limits.iter().zip(volumes) {

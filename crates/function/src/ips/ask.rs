@@ -28,10 +28,11 @@ use taut_inspect::{dns, tls};
 const MOST_EMPTY: u32 = 16;
 /// The limit on a server's certificates that rules are evaluated with.
 const MOST_CERTIFICATES: usize = 16;
-/// The limit on recorded rules that are remembered for a packet, or for one certificate.
+/// The limit on rules that are remembered after a match, so that they are recorded once: per packet, or per
+/// certificate.
 pub(super) const MOST_TOLD: usize = 64;
 
-/// A packet for which rules are evaluated, and their verdict.
+/// A packet for which rules are evaluated, with their verdict.
 pub(super) struct Ask<'a, 'p> {
     pub in_force: &'a InForce,
     pub inspector: &'a mut Inspector,
@@ -44,7 +45,7 @@ pub(super) struct Ask<'a, 'p> {
     pub is_asked: bool,
     /// True if rules need a message that cannot be parsed.
     pub is_unread: bool,
-    /// The rules that are not recorded again.
+    /// The rules that have been recorded for this packet and are not recorded again.
     pub told: &'a mut Vec<u32>,
     pub now_s: u32,
     pub now_ticks: u64,
@@ -52,8 +53,8 @@ pub(super) struct Ask<'a, 'p> {
     pub alert_only: bool,
 }
 
-/// Reads the complete messages of an end, and calls `ask` for each with the parts that rules need. Returns the number
-/// of those that cannot be parsed, and of the certificates beyond [`MOST_CERTIFICATES`].
+/// Reads the complete handshake messages of one TLS endpoint, and calls `ask` for each with the parts that rules need.
+/// Returns the number of messages that cannot be parsed, and of the certificates beyond [`MOST_CERTIFICATES`].
 fn read_messages(
     flight: &mut Flight,
     to_server: bool,
@@ -85,7 +86,7 @@ fn read_messages(
                 ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
             }
             Kind::Certificates if !to_server => {
-                // It may have arrived in an earlier segment, with other hellos since.
+                // The server's hello may have arrived in an earlier segment, with other hellos since.
                 let hello = flight.server_hello();
                 let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
                 let mut all = flight.certificates().enumerate();
@@ -112,7 +113,7 @@ fn read_messages(
     (faults, left_out)
 }
 
-/// The same, with the state that inspectors need to find messages in it.
+/// A packet as in [`Ask`], with the state that inspectors need to find messages in it.
 pub(super) struct Asking<'a, 'p> {
     pub ask: Ask<'a, 'p>,
     pub messages: &'a mut Messages,
@@ -230,7 +231,7 @@ impl Asking<'_, '_> {
         self.miss(flow);
     }
 
-    /// Informs the inspector that it does not get all bytes.
+    /// Informs the inspector that some bytes of the flow do not reach it.
     fn miss(&mut self, flow: &mut Flow) {
         let to_server = self.ask.packet.to_server;
         match flow.application {
@@ -261,8 +262,8 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// Detects the protocol of a flow by the first bytes of a direction; `is_all` says whether these are all of it so
-    /// far.
+    /// Detects the protocol of a flow by the first bytes of a direction. `is_all` is true if `first` contains all bytes
+    /// of that direction received until now.
     fn recognise(&mut self, flow: &mut Flow, direction: usize, first: &[u8], is_all: bool) {
         let to_server = direction == 0;
         if flow.application.is_some() || !is_all || !flow.recognition.needs(to_server) {
@@ -299,7 +300,7 @@ fn with_record<'a>(parts: &Parts<'a>, record: &'a Record) -> Parts<'a> {
     }
 }
 
-/// Returns a DNS message by the name in its question or answer, and its new buffers.
+/// Returns a DNS message with the name in its question or answer, and the buffers that are new with it.
 fn with_dns(name: &[u8], is_response: bool) -> (Message<'_>, BufferSet) {
     let buffer = match is_response {
         true => Buffer::DnsQuestion,
@@ -418,7 +419,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Finds the message in a datagram of such a protocol.
+    /// Finds the message in a datagram of a protocol that uses records.
     fn datagram(
         &mut self,
         messages: &mut Messages,
@@ -468,7 +469,7 @@ impl Ask<'_, '_> {
         self.inspector.bits_full += u64::from(!parser.note_halves(self.packet.to_server, halves));
     }
 
-    /// Lends a parser to an HTTP flow, which has it during a message.
+    /// Lends a parser to an HTTP flow for the duration of a message.
     fn lend_http(&mut self, messages: &mut Messages, flow: &mut Flow) {
         if flow.parser > 0 {
             return;
@@ -544,7 +545,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Evaluates the rules with the parsed parts of an end's first messages.
+    /// Evaluates the rules with the parsed parts of a TLS endpoint's first messages.
     fn about_tls(
         &mut self,
         flow: &mut Flow,
@@ -585,7 +586,7 @@ impl Ask<'_, '_> {
                     self.about_tls(flow, parts, &tls, is_first, &[Buffer::TlsSni]);
                     is_first = false;
                 }
-                // If one was read, the bytes after the segment are not awaited.
+                // If one hello was parsed, the message continued after this segment is not waited for.
                 Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
                 Ok(Next::Over) => {
                     self.counters.note(Note::MessagesLeftOut, 1);
@@ -620,7 +621,7 @@ impl Ask<'_, '_> {
             fingerprint,
             ..
         } = messages;
-        // It is lent to this flow alone.
+        // The memory is lent to this flow alone.
         let Some(flight) = flights.get(*number) else {
             return false;
         };
@@ -641,7 +642,7 @@ impl Ask<'_, '_> {
             true => flights.give_back(number),
             false => flow.flights[usize::from(!to_server)] = number,
         }
-        // Its name was read here.
+        // The server name was read here.
         if is_over && to_server {
             messages.end_parser(flow);
         }

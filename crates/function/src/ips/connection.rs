@@ -13,7 +13,7 @@ use taut_inspect::recognise::Recognition;
 use taut_inspect::stream::{Segment, StreamLimits, is_before};
 use taut_inspect::tcp::{ACK, Change, RST, Refusal, SYN, SegmentHead};
 
-/// The limit on flows that are asked for memory per segment.
+/// The limit on attempts to free memory for a segment, each of which makes one flow release its memory.
 const ASKED_FOR_ROOM: usize = 4;
 
 /// Returns the outcome of a segment that its receiver refuses.

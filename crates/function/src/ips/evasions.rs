@@ -1,4 +1,5 @@
-//! Evasions that earlier versions passed, one trick each. Every checksum is right unless a wrong one is the trick.
+//! Tests of evasions that earlier versions let pass, one trick each. Every checksum is right unless a wrong one is the
+//! trick.
 #![allow(clippy::unwrap_used)]
 
 use super::tests::{ips, sealed, segment, udp};
@@ -14,7 +15,7 @@ const RULES: &str = "drop http any any -> any any (flow:established,to_server; h
      drop ssh any any -> any any (ssh.software; content:\"evil\"; sid:5;)\n";
 const REQUEST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// An inspection, and the hosts on its two sides: the other end may accept an end's bytes in flight or not.
+/// An inspection and its time. Tests act as the hosts on both sides, which may ignore bytes that they receive.
 struct Line {
     function: Box<dyn Function>,
     _folder: tempfile::TempDir,

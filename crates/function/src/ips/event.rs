@@ -44,7 +44,7 @@ pub(super) enum What {
         rule: u32,
         /// True if the packet was dropped.
         is_blocked: bool,
-        /// The number of its packet, which follows.
+        /// The number of its packet; the packet itself is a later event.
         packet: u32,
     },
     /// The packet of that number, with `len` bytes in the ring of bytes.

@@ -24,7 +24,7 @@ use taut_sys::spawn_background;
 /// The capacity of a worker's ring, in events; a second ring has the bytes of packets and of messages.
 const ROOM: usize = 16_384;
 const ROOM_BYTES: usize = 1 << 20;
-/// The number of events that are read from a worker before the next worker's.
+/// The number of events that are read from one worker before those of the next worker.
 const TURN: usize = 1024;
 /// The number of bytes of lines that are written at a time while there are more.
 const WRITTEN_BYTES: usize = 1 << 16;
@@ -52,7 +52,7 @@ pub(super) struct Events {
     has_packets: bool,
     /// The timestamp of the packet that events are about.
     stamp_ns: u64,
-    /// The number of the packet that the next alerts are about, and whether it has had one.
+    /// The number of the packet that the next alerts are about, and whether it has caused an alert already.
     packet: u32,
     is_alerted: bool,
     lost: Arc<Lost>,
@@ -169,7 +169,7 @@ fn one_more(counter: &AtomicU64) {
 struct Source {
     events: Consumer<Arrived>,
     bytes: Consumer<u8>,
-    /// The comments of alerts about the packet of a number, which follows.
+    /// The comments for a packet that follows, one for each alert about it; the next field is the packet's number.
     comments: Vec<String>,
     packet: u32,
     /// The packet itself, or parts of a message.
@@ -298,7 +298,7 @@ impl Together {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a count of the events that the workers lost.
+    /// Returns the total of one loss counter over all workers.
     fn lost(&self, of: impl Fn(&Lost) -> &AtomicU64) -> u64 {
         let workers = self.workers();
         let each = workers.lost.iter().map(|it| of(it));

@@ -12,15 +12,15 @@ use taut_inspect::stream::Stream;
 use taut_inspect::tcp::Connection;
 use taut_sys::HashKey;
 
-/// The decision on packets of a flow that needs no rules.
+/// The decision that applies to later packets of a flow without evaluating rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Settled {
-    /// They are inspected.
+    /// There is no decision: packets are inspected.
     #[default]
     No,
-    /// A rule dropped one.
+    /// Packets are dropped, because a rule dropped an earlier one.
     Drops,
-    /// A rule passed one, or there was overload.
+    /// Packets pass, because a rule passed an earlier one or because of overload.
     Passes,
 }
 
@@ -85,7 +85,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if packets of that endpoint arrive at that port. An endpoint must not change sides.
+    /// Returns true if packets of that endpoint may arrive at that port: the endpoint must not appear at the port of
+    /// the other one.
     pub fn comes_from(&mut self, is_low: bool, port: u8) -> bool {
         let (own, other) = (usize::from(!is_low), usize::from(is_low));
         match self.ports[own] {
@@ -153,7 +154,8 @@ impl Flow {
         }
     }
 
-    /// Returns the value of a flow for eviction: a flow without a reply goes first, one that a rule has dropped last.
+    /// Returns the rank of a flow for eviction: a flow without a reply is evicted first, one that a rule has dropped
+    /// last.
     fn worth(&self) -> u8 {
         match self.settled {
             Settled::Drops => 3,
@@ -172,7 +174,7 @@ impl Flow {
 /// The flows of a worker.
 pub(super) struct Flows {
     flows: Box<[Flow]>,
-    /// Parts of hashes, by slot, which rule out most other flows.
+    /// A part of each flow's hash, by slot. Most other flows differ in it and need not be read.
     tags: Box<[[u8; WAYS]]>,
     hash_key: HashKey,
     next_id: u64,
@@ -185,7 +187,7 @@ pub(super) struct Flows {
     looked: usize,
 }
 
-/// The number of slots at which a flow can be stored.
+/// The number of slots among which a flow can be stored.
 const WAYS: usize = 8;
 /// The number of flows that a search for memory visits.
 const LOOKED: usize = 64;
@@ -212,8 +214,8 @@ impl Flows {
             .is_some_and(|it| now_s.wrapping_sub(it) < FORGOTTEN_S)
     }
 
-    /// Releases the stream memory of one of the next few flows, except that in one slot. Closed flows go first, then
-    /// the one that holds most. The released data is no longer known.
+    /// Releases the stream memory of one of the next few flows, except the flow in slot `but`. Closed flows are chosen
+    /// first, then the flow that uses most memory. The released data is no longer known.
     pub fn make_room(&mut self, arena: &mut Arena, but: usize, in_line: bool) -> bool {
         let most = self.flows.len();
         let places = (0..LOOKED).map(|it| (self.looked + it) % most);

@@ -20,13 +20,13 @@ pub(super) const HELLO_BYTES: usize = 16 * 1024;
 /// The number of first TLS messages that are reassembled at a time if rules need certificates or fingerprints.
 const FLIGHTS: usize = 128;
 
-/// A set of numbered items that are lent to flows, from 1.
+/// A set of items, numbered from 1, that flows borrow.
 pub(super) struct Lent<T> {
     things: Box<[T]>,
     free: Vec<u32>,
     /// The slots of the flows that have them.
     owners: Box<[u32]>,
-    /// The item that is checked next when none is free.
+    /// The item at which the next search for an idle one starts.
     hand: usize,
 }
 
@@ -83,7 +83,7 @@ pub(super) const NO_MORE: u32 = u32::MAX;
 pub(super) struct Hello {
     pub bytes: Box<[u8; HELLO_BYTES]>,
     pub len: usize,
-    /// The parser state of the next hello.
+    /// The state of the parser for the hello that follows these bytes.
     pub place: Hellos,
     pub message: tls::ClientHello,
 }
@@ -126,7 +126,7 @@ impl Messages {
         self.records.get_mut(place)
     }
 
-    /// Returns the flow with the largest `idle`, of a few that have borrowed exhausted items.
+    /// Returns the flow with the largest `idle`, among a few that have borrowed items of a kind of which none is free.
     pub fn idlest_owner(&mut self, idle: impl Fn(usize) -> u32) -> Option<usize> {
         if self.http.is_exhausted() {
             self.http.idlest(idle)

@@ -40,8 +40,8 @@ pub(super) enum Look {
     Packet,
 }
 
-/// Checks the headers of a frame; `checks` says whether checksums are verified. A frame that an end host would not
-/// accept is not a packet. The facts are filled in for packets and damaged packets.
+/// Classifies a frame by its headers; `checks` says whether checksums are verified. A frame that an end host would
+/// refuse does not count as a packet. Fills in the facts of packets and damaged packets.
 pub(super) fn look<'a>(
     headers: &Headers,
     frame: &'a [u8],
@@ -150,7 +150,7 @@ fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
     let mut sum = Sum::by(transport, sum_of_halves);
     if has_addresses {
         let ip = frame.get(headers.ip()..).unwrap_or_default();
-        // If no headers lie between them, the receiver follows the sender.
+        // If the addresses are adjacent, the receiver follows the sender.
         let (both, sender) = match headers.layer3() == Layer3::Ipv4 {
             true => (12..20, 12..16),
             false => (8..40, 8..24),
@@ -171,7 +171,7 @@ fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the facts of a frame with these VLANs, of which nothing else was parsed yet.
+    /// Returns the facts of a frame of which only the VLANs have been parsed.
     pub fn of_vlans(vlans: Vlans) -> Self {
         let mut facts = Self::default();
         facts.packet.vlans = vlans;
@@ -187,7 +187,7 @@ impl<'a> Facts<'a> {
         Key::of(source, destination, packet.protocol, network)
     }
 
-    /// Parses the fields that rules use of a fragment by itself.
+    /// Parses the fields of a single fragment that rules use.
     pub fn read_fragment(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
         self.read_network(headers, frame)?;
         self.payload = headers.transport_in(frame);

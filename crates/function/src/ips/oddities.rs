@@ -1,4 +1,4 @@
-//! Tests that rules about anomalies are evaluated for packets that are dropped for them.
+//! Tests that rules about an anomaly are evaluated also for packets that the inspection drops because of it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -20,9 +20,9 @@ pub(super) enum Outcome {
     Bypassed,
     /// It was dropped because of overload.
     DroppedOverload,
-    /// It passed without all rules, because its time was over.
+    /// It passed before all rules were evaluated, because its inspection time was used up.
     PassedOverTime,
-    /// It was dropped because its time was over.
+    /// It was dropped because its inspection time was used up.
     DroppedOverTime,
     /// It repeats bytes of its stream with different content.
     DroppedOverlap,
@@ -44,7 +44,7 @@ pub(super) enum Outcome {
     DroppedWindow,
     /// It acknowledges bytes that were never sent.
     DroppedAcknowledgement,
-    /// It continues an opening without a reply, or opens with data where there is a connection.
+    /// It continues a connection whose opening had no reply, or opens one with data although there is a connection.
     DroppedOpening,
     /// It belongs to a connection without an observed opening, and those are dropped.
     DroppedMidstream,
@@ -54,7 +54,8 @@ pub(super) enum Outcome {
     DroppedOver,
     /// It ends a request in the middle of its header.
     DroppedUnfinished,
-    /// It ends a message that rules need, in segments too small to parse.
+    /// It completes a message that rules need and that cannot be parsed, for example because its segments are too
+    /// small.
     DroppedUnread,
     /// It arrived at the port of the other end of its flow.
     DroppedWrongSide,
@@ -129,9 +130,9 @@ pub(super) enum Note {
     LimitsReached,
     /// Messages that were not inspected, because there were too many in one segment.
     MessagesLeftOut,
-    /// Rules that needed too many steps for a packet, or had to transform a buffer that is too long.
+    /// Rules that needed too many steps for a packet, or had to transform a buffer above the length limit.
     GivenUp,
-    /// Bits of flows without space.
+    /// Flow bits that were not set, because the flow's table of bits was full.
     BitsFull,
     /// Fragments that passed with their datagram.
     FragmentsPassed,
@@ -179,7 +180,7 @@ impl Counters {
         }
     }
 
-    /// Adds to a note that several threads write.
+    /// Adds to an event counter that several threads write.
     pub fn note_elsewhere(&self, note: Note, more: u64) {
         self.notes[note as usize].fetch_add(more, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ pub(super) struct PacketFile {
     file: File,
     /// The time of the last check of the path.
     looked: Instant,
-    /// True if it can be truncated to its last complete block.
+    /// True if the file can be truncated to its last complete block.
     is_regular: bool,
     /// The bytes of complete blocks in the file, and the size limit.
     written_bytes: u64,
@@ -135,7 +135,7 @@ impl PacketFile {
                     // If that fails as well, readers find a truncated block.
                     let _ = self.file.set_len(self.written_bytes);
                 }
-                // The lost blocks may have described them.
+                // The lost blocks may have contained the descriptions of the interfaces.
                 self.interfaces = 0;
                 self.blocks.clear();
                 section(&mut self.blocks, &Section::ours(""));

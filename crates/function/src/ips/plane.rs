@@ -29,7 +29,7 @@ use taut_wire::{EtherType, Headers, Layer3};
 
 /// Slots of the flow table that are checked for expired flows in each batch.
 const SWEPT: usize = 4;
-/// The number of bytes before a segment that rules see with it, and the number of bytes stored per direction.
+/// The number of stream bytes before a segment that rules see with it, and the limit on stored bytes per direction.
 const WINDOW: usize = 256;
 const KEPT: usize = 1 << 20;
 /// The length of the longest reassembled datagram, with a link header in front.
@@ -75,7 +75,7 @@ pub(super) struct Plane {
     ticks_per_s: f64,
 }
 
-/// The fate of a packet.
+/// The verdict on a packet, or on its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
@@ -176,7 +176,7 @@ impl Plane {
         counters.set(Note::BitsFull, self.questions.inspector.bits_full);
     }
 
-    /// Applies a fate to a packet.
+    /// Applies the verdict to packet `i` of a batch.
     fn carry_out(&self, batch: &mut Batch, i: usize, headers: &Headers, fate: Fate) {
         if self.policies.alert_only {
             return;
@@ -591,7 +591,7 @@ struct Questions {
 }
 
 impl Questions {
-    /// Begins with another packet, which belongs to the flow in this slot.
+    /// Starts the evaluation for a packet of the flow in slot `place`.
     #[inline]
     fn about<'a, 'p>(
         &'a mut self,
@@ -651,7 +651,7 @@ fn nanoseconds(ticks: u64, ticks_per_s: f64) -> u64 {
     (ticks as f64 / ticks_per_s * 1e9) as u64
 }
 
-/// The state of a packet on its way through the steps.
+/// The state of a packet that the steps share.
 struct Step {
     place: usize,
     from_low: bool,

@@ -70,7 +70,7 @@ impl InForce {
         made
     }
 
-    /// Adds slots for as many workers.
+    /// Adds slots until there is one for each of `workers` workers.
     fn make_room(&mut self, workers: usize) {
         while self.inspectors.0.len() < workers {
             let inspector = Inspector::new(&self.set, RATE_COUNTERS);
@@ -98,7 +98,7 @@ pub(super) struct Known {
     pub drops: bool,
 }
 
-/// The counters of all workers for a version, by worker.
+/// A version, and its counters by worker.
 type OfVersion = (u64, Vec<Arc<[RuleCounters]>>);
 
 struct State {
@@ -151,9 +151,9 @@ pub struct Costs {
     pub asked: u64,
     /// The number of matches.
     pub fitted: u64,
-    /// The ticks that it took in packets with detailed timing.
+    /// The ticks that its evaluations took, for packets with detailed timing.
     pub ticks: u64,
-    /// The number of evaluations in those packets.
+    /// The number of evaluations with detailed timing.
     pub timed: u64,
 }
 

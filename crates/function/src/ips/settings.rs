@@ -72,7 +72,7 @@ enum Checksums {
     /// They are dropped, as by their receiver.
     #[default]
     Drop,
-    /// Checksums are not verified, for captures before the NIC fills them in.
+    /// Checksums are not verified, as for captures made before the NIC has filled them in.
     Ignore,
 }
 

@@ -30,7 +30,7 @@ const WAITING_BYTES: usize = 4 << 20;
 /// The interval between checks for expired frames.
 const EXPIRE: Duration = Duration::from_secs(1);
 
-/// The identity of a datagram, within any tunnel: addresses, identification, IPv4 protocol, and ingress port.
+/// The identity of a datagram, also inside tunnels: addresses, identification, IPv4 protocol, and ingress port.
 type Datagram = (u128, u128, u32, u8, usize);
 
 /// The frames of the fragments of a datagram.
@@ -150,7 +150,7 @@ impl SlowPath {
         }
     }
 
-    /// Sends the frames of a datagram that passes, with its last fragment.
+    /// Sends the buffered frames of a datagram that passes, and its last fragment.
     fn release(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
         let mut frames = match self.datagram(punted) {
             Some(datagram) => self.remove(&datagram),
@@ -275,7 +275,8 @@ fn reset_of(segment: &Tcp<&[u8]>, to_sender: bool) -> Option<TcpRepr<'static>> {
     })
 }
 
-/// Appends an IPv4 packet with this segment to a link header, from the sender of `ip` or, `to_sender`, from its receiver.
+/// Appends an IPv4 packet with this segment to a link header, from the sender of `ip` or, `to_sender`, from its
+/// receiver.
 fn push_over_ipv4(
     reply: &mut Vec<u8>,
     ip: &Ipv4<&[u8]>,

@@ -39,7 +39,7 @@ pub(super) fn is_gone(file: &File, path: &str) -> bool {
     ours.is_file() && is_other
 }
 
-/// The destination of lines.
+/// The destination of event lines: a file or a socket.
 pub(super) struct Target {
     path: String,
     sink: Sink,
@@ -73,7 +73,8 @@ impl Target {
         })
     }
 
-    /// Writes complete lines. Returns how many were not accepted, including an earlier line without its end.
+    /// Writes complete lines. Returns how many were not accepted; a partly written line from an earlier call counts as
+    /// well.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
         let cut = self.look();
         let (taken, lost) = match &mut self.sink {
@@ -90,7 +91,7 @@ impl Target {
         }
     }
 
-    /// Gives up the end of a partly written line; returns how many there were.
+    /// Discards the rest of a partly written line; returns the number of lines lost by this.
     pub fn give_up(&mut self) -> u64 {
         u64::from(!std::mem::take(&mut self.rest).is_empty())
     }

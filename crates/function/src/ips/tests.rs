@@ -305,7 +305,7 @@ fn messages_are_found_over_segments_in_any_order() {
     drop(function);
     let mut found = ids(folder.path());
     found.sort_unstable();
-    // Retransmitted bytes are inspected again, because not all of them are stored.
+    // Retransmitted bytes are inspected again, because streams store only part of them.
     assert_eq!(found, [1, 2, 2, 3, 4, 6]);
     assert_eq!(events(folder.path(), "drop").len(), 1);
 }
@@ -332,7 +332,7 @@ fn a_new_connection_on_the_same_ports_restarts_both_directions() {
         assert!(put(true, ACK, (100, 500), b"GET /one HTTP/1.1\r\n\r\n"));
         assert!(put(false, ACK, (500, 121), answer));
         assert!(put(true, FIN | ACK, (121, end), b""));
-        // An end that has not closed continues; an opening without a reply begins nothing.
+        // An endpoint that has not closed continues; an opening without a reply begins nothing.
         assert!(put(true, SYN, (4000, 0), b""));
         assert!(put(false, ACK, (end, 122), b" more"));
         assert!(put(false, FIN | ACK, (end + 5, 122), b""));

@@ -49,8 +49,8 @@ pub(super) fn inside<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers,
     found
 }
 
-/// Returns the same if tunnels are to be inspected. Otherwise, and for all other frames, returns the frame's own
-/// headers.
+/// Returns the headers as [`inside`] does, if tunnels are to be inspected. Otherwise, and for frames without a tunnel,
+/// returns the frame's own headers.
 pub(super) fn looked_into<'a>(
     is_wanted: bool,
     headers: &Headers,
@@ -60,8 +60,8 @@ pub(super) fn looked_into<'a>(
     inside.unwrap_or((*headers, frame))
 }
 
-/// Returns the headers of the packet in one tunnel. A packet with an inconsistent length counts only as a user's packet
-/// in GTP-U. Other bytes may resemble a packet by chance, so the carrier is inspected instead.
+/// Returns the headers of the packet in one tunnel. Only GTP-U may carry a packet with an inconsistent length. In other
+/// tunnels such bytes may resemble a packet by chance, so the outer packet is inspected instead.
 fn next<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
     if headers.fault().is_some() || headers.is_fragment() {
         return None;
@@ -369,7 +369,7 @@ mod tests {
             prop_assert!(look(cut).is_none());
         }
 
-        /// Arbitrary bytes in place of tunnel headers give a packet within the frame, or none.
+        /// With arbitrary bytes in place of tunnel headers, a packet that is found ends within the frame.
         #[test]
         fn any_bytes_are_a_packet_within_the_frame_or_none(
             kind in 0..10_usize,

@@ -20,7 +20,7 @@ pub(super) mod state {
     pub const RESET: u8 = 8;
     /// `next` is known.
     pub const NUMBERED: u8 = 16;
-    /// The flags of an open connection, of the first four.
+    /// The value of the first four flags while a connection is open.
     pub const OPEN: u8 = ANSWERED | ACKNOWLEDGED;
     pub const PHASE: u8 = ANSWERED | ACKNOWLEDGED | FINISHED | RESET;
     /// The mapping never times out.
@@ -33,7 +33,7 @@ pub(super) struct Connection {
     pub state: u8,
     /// The sequence number that the host sends next.
     next: u32,
-    /// The sequence number that it expects, from its last acknowledgement.
+    /// The sequence number that the host expects next, from its last acknowledgement.
     expected: u32,
 }
 
@@ -90,8 +90,8 @@ impl Connection {
         true
     }
 
-    /// Records a segment from outside. Returns true if the mapping's timeout restarts: that of a reset connection does,
-    /// and is shorter.
+    /// Records a segment from outside. Returns true if it resets the connection: the mapping's timeout then restarts
+    /// with a shorter value.
     #[inline]
     pub fn came(&mut self, it: &Segment) -> bool {
         if it.flags & RST == 0 {

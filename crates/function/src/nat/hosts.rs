@@ -1,10 +1,10 @@
-//! The number of mappings of each inside address, for a limit on them (RFC 6888 REQ-4). The table is exact, of a fixed
-//! size, and never moved. The XDP version (crates/xdp/ebpf/function/nat.h) has the same array, with a lock for each
+//! Counts the mappings of each inside address, to limit them (RFC 6888 REQ-4). The table is exact and of a fixed size,
+//! and entries never move. The XDP version (crates/xdp/ebpf/function/nat.h) has the same array, with a lock for each
 //! bucket.
 
 use crate::mix::mix;
 
-/// The number of hosts in a bucket. The numbers are those in crates/xdp/ebpf/function/nat.h.
+/// The number of hosts in a bucket, the same as in crates/xdp/ebpf/function/nat.h.
 const HOSTS: usize = 15;
 
 /// An inside address with mappings; a count of 0 marks an empty entry.
@@ -32,7 +32,7 @@ pub(super) fn buckets(mappings: usize) -> usize {
 pub(super) enum NoMore {
     /// The host has reached its limit.
     Limit,
-    /// There is no entry to count them in.
+    /// The table has no free entry for the host.
     Room,
 }
 

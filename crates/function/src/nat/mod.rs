@@ -195,7 +195,7 @@ impl Nat {
 }
 
 impl Nat {
-    /// Returns the number of the worker that a frame belongs to.
+    /// Returns the index of the worker that owns a frame's flow.
     fn home(&self, seen: &Seen, is_outwards: bool) -> Option<usize> {
         let choice = &self.checked.choice;
         if is_outwards {

@@ -31,13 +31,13 @@ pub(super) const ACK: u8 = 16;
 /// An address and a port, or an identifier.
 pub(crate) type Endpoint = (u32, u16);
 
-/// The facts about the connection in a TCP header.
+/// The fields of a TCP header that the connection state needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub flags: u8,
     pub sequence: u32,
     pub acknowledgement: u32,
-    /// The sequence number after it.
+    /// The sequence number after the segment.
     pub end: u32,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Segment {
 pub(crate) struct Flow {
     pub ip: u16,
     pub transport: u16,
-    /// The offset after its existing bytes.
+    /// The offset after the packet's last byte in the frame.
     pub end: u16,
     pub class: Class,
     pub source: Endpoint,
@@ -157,7 +157,7 @@ impl Seen {
 }
 
 impl Flow {
-    /// Returns the connection's facts in the packet, which is the frame's own and TCP.
+    /// Returns the connection's fields of the packet, which must be TCP and not quoted in an ICMP error.
     #[inline]
     pub fn segment(&self, frame: &[u8]) -> Segment {
         Segment::of(&frame[usize::from(self.transport)..usize::from(self.end)])

@@ -31,7 +31,7 @@ pub(super) fn replace(frame: &mut [u8], flow: &Flow, end: End, to: Endpoint) -> 
     frame[port_at..port_at + 2].copy_from_slice(&to.1.to_be_bytes());
     let all = all.combine(port);
     let at = transport + flow.class.checksum_at();
-    // Quoted packets may end before.
+    // A quoted packet may end before its checksum.
     if at + 2 > usize::from(flow.end) {
         return all;
     }

@@ -14,7 +14,7 @@ pub(super) const TRIES: u64 = 64;
 pub(super) const SWEPT: usize = 64;
 /// The limit on overdue sweeps that one new flow runs.
 pub(super) const MOST_SWEEPS: u64 = 4;
-/// The time in which sweeps visit every slot while enough new flows arrive.
+/// The time in which sweeps visit every slot once, if enough new flows arrive.
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
 /// The seed that spreads hosts over tables; the same for all of them.
@@ -66,23 +66,23 @@ pub(super) struct Choice {
     pub first_port: u16,
     pub last_port: u16,
     pub seed: u64,
-    /// The number of the table among several: each has ports and hosts of its own.
+    /// The index of this worker's table among those of all workers. Each table has ports and hosts of its own.
     pub member: Member,
 }
 
 impl Choice {
-    /// Returns the number of the worker that an inside host belongs to.
+    /// Returns the index of the worker that owns an inside host.
     pub fn home_of_host(&self, address: u32) -> usize {
         below(mix(HOMES, u64::from(address)), self.member.of as u64) as usize
     }
 
-    /// Returns the number of the worker that an outside port belongs to, except for static mappings. Pairs of ports
-    /// belong to one worker, so that each has even and odd ones.
+    /// Returns the index of the worker that owns an outside port, except for static mappings. Pairs of ports belong to
+    /// one worker, so that each worker has even and odd ports.
     pub fn home_of_port(&self, port: u16) -> usize {
         usize::from(port >> 1) % self.member.of
     }
 
-    /// Returns the number of an outside address.
+    /// Returns the index of an outside address in the settings.
     pub fn number(&self, address: u32) -> Option<usize> {
         self.addresses.iter().position(|it| *it == address)
     }

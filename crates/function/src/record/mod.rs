@@ -59,7 +59,7 @@ struct Record {
 #[derive(Default)]
 struct Counted {
     names: Vec<String>,
-    /// The number of the trigger and the last value for each count; no value before the first.
+    /// For each count, the index of its trigger and the last value; no value before the first reading.
     before: Vec<(usize, Option<u64>)>,
     /// True if unknown counts have been reported.
     is_checked: bool,
@@ -171,7 +171,7 @@ impl Function for Record {
         }
     }
 
-    /// If buckets are handed over, the function also checks for that without packets.
+    /// With the setting `classic`, the function also needs empty batches, on which it hands over buckets that are due.
     fn holds_packets(&self) -> bool {
         self.checked.hands_over()
     }

@@ -57,19 +57,19 @@ struct AnalyserSettings {
     /// The filter expression of the packets that it receives.
     when: Option<String>,
     flows: Option<usize>,
-    /// The behaviour of the thread that examines packets when none have arrived.
+    /// The table of settings that the script receives.
     #[serde(default)]
     settings: toml::Table,
 }
 
-/// It sleeps.
+/// The behaviour of the thread that examines packets when none have arrived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Look {
-    /// It polls.
+    /// The thread sleeps.
     #[default]
     Rest,
-    /// It looks again.
+    /// The thread polls.
     Poll,
 }
 
@@ -83,11 +83,11 @@ struct TriggerSettings {
     more_than: Option<u64>,
     /// The time without a matching packet after which it fires.
     silence: Option<String>,
-    /// The time after their timestamps above which matching packets are late.
+    /// The delay after its timestamp above which a matching packet counts as late.
     late: Option<String>,
-    /// The outcome of matching packets.
+    /// The verdict that matching packets got from an earlier function: `dropped` or `punted`.
     fate: Option<String>,
-    /// The name of a count of the chain that grows.
+    /// The count of the chain on whose growth it fires.
     counter: Option<String>,
     #[serde(default)]
     asked: bool,
@@ -108,7 +108,7 @@ pub(super) struct Checked {
     most_bytes: Option<u64>,
     bucket_bytes: usize,
     snap_bytes: usize,
-    /// True if packets end here.
+    /// True if the function drops packets after it has recorded them.
     pub drops: bool,
     target: Option<Target>,
     roll: Roll,
@@ -137,7 +137,7 @@ const AFTER: Duration = Duration::from_secs(1);
 const MOST_PER_MINUTE: u32 = 60;
 /// The longest time for which a bucket is withheld from readers.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
-/// The divisor of the free memory that gives the default size of a ring.
+/// The default size of a ring is the free memory divided by this.
 const SHARE_OF_FREE: u64 = 2;
 
 fn wrong<T>(text: String) -> Result<T, SettingsError> {
@@ -423,7 +423,7 @@ impl TriggerSettings {
 }
 
 impl Checked {
-    /// Returns true if buckets are handed over, as in the dissertation.
+    /// Returns true if readers get a bucket only after its worker has handed it over, as in the dissertation.
     pub fn hands_over(&self) -> bool {
         self.classic.is_some()
     }

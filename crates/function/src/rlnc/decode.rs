@@ -120,7 +120,7 @@ impl Decode {
                 order.advance_to(decoder.range().start);
                 in_turn(header.number, packet, order, own, counts)
             }
-            // A packet that is useless for decoding is a good packet all the same.
+            // A packet that is useless for decoding passes like any other.
             _ => Verdict::Goes,
         };
         counts.uncoded += u64::from(verdict == Verdict::Goes);

@@ -15,12 +15,12 @@ pub(super) struct Encode {
     session: u32,
     most_payload_bytes: usize,
     symbol: Vec<u8>,
-    /// The latest source packet up to its payload: repair packets copy its headers.
+    /// The headers of the latest source packet: repair packets copy them.
     like: Vec<u8>,
     datagram: Option<Datagram>,
     /// True if it arrived in the current batch.
     is_new: bool,
-    /// The arrival time of its batch; none once its open block was flushed.
+    /// The arrival time of that packet's batch; none after the open block was flushed.
     open_since: Option<Instant>,
 }
 

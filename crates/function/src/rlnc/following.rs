@@ -1,4 +1,4 @@
-//! The packets of the decoded stream: those of its session with numbers near its latest.
+//! Decides which packets belong to the decoded stream: those of its session with numbers near the latest one.
 //!
 //! Headers are not authenticated, so no single packet moves a decoder to another session or to distant numbers. Several
 //! consecutive source packets do that: they must agree, and none of the current stream may arrive between them. This
@@ -7,14 +7,14 @@
 use super::header::{Header, Kind};
 use taut_code::reach;
 
-/// The number of consecutive source packets of another session, or far ahead.
+/// The number of consecutive source packets that move the decoder to another session, or to numbers far ahead.
 const PROOF: u64 = 4;
 
 /// The position of a packet: its session and numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At {
     session: u32,
-    /// The number after the last one that the packet is about.
+    /// The number after the packet's last source packet.
     end: u64,
 }
 
@@ -99,7 +99,8 @@ impl Following {
         }
     }
 
-    /// Records that a packet of the stream was used up to `end`, or refused, so that the stream has not begun.
+    /// Records that a packet of the stream was used up to `end`; none means that it was refused, so that the stream has
+    /// not begun.
     pub(super) fn reached(&mut self, end: Option<u64>) {
         self.present = self.present.and_then(|present| {
             Some(At {

@@ -11,8 +11,9 @@
 //! |                                                               |
 //! +---------------------------------------------------------------+
 //! ```
-//! Kind 1, source: count is 0, number is its own; the payload follows. Kind 2, repair: number is that of the first
-//! combined source packet, count is how many; as many coefficients follow, then the sum of the symbols.
+//! Kind 1, source packet: count is 0, and number is the packet's own; the payload follows. Kind 2, repair packet:
+//! number is that of the first combined source packet, and count is how many are combined. One coefficient for each
+//! follows, then the sum of the symbols.
 
 use super::outcome::{Counts, Verdict};
 
@@ -77,7 +78,7 @@ impl Front {
 }
 
 impl Header {
-    /// Parses the header of a payload; returns the packet's verdict, and counts it, if there is none.
+    /// Parses the header of a payload. Without a usable header, counts the packet and returns its verdict.
     pub(super) fn of(payload: &[u8], counts: &mut Counts) -> Result<Self, Verdict> {
         match Front::of(payload) {
             Front::Coded(header) => Ok(header),
@@ -92,7 +93,7 @@ impl Header {
         }
     }
 
-    /// Returns the number after the last one that it is about.
+    /// Returns the number after the last source packet of this packet.
     pub(super) fn end(&self) -> u64 {
         self.number
             + match self.kind {

@@ -1,16 +1,16 @@
-//! The packets that wait for earlier ones.
+//! The order of decoded packets: packets wait here until earlier ones have arrived.
 
 use super::outcome::Counts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Packet};
 
-/// The position of a packet in the order.
+/// The relation of a packet to the number that is due next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Now,
     Later,
-    /// Later packets have left, or it is a duplicate.
+    /// The packet is too late: later packets have left, or it is a duplicate.
     Past,
 }
 
@@ -66,10 +66,10 @@ impl InOrder {
         self.let_go();
     }
 
-    /// Stores a packet that is early.
+    /// Stores a packet that arrived before a lower number.
     pub(super) fn keep(&mut self, number: u64, packet: Packet) {
         self.next.get_or_insert(number);
-        // Its slot may hold a packet that cannot wait any longer.
+        // Its slot may still contain a packet, which then cannot wait any longer.
         self.advance_to((number + 1).saturating_sub(self.slots.len() as u64));
         let place = self.place(number);
         if self.slots[place].replace(packet).is_none() {
@@ -78,7 +78,7 @@ impl InOrder {
         self.let_go();
     }
 
-    /// Skips all lower numbers; without a packet so far, the first number is this.
+    /// Skips all numbers below `number`. Before the first packet, this sets the first number.
     pub(super) fn advance_to(&mut self, number: u64) {
         let mut next = *self.next.get_or_insert(number);
         while next < number && self.held > 0 {

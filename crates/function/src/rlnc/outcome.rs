@@ -23,7 +23,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// The numbers of packets may be forged.
+    /// Counts lost packets. The count saturates, because packet numbers may be forged.
     pub fn lose(&mut self, packets: u64) {
         self.lost = self.lost.saturating_add(packets);
     }

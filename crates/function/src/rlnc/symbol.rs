@@ -39,13 +39,13 @@ pub(super) struct Recovered<'a> {
     is_v4: bool,
     ports: [u16; 2],
     addresses: &'a [u8],
-    /// The existing bytes of the payload; the rest are zeros.
+    /// The payload without the zeros at its end that the symbol omits.
     payload: &'a [u8],
     payload_len_bytes: usize,
 }
 
 impl<'a> Recovered<'a> {
-    /// Parses a symbol; none if no packet can have it.
+    /// Parses a symbol; none if no packet has such a symbol.
     pub(super) fn of(symbol: &'a [u8], most_payload_bytes: usize) -> Option<Self> {
         let (head, rest) = symbol.split_first_chunk::<7>()?;
         let [version, a, b, c, d, e, f] = *head;

@@ -155,7 +155,7 @@ fn without_loss_packets_leave_unchanged_and_in_order() {
     assert_eq!(pass(&mut *decoder, &coded, 1, 32), sent);
     assert_eq!(count(&*decoder, "repairs taken in"), 25);
     assert_eq!(count(&*decoder, "recovered"), 0);
-    // In the other direction, both exchange their roles.
+    // In the other direction, encoder and decoder exchange their roles.
     let coded = pass(&mut *decoder, &sent, 0, 7);
     assert_eq!(pass(&mut *encoder, &coded, 0, 7), sent);
 }

@@ -25,11 +25,11 @@ use taut_xdp::router::KernelRouter;
 
 /// The number of /24 networks that may have longer prefixes in them: all that can exist.
 const BLOCKS: usize = v4::MOST_BLOCKS;
-/// The spare capacity for later IPv6 routes. It holds a full table, which takes about 13,000 nodes and 73,000 lines,
-/// and most of another one.
+/// The spare capacity for later IPv6 routes. It is sufficient for a full table, which takes about 13,000 nodes and
+/// 73,000 lines, and for most of a second one.
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
-/// The interval at which next hops are checked for missing requests.
+/// The interval at which next hops are checked for neighbours that have not been requested.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The identity of a next hop.
@@ -46,19 +46,19 @@ enum Key {
     Prohibited,
 }
 
-/// A next hop in use, with its number of routes.
+/// A next hop in use, and the number of routes that use it.
 #[derive(Debug)]
 struct InUse {
     number: NextHop,
     uses: usize,
-    /// The packets that earlier next hops of the same number have sent.
+    /// The number of packets that earlier next hops with the same number have sent.
     before: u64,
 }
 
 /// Next hops and other memory that a change has retired, until no worker uses them.
 #[derive(Debug)]
 struct Retiring {
-    /// The generations of both families of each table.
+    /// The generations of the IPv4 and IPv6 FIB of each table.
     tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
     since: Instant,
@@ -121,14 +121,14 @@ pub(super) struct Control {
     retiring: Option<Retiring>,
     /// The configured routes.
     routes: HashMap<Network, Target, Seeded>,
-    /// The number of IPv4 routes among them, because counting a million takes long.
+    /// The number of IPv4 routes in `routes`, stored because counting a million takes long.
     routes_v4: usize,
-    /// The neighbours with a host route, in a network behind a port.
+    /// The neighbours that have a host route, each in the network of a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
     /// Packets that waited for neighbours behind a disconnected port.
     stranded: Vec<Waiting>,
-    /// Packets that waited for neighbours which another source has resolved, with their destinations.
+    /// Packets with a neighbour that the kernel has resolved, each with the neighbour and its MAC address.
     released: Vec<(At, Mac, Waiting)>,
     /// The sync status, if routes are taken from the kernel.
     followed: Option<KernelStatus>,
@@ -143,10 +143,10 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Creates the control plane with the interfaces' routes and the configured ones.
+    /// Creates the control plane with the routes of the interfaces and the configured routes.
     ///
     /// # Errors
-    /// Fails if there are too many.
+    /// Fails if there are too many routes.
     pub fn new(checked: &Checked, now: Instant) -> Result<Self, Refused> {
         let mut control = Self {
             interfaces: Arc::clone(&checked.interfaces),
@@ -189,7 +189,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Fills the empty tables, without the cost of later changes.
+    /// Fills the empty tables, which costs less than later changes.
     fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
         for (network, target) in self.own_routes() {
             self.routes.insert(network, target);
@@ -238,7 +238,7 @@ impl Control {
             let own = addresses.own();
             routes.extend(own.map(|address| (network(Prefix::host(address)), Target::Local)));
         }
-        // These follow those of the networks: an address may be all of its network.
+        // The routes of addresses follow the routes of networks, because a network may consist of a single address.
         routes
     }
 
@@ -264,7 +264,7 @@ impl Control {
         Ok(())
     }
 
-    /// Adds a worker that confirms each grace period before its memory is reused.
+    /// Adds a worker. Memory is reused only after every worker has confirmed the grace period.
     pub fn add_worker(&mut self, mut sender: Sender<()>, used: Used) {
         sender.patience = Duration::ZERO;
         self.workers.push(sender);
@@ -280,8 +280,8 @@ impl Control {
         self.used.iter().filter_map(of_worker).sum()
     }
 
-    /// Returns the number of packets that workers have sent by the next hop of an address, whichever route they took.
-    /// Returns none if XDP programs send most of them.
+    /// Returns the number of packets that workers have sent by the next hop of an address. Packets of other routes with
+    /// the same next hop are included. Returns none if XDP programs send most packets.
     pub fn packets_towards(&self, table: u8, address: IpAddr) -> Option<u64> {
         let (_, target) = self.route_of(table, address)?;
         let station = match target {
@@ -293,7 +293,7 @@ impl Control {
         self.kernel.is_none().then_some(sent)
     }
 
-    /// Returns the shorter routes that contain an address as well, longest first.
+    /// Returns the less specific routes that contain the address as well, longest first.
     pub fn covering(&self, table: u8, address: IpAddr) -> Vec<RouteText> {
         let Some((found, _)) = self.route_of(table, address) else {
             return Vec::new();
@@ -353,7 +353,7 @@ impl Control {
         self.are_kernels
     }
 
-    /// Returns an own address of an interface for packets to an address.
+    /// Returns the router's own address on an interface that is suitable as the source of packets to `to`.
     pub fn address_towards(&self, interface: u8, to: IpAddr) -> Option<IpAddr> {
         self.addresses.get(usize::from(interface))?.towards(to)
     }
@@ -578,7 +578,8 @@ impl Control {
         std::mem::take(&mut self.released)
     }
 
-    /// Forgets the neighbours behind a port with a failed link, so that flows with another next hop use it.
+    /// Forgets the neighbours behind a port with a failed link, so that flows with an alternative next hop move to that
+    /// one.
     pub fn cut_off(&mut self, port: u8) {
         let (known, waited) = self.neighbours.cut_off(port);
         for at in known {
@@ -587,7 +588,7 @@ impl Control {
         self.stranded.extend(waited);
     }
 
-    /// Requests the neighbours behind a port at once when its link returns.
+    /// Requests the neighbours behind a port immediately when its link returns.
     pub fn join(&mut self, port: u8, now: Instant) {
         self.neighbours.join(port, now);
         self.next_look = now;
@@ -637,7 +638,7 @@ impl Control {
         }
     }
 
-    /// Directs packets of a neighbour to this hop from now on.
+    /// Sets the hop for packets to a neighbour.
     fn lead_to(&mut self, at: At, hop: Hop) {
         if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
             self.hops.set(in_use.number, hop);
@@ -669,9 +670,9 @@ impl Control {
         }
     }
 
-    /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has one only
-    /// if the longest route leads to its port. `of_port` says whether the route is, or was, that of a port's network;
-    /// others matter only within one.
+    /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has a host
+    /// route only if the longest route leads to its port. `of_port` is true if the changed route is, or was, that of a
+    /// port's network. Other routes matter only within such a network.
     fn settle_stations(&mut self, network: Network, of_port: bool) {
         let parent = self
             .parent(network)

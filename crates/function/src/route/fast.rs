@@ -64,7 +64,7 @@ pub(super) const OUTCOMES: [&str; 11] = [
     "dropped: no memory for a VLAN tag",
 ];
 
-/// The result of the first look at a packet.
+/// The result of the first check of a packet.
 enum Look {
     V4(u32),
     V6([u8; 16]),
@@ -74,8 +74,9 @@ enum Look {
     Drop(Outcome),
 }
 
-/// The limits on error packets for the slow path: the burst, and the time between later ones, ns. Neighbour messages
-/// use the rest of its ring, so a flood for an unresolved neighbour cannot displace the reply.
+/// The limits on punted packets other than neighbour messages: the burst, and the interval between later ones, ns. The
+/// rest of the slow path's ring is left to neighbour messages, so that a flood to an unresolved neighbour cannot
+/// displace the neighbour's reply.
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 
@@ -206,12 +207,12 @@ pub(super) struct Plane {
     fibs: Fibs,
     hops: Arc<Hops>,
     used: Used,
-    /// The memory for packets that get a tag without headroom for it; none if no interface has tags.
+    /// The pool for packets that get a tag without headroom for it; none if no interface has tags.
     pool: Option<PoolHandle>,
     /// The requests for a grace period.
     pub receiver: Receiver<()>,
-    /// The seed of the flow hash, the same for all workers and for the kernel. It is secret, so that nobody can choose
-    /// the next hop of a flow.
+    /// The seed of the flow hash, the same for all workers and for the kernel. It is secret, so that a sender cannot
+    /// choose the next hop of its flows.
     flow_seed: u64,
     pub counts: [u64; OUTCOMES.len()],
     trouble: Budget,
@@ -289,7 +290,7 @@ impl Plane {
         }
     }
 
-    /// Processes packets of a port with VLANs, or of one that is a single interface.
+    /// Processes packets of a port with VLANs (`TAGGED`), or of a port that is a single interface.
     #[inline(always)]
     fn pass<const TAGGED: bool>(&mut self, batch: &mut Batch, context: &Context) {
         let on_port = &self.ports[context.from_port];
@@ -562,8 +563,8 @@ fn look_v6(frame: &[u8], tagged: &[u8], ears: &Ears) -> Look {
     look_v6_closely(tagged, source, destination, ears)
 }
 
-/// Returns true if an IPv6 address is neither among the first ones, which are unassigned, nor among the last ones:
-/// link-local and multicast.
+/// Returns true if an IPv6 address is neither at the start of the address space, which is unassigned, nor at its end,
+/// which is link-local and multicast.
 #[inline(always)]
 fn is_usual(address: [u8; 16]) -> bool {
     let [high, low, ..] = address;
@@ -592,7 +593,8 @@ fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears:
     Look::V6(destination)
 }
 
-/// Returns the punt cause of a frame for the kernel: the router also processes neighbour messages.
+/// Returns the punt cause of a frame for the kernel. Neighbour messages have their own cause, because the router
+/// processes them as well.
 #[cold]
 fn of_kernel(frame: &[u8]) -> Punt {
     let is_neighbours = Ethernet::new(frame).is_ok_and(|ethernet| {

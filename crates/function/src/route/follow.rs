@@ -1,9 +1,9 @@
 //! Routes, addresses and neighbours of the kernel: the router follows the changes by `ip route`, BIRD or FRR. (RFC
 //! 3549.)
 //!
-//! A thread receives them ([`Follower`]); their meaning is decided without sockets ([`Mirror`]). The kernel may change
-//! routes without a notification, as when an interface goes down, or lose notifications. Everything is then requested
-//! again, and entries that no longer exist are removed.
+//! A thread receives the notifications ([`Follower`]); code without sockets decides what they mean ([`Mirror`]). The
+//! kernel may change routes without a notification, as when an interface goes down, or lose notifications. Then the
+//! thread requests everything again (a full request), and entries that no longer exist are removed.
 
 use super::control::Control;
 use super::prefix::{Network, Prefix};
@@ -26,9 +26,9 @@ use taut_wire::Mac;
 
 /// The longest wait for changes, after which the thread checks for its end.
 const LISTEN: Duration = Duration::from_millis(100);
-/// The delay of a new request for everything after its cause, because more of the same may follow.
+/// The delay of a full request after the event that causes it, because more such events may follow.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The number of facts that are applied while the slow path waits for the lock.
+/// The number of facts that are applied under one lock, for which the slow path may have to wait.
 const TOGETHER: usize = 256;
 
 /// The sleep after a few changes, because more may follow: each wakeup of the thread costs as much as several routes.
@@ -57,7 +57,7 @@ pub(super) struct Mirror {
     known: HashMap<Network, Known, Seeded>,
     /// The number of full requests.
     asking: u64,
-    /// True if the received facts are everything, rather than changes.
+    /// True while the received facts are the reply to a full request instead of changes.
     is_told_all: bool,
     /// The time since which a full request is due.
     pub wants_all: Option<Instant>,
@@ -73,13 +73,13 @@ impl Mirror {
         self.wants_all = None;
     }
 
-    /// Ends it with facts that may be missing: requests everything again, a little later.
+    /// Ends a full request with facts that may be missing, and schedules another one a little later.
     pub fn end_in_part(&mut self, now: Instant) {
         self.is_told_all = false;
         self.wants_all.get_or_insert(now);
     }
 
-    /// Ends it: entries that were not included are removed.
+    /// Ends a full request: entries that were not included are removed.
     pub fn end(&mut self, control: &mut Control) {
         self.is_told_all = false;
         let asking = self.asking;
@@ -266,8 +266,8 @@ impl Mirror {
     }
 }
 
-/// Returns the network and the target of a kernel's route; no target if it leads nowhere, none at all if it does not
-/// concern the router.
+/// Returns the network and the target of a kernel's route. The target is none if the route leads nowhere; the result is
+/// none if the route does not concern the router.
 fn meaning(
     route: &KernelRoute,
     interface: impl Fn(u32) -> Option<u8>,
@@ -317,7 +317,7 @@ fn meaning(
     Some((Network { table, prefix }, target))
 }
 
-/// The thread that listens to the kernel. Dropping it ends it.
+/// The thread that listens to the kernel. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct Follower {
     stop: Arc<AtomicBool>,

@@ -2,7 +2,8 @@
 
 use taut_wire::{Headers, Ipv4, Layer3, checksum};
 
-/// The bit of option numbers that are copied into every fragment; others are in the first one only.
+/// The bit of an option's number that requires a copy of the option in every fragment; other options are in the first
+/// one only.
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
@@ -51,8 +52,9 @@ fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
 }
 
 /// Calls `each` with the fragments of the packet in `frame`, in order: the bytes before the payload of each, and its
-/// payload. Their packets have at most `mtu` bytes. Returns false if the packet must not or cannot be fragmented: it is
-/// not IPv4, it forbids it, or it is a fragment that ends after the longest packet.
+/// payload. The packet of each has at most `mtu` bytes. Returns false if the packet must not or cannot be fragmented.
+/// Reasons are that it is not IPv4, that it forbids fragmentation, or that it is a fragment that ends after the longest
+/// packet.
 pub fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8], &[u8])) -> bool {
     let Ok((ip, ip_at)) = shape(frame, mtu) else {
         return false;

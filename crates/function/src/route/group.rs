@@ -11,7 +11,7 @@ struct Member {
     weight: u16,
 }
 
-/// The owner of each bucket of flows, by number of the member.
+/// A group: the member that owns each bucket of flows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
     members: Vec<Member>,
@@ -19,7 +19,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Creates a group of members, each with whether it is present and its weight.
+    /// Creates a group. `members` has, for each member, true if it is present, and its weight.
     pub fn new(members: impl Iterator<Item = (bool, u16)>) -> Self {
         let member = |(is_there, weight)| Member { is_there, weight };
         let members: Vec<_> = members.map(member).collect();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_and_goes_nobody_is_far_from_its_due() {
+    fn shares_stay_near_their_weights_as_next_hops_change() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..200 {
             let count = random.usize(1..=80);

@@ -1,4 +1,4 @@
-//! The treatment of packets by next hop: one word for each number, which workers read and the control plane writes.
+//! The treatment of packets by next hop: one word for each next hop, which workers read and the control plane writes.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 /// The packets that a worker has sent by each next hop, by its number. Only the worker adds to them.
 pub(super) type Used = Arc<[AtomicU64]>;
 
-/// Returns the counters of a worker.
+/// Returns new counters of a worker, all 0.
 pub(super) fn unused() -> Used {
     (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect()
 }

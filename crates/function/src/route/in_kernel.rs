@@ -12,10 +12,10 @@ use taut_lpm::{NextHop, PrefixV4, PrefixV6, v4};
 use taut_sys::HashKey;
 use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 
-/// The maps of the programs, if packets pass in the kernel.
+/// The maps of the XDP programs; None if the kernel forwards no packets.
 pub(super) type Kernel = Option<Arc<KernelRouter>>;
 
-/// The time after which a program has finished a packet, and no longer uses removed table entries.
+/// The longest run of a program for one packet, after which it no longer uses removed table entries.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// The programs, with the maps in which the router in the process stores its routes as well.
@@ -28,7 +28,7 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
     },
 };
 
-/// Returns the programs' part of these settings.
+/// Returns the part of these settings that the programs need.
 ///
 /// # Errors
 /// Returns the error in them.

@@ -7,10 +7,10 @@ use taut_wire::Mac;
 /// The limit on addresses that the kernel may assign to one interface.
 const MOST_KERNELS_ADDRESSES: usize = 1024;
 
-/// The router's end of a port, or of a VLAN on it.
+/// An interface of the router: a port, or a VLAN on a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// The name in routes: its number by default.
+    /// The name in routes; by default the interface's number.
     pub name: String,
     /// The number of its port.
     pub port: u8,
@@ -23,8 +23,8 @@ pub(super) struct Interface {
     pub addresses: Addresses,
     /// The longest IP packet that may leave, bytes.
     pub mtu: u16,
-    /// The name of the kernel's interface that gets packets for the router itself, and from which the kernel's packets
-    /// leave here.
+    /// The name of the kernel's interface that receives packets for the router itself. Packets that the kernel sends
+    /// through it leave through this interface.
     pub tap: Option<String>,
 }
 
@@ -68,7 +68,8 @@ impl Addresses {
         }
     }
 
-    /// Returns an own address for packets to an address, of its family: one of the same network, if there is one.
+    /// Returns one of these addresses as the source of packets to `to`: of the same family, and of the same network if
+    /// possible.
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         let own = self
             .own()

@@ -249,7 +249,7 @@ impl Function for Router {
         says_dropped(outcome) || slow::DROPS.contains(&outcome)
     }
 
-    /// The count besides outcomes is `route_changes`.
+    /// The only count in addition to the outcomes is `route_changes`.
     fn count_of(&self, name: &str) -> Option<u64> {
         if name == "route_changes" {
             let deciding = self.deciding.as_ref().filter(|_| self.is_first)?;

@@ -1,7 +1,8 @@
-//! The neighbours of the router's ports: their requests, their addresses, and the packets that wait for them. (RFC 1122
-//! section 2.3.2, RFC 4861 section 7.3.) It reads no clock and sends nothing: the caller does.
+//! The neighbours of the router's ports: requests for them, their addresses, and the packets that wait for them. (RFC
+//! 1122 section 2.3.2, RFC 4861 section 7.3.) This file reads no clock and sends nothing: its caller does.
 //!
-//! Packets wait per neighbour, so that none waits for another's. All state that untrusted sources can cause is bounded.
+//! Packets wait per neighbour, so that none waits for another neighbour. All state that untrusted sources can cause is
+//! bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -26,7 +27,8 @@ const EVER: Duration = Duration::from_secs(1 << 30);
 /// The limit on packets that wait for one neighbour; the oldest is dropped first (RFC 1122 section 2.3.2.2 requires
 /// one).
 pub(super) const MOST_WAITING: usize = 8;
-/// The limit on unresolved neighbours, requested or given up, so that a scan of a large network takes no more.
+/// The limit on unresolved neighbours, requested or given up, which bounds the entries that a scan of a large network
+/// makes.
 const MOST_UNKNOWN: usize = 1024;
 /// The limit on known neighbours.
 const MOST_KNOWN: usize = 16_384;
@@ -47,7 +49,7 @@ enum State {
 #[derive(Debug)]
 struct Neighbour {
     state: State,
-    /// The time of its next timer.
+    /// The time at which the neighbour's timer expires.
     due: Instant,
     /// True if its address is configured: it is neither requested nor changed by replies.
     is_fixed: bool,
@@ -94,12 +96,12 @@ pub(super) struct Learnt {
 pub(super) struct Neighbours {
     all: HashMap<At, Neighbour>,
     unknown: usize,
-    /// A lower bound of the next timer.
+    /// A time no later than the next timer.
     next_due: Option<Instant>,
 }
 
 impl Neighbours {
-    /// Stores a frame until the neighbour is known, unless it is.
+    /// Returns the MAC address of a known neighbour, or else stores the frame until the neighbour is known.
     pub fn want(&mut self, at: At, (from, frame): (u8, &[u8]), now: Instant) -> Wanted {
         match self.all.get_mut(&at).map(|neighbour| &mut neighbour.state) {
             Some(State::Known { mac, .. }) => return Wanted::Known(*mac),
@@ -153,7 +155,7 @@ impl Neighbours {
         all.filter(move |(_, it)| known(it)).map(|(at, _)| *at)
     }
 
-    /// Returns the number of known neighbours, and of others.
+    /// Returns the number of known neighbours, and of unresolved ones.
     pub fn count(&self) -> (usize, usize) {
         (self.all.len() - self.unknown, self.unknown)
     }

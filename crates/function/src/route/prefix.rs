@@ -33,7 +33,7 @@ impl Prefix {
         }
     }
 
-    /// Returns the address of a prefix of one address.
+    /// Returns the address if the prefix has only one.
     pub fn host_address(self) -> Option<IpAddr> {
         match self {
             _ if !self.is_host() => None,

@@ -66,7 +66,7 @@ pub struct Answer {
     /// The line of the file with the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The number of routes added, changed, removed or listed; also those before a refused one.
+    /// The number of routes added, changed, removed or listed; routes before a refused one are included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<usize>,
     /// The requested route.
@@ -75,10 +75,10 @@ pub struct Answer {
     /// The neighbours of the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Vec<NeighbourText>>,
-    /// The packets that workers have sent by its next hop, whichever route they took.
+    /// The number of packets that workers have sent by the route's next hop, including packets of other routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// The shorter routes that contain the address as well, longest first.
+    /// The less specific routes that contain the address as well, longest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covering: Option<Vec<RouteText>>,
     /// The state of the router.

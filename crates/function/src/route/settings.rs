@@ -59,7 +59,7 @@ pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
     /// The kernel's number of each table, or its stand-in in files.
     pub tables: Arc<[u32]>,
-    /// The routes besides those of the interfaces.
+    /// The routes in addition to those of the interfaces.
     pub routes: Arc<[Asked]>,
     /// True if routes, addresses and neighbours come from the kernel.
     pub are_kernels: bool,
@@ -115,7 +115,8 @@ impl Settings {
     }
 }
 
-/// Returns the interface of that number as written, after those in `before`; its table is added to `tables`.
+/// Returns the validated interface of that number, which must not conflict with those in `before`; its table is added
+/// to `tables`.
 fn interface(
     number: usize,
     written: WrittenInterface,

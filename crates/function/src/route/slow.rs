@@ -158,7 +158,8 @@ impl SlowPath {
         self.taps.as_ref().is_some_and(|(taps, _)| taps.has(port))
     }
 
-    /// Passes a frame to the kernel that is for the router itself, or for a multicast group that the kernel may be in.
+    /// Passes a frame to the kernel. The frame is for the router itself, or for a multicast group that the kernel may
+    /// be in.
     fn give_kernel(&self, port: usize, frame: &[u8]) {
         let is_taken = self
             .taps

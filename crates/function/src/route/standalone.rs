@@ -1,5 +1,5 @@
-//! A router that only its caller drives: without sockets and clocks of its own. Fuzz targets check with it that its
-//! tables agree after any input.
+//! A router without sockets and clocks of its own, which only its caller drives. Fuzz targets use it to check that the
+//! tables agree with the routes after any input.
 
 use super::Router;
 use super::control::Control;
@@ -79,8 +79,8 @@ impl Detached {
         Ok(())
     }
 
-    /// Passes packets of a batch that arrived at a port, on the slow path too; returns the number of frames that it
-    /// sent.
+    /// Processes a batch that arrived at a port, including the packets that are punted to the slow path. Returns the
+    /// number of frames that the slow path sent.
     ///
     /// # Errors
     /// Fails if a packet was not counted exactly once.
@@ -137,7 +137,7 @@ impl Detached {
         self.control().tick(now);
     }
 
-    /// Checks that the tables lead an address where its route says.
+    /// Checks that a lookup of the address in the tables gives the target of its route.
     ///
     /// # Errors
     /// Returns the difference.

@@ -49,11 +49,11 @@ pub struct Status {
 /// The sync status of the kernel's routes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStatus {
-    /// The number of routes from the kernel.
+    /// The number of routes received from the kernel.
     pub routes: usize,
     /// The number of received changes.
     pub changes: u64,
-    /// The number of full requests.
+    /// The number of times that everything was requested from the kernel.
     pub asked_for_all: u64,
     /// The number of times that notifications of the kernel were lost.
     pub overruns: u64,

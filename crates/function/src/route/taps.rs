@@ -24,7 +24,7 @@ const LONGEST_FRAME_BYTES: usize = 9018;
 pub(super) struct Taps {
     /// The interfaces, by number of the router's interface.
     all: Vec<Option<Tap>>,
-    /// The number of the router's interface by the kernel's.
+    /// The number of the router's interface for each number of a kernel's interface.
     numbers: HashMap<u32, u8>,
 }
 
@@ -33,7 +33,7 @@ impl Taps {
     /// kernel of their namespace. Returns none if the settings name none.
     ///
     /// # Errors
-    /// Fails without the right to do so, if a name is taken, or if there is no such namespace.
+    /// Fails if the process lacks the privilege, if a name is taken, or if there is no such namespace.
     pub fn make(checked: &Checked) -> Result<Option<(Self, KernelRoutes)>, PortError> {
         if checked.interfaces.iter().all(|it| it.tap.is_none()) {
             return Ok(None);
@@ -56,7 +56,7 @@ impl Taps {
         })
     }
 
-    /// Returns the number of the router's interface for the kernel's number.
+    /// Returns the number of the router's interface for the number of a kernel's interface.
     pub fn interface(&self, kernels: u32) -> Option<u8> {
         self.numbers.get(&kernels).copied()
     }

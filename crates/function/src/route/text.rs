@@ -213,7 +213,7 @@ pub(super) fn prefix<'a>(
     Ok(prefix)
 }
 
-/// Parses the neighbours in words, each with its interface: by default, the one with its network.
+/// Parses neighbours from words. The interface of a neighbour is by default the one with the neighbour's network.
 fn neighbours<'a>(
     words: impl Iterator<Item = &'a str>,
     interfaces: &[Interface],

@@ -16,13 +16,13 @@ pub(super) type PortNumber = u8;
 /// The destination of a copy that an action sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
-    /// A port, unless the packet has arrived there.
+    /// A port; nothing is sent if it is the ingress port.
     Port(PortNumber),
     /// The port at which the packet arrived.
     InPort,
     /// Every port except the ingress port.
     Flood,
-    /// The same: no port is excluded from a flood.
+    /// Every port except the ingress port, as with `Flood`, because no port is excluded from floods.
     All,
     /// The ports that a learning bridge would choose.
     Normal,
@@ -36,10 +36,10 @@ pub(super) const WHOLE: u16 = 0xffff;
 /// One action on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Sends a copy. The number is how many bytes a controller requests of a packet that is buffered for it. Packets
-    /// are not buffered here, so it gets all bytes.
+    /// Sends a copy. The number is the length that a controller requests of a buffered packet. Packets are not buffered
+    /// here, so the controller gets all bytes.
     Output(To, u16),
-    /// Assigns copies to this queue of their ports, 0 to 7, if they must wait.
+    /// Sets the queue, 0 to 7, for copies that have to wait for a full port.
     Queue(u8),
     Group(u32),
     Meter(u32),
@@ -54,7 +54,7 @@ pub(super) enum Action {
 /// The instructions of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Instructions {
-    /// The actions that are executed at once, in order. The last one may lead to another table.
+    /// The actions that are executed immediately, in order. The last one may lead to another table.
     pub apply: Vec<Action>,
     /// True if the packet's action set is cleared after `apply` (Clear-Actions).
     pub clears: bool,
@@ -73,12 +73,12 @@ impl From<Vec<Action>> for Instructions {
 }
 
 impl Instructions {
-    /// Returns all actions, executed at once or later.
+    /// Returns all actions, those executed immediately and those of the action set.
     pub fn all(&self) -> impl Iterator<Item = &Action> {
         self.apply.iter().chain(&self.write)
     }
 
-    /// Returns the steps of a rule in a table of that number.
+    /// Returns the steps of a rule in the table of that number.
     pub fn steps(&self, table: u8) -> Result<Vec<u64>, ActionsError> {
         if self.apply.len() + self.write.len() > MOST_ACTIONS {
             return Err(ActionsError::TooMany);
@@ -89,8 +89,8 @@ impl Instructions {
             action.encode(&mut written);
         }
         let goto = self.apply.last().filter(|it| matches!(it, Action::Goto(_)));
-        // The first table starts with an empty set, and a rule without a goto ends it: the set is executed at once if
-        // possible.
+        // The action set is empty before the first table, and a rule without a goto ends the tables. Therefore its set
+        // is executed immediately if possible.
         if table == 0 && goto.is_none() {
             let mut set = ActionSet::EMPTY;
             let mut rest = written.iter().copied();
@@ -136,7 +136,7 @@ pub(super) enum ActionsError {
     ChangedAfterSent,
     #[error("a table must have a higher number than the one that leads to it")]
     GoesBack,
-    #[error("nothing can stand behind what leads to another table")]
+    #[error("goto must be the last action")]
     BehindGoto,
     #[error("this field cannot be set")]
     NotSettable,
@@ -181,7 +181,7 @@ impl Action {
         Self::Output(To::Port(port), 0)
     }
 
-    /// Returns true if it changes the packet.
+    /// Returns true if the action changes the packet.
     pub fn changes(self) -> bool {
         matches!(
             self,
@@ -189,7 +189,8 @@ impl Action {
         )
     }
 
-    /// Returns true if it sends the packet as it is after later actions. A controller receives the packet unchanged.
+    /// Returns true if the action sends the packet with the changes of later actions. A controller gets it without
+    /// them.
     pub fn sends(self) -> bool {
         match self {
             Self::Output(to, _) => to != To::Controller,

@@ -26,7 +26,7 @@ const NOBODY: Known = Known {
 #[derive(Debug)]
 pub(super) struct Learned {
     pub age_ticks: u64,
-    /// The hash of addresses. Its seed is secret, so that nobody can evict a chosen address with a few others.
+    /// The hash of addresses. Its seed is secret, so that a sender cannot evict a chosen address with a few others.
     hashes: Seeded,
     /// The sets of [`WAYS`] slots; their number is a power of two.
     table: Vec<[Known; WAYS]>,

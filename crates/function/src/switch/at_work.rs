@@ -1,16 +1,16 @@
-//! The signal of whether the worker is in a batch. From it the control plane knows when a change is in force, and which
-//! memory no worker reads any more, without a reply from the worker.
+//! The counter by which the worker shows whether it processes a batch. The control plane derives from it when a change
+//! is in force, and which memory no worker reads any more. It needs no reply from the worker.
 
 use crate::changes::pause;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// The control plane's end.
+/// The control plane's side of the counter.
 #[derive(Debug, Default)]
 pub(super) struct AtWork(Arc<AtomicU64>);
 
-/// The worker's end. Its number is odd during a batch, and differs in each.
+/// The worker's side of the counter. It is odd during a batch, and differs for each batch.
 #[derive(Debug)]
 pub(super) struct Worker(Arc<AtomicU64>);
 
@@ -19,7 +19,7 @@ impl AtWork {
         Worker(Arc::clone(&self.0))
     }
 
-    /// Waits until a batch that had begun is over. Returns false on a timeout.
+    /// Waits until any batch that began before this call is over. Returns false on a timeout.
     pub fn settle(&self, patience: Duration) -> bool {
         // This pairs with the worker's fence: a batch with a beginning that is not visible here reads all earlier
         // writes.

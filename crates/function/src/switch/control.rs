@@ -118,7 +118,7 @@ impl Name {
     }
 }
 
-/// The number of rules that are visited at a time when a scan can be split.
+/// The number of rules that one step of a split scan visits.
 const AT_ONCE: usize = 4096;
 
 impl Control {
@@ -160,7 +160,7 @@ impl Control {
         &self.counts
     }
 
-    /// Returns the worker's current shape, or the one that it gets with its next batch after `tell`.
+    /// Returns the shape that the worker has, or that it gets with its next batch after [`Control::tell`].
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
@@ -176,7 +176,7 @@ impl Control {
         !self.timed.is_empty()
     }
 
-    /// Returns true if packets may get tags that they did not have, or change after they were sent, as in groups.
+    /// Returns true if the worker may need memory for packets: for added tags, or for copies that a group changes.
     pub fn makes_packets(&self) -> bool {
         let buckets = self.groups.values().flat_map(|(group, _)| &group.buckets);
         let mut of_buckets = buckets.flat_map(|bucket| &bucket.actions);
@@ -210,7 +210,7 @@ impl Control {
         self.looked.set(self.looked.get() + many as u64);
     }
 
-    /// Returns the number of rules visited in scans until now, which is the cost of a request for others.
+    /// Returns the number of rules visited in scans until now, by which the cost of requests is limited.
     pub fn looked(&self) -> u64 {
         self.looked.get()
     }

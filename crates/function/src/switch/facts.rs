@@ -1,4 +1,4 @@
-//! The state besides rules that the worker shares with the server thread.
+//! The state, other than rules, that the worker shares with the server thread.
 
 use super::count::Count;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 /// The limit on the ports of a chain.
 pub(super) const MOST_PORTS: usize = 256;
 
-/// The state besides rules that the worker shares with the server thread.
+/// The state, other than rules, that the worker shares with the server thread.
 pub(super) struct Facts {
     /// The number of ports of the chain, once the worker has been called.
     pub ports: AtomicUsize,
@@ -20,7 +20,7 @@ pub(super) struct Facts {
     pub lost: AtomicU64,
     /// The counters of each port.
     pub port_counts: Box<[PortCounts]>,
-    /// The time since which ports are counted.
+    /// The time at which the counts of the ports started.
     pub begun: Instant,
 }
 

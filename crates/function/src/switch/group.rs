@@ -24,7 +24,7 @@ pub(super) enum GroupKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub weight: u16,
-    /// The port without whose link the bucket gets nothing.
+    /// The watched port: the bucket gets packets only while the link of this port is up.
     pub watch: Option<PortNumber>,
     pub actions: Vec<Action>,
 }

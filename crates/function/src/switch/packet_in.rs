@@ -1,4 +1,4 @@
-//! Packets for controllers: their destination, and the note that comes with each.
+//! Packets for controllers: their destination, and the note that accompanies each.
 
 use super::control::{Control, Name};
 use super::openflow::{Shown, Why};
@@ -6,14 +6,14 @@ use taut_port::pair::Lane;
 
 /// The value for no port.
 pub(super) const NOWHERE: usize = 255;
-/// The position of the rule's number plus 1 in the note that comes with a frame.
+/// The position of the rule's number plus 1 in the note that accompanies a frame.
 const RULE_AT: u32 = 16;
 
 /// The destination of packets for controllers.
 pub(super) enum Shows<'a> {
-    /// The lane from the worker to the thread.
+    /// The lane from the worker to the server thread.
     Thread(&'a mut Lane),
-    /// A list in the thread itself.
+    /// A list in the server thread itself.
     Here(&'a mut Vec<(u64, Vec<u8>)>),
     /// There are no controllers.
     Nobody,

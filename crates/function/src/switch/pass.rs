@@ -35,7 +35,7 @@ pub(super) struct Counts {
     pub crowded: u64,
 }
 
-/// The result of a packet in the rules of a table.
+/// The outcome of a packet in one table.
 enum Course {
     /// The packet is finished.
     Done,
@@ -52,7 +52,7 @@ pub(super) struct Between<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// The state that packets of a batch are compared with.
+/// The tables, and what their rules need to process packets of a batch.
 pub(super) struct Tables<'a> {
     pub context: &'a Context,
     pub shape: &'a Shape,
@@ -225,15 +225,15 @@ pub(super) struct Pass<'a> {
     is_worker: bool,
     bridge: &'a mut Bridge,
     counts: &'a mut Counts,
-    /// Consecutive packets to one port, which is their counter.
+    /// Consecutive packets to one port, which are counted together.
     row: Run,
-    /// The packets that were sent to a port.
+    /// Mask of packets that were sent to a port.
     sent: u64,
-    /// The packets that the bridge has counted.
+    /// Mask of packets that the bridge has counted.
     bridged: u64,
-    /// The packets that were sent to the controller.
+    /// Mask of packets that were sent to the controller.
     shown: u64,
-    /// The packets with an action set, which is in `sets`.
+    /// Mask of packets with an action set, which is in `sets`.
     written: u64,
     sets: &'a mut [ActionSet; BATCH_CAPACITY],
     pub shows: Shows<'a>,
@@ -331,7 +331,8 @@ impl<'a> Pass<'a> {
         Course::Done
     }
 
-    /// Executes steps, and makes `own` the number of the packet that they change.
+    /// Executes steps. Sets `own` to the index of the packet that they change, which is a copy if the packet was sent
+    /// before.
     #[inline(always)]
     fn take(
         &mut self,
@@ -582,8 +583,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Sends a packet through several ports, or copies of it if it has been sent already, and notifies of each. Returns how
-/// many copies were lost for lack of space.
+/// Sends a packet through several ports, or copies of it if it has been sent already, and calls `left` for each port.
+/// Returns the number of copies lost for lack of space.
 pub(super) fn send(
     batch: &mut Batch,
     index: usize,

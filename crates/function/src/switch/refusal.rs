@@ -25,20 +25,20 @@ pub(super) enum Refused {
     #[error("there is no room for more of them")]
     TooMany,
     #[error(
-        "a bucket only sends packets, in a group of all; none leads to another table, a meter or a bridge"
+        "buckets of an all group may only send packets; no bucket may lead to another table, a meter or a bridge"
     )]
     BadBucket,
-    #[error("a bucket leads to no other group")]
+    #[error("a bucket must not lead to another group")]
     Chained,
-    #[error("an indirect group has one bucket")]
+    #[error("an indirect group must have exactly one bucket")]
     NotOneBucket,
-    #[error("a weight is 1 or more in a group that selects")]
+    #[error("weights of a select group must be 1 or more")]
     NoWeight,
-    #[error("a bucket of fast failover watches a port")]
+    #[error("a bucket of a fast-failover group must watch a port")]
     WatchesNothing,
-    #[error("a rate is 1 or more")]
+    #[error("a rate must be 1 or more")]
     NoRate,
-    #[error("the worker does not go on")]
+    #[error("the worker does not respond")]
     Stuck,
 }
 

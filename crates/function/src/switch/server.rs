@@ -24,12 +24,12 @@ use taut_sys::{Alarm, Clock, Doorbell, spawn_background, ticks};
 const LOOK: Duration = Duration::from_millis(100);
 /// The longest sleep while a controller has not read its pending output.
 const RETRY: Duration = Duration::from_millis(1);
-/// The interval between attempts to reach a controller. An attempt takes no longer than the next constant.
+/// The interval between attempts to reach a controller. An attempt takes at most [`CONNECT`].
 const RECONNECT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(5);
-/// The limit on controllers that connect here. The one that the switch connects to has a slot of its own.
+/// The limit on controllers that connect to the switch. The one that the switch connects to has a slot of its own.
 const MOST_SESSIONS: usize = 64;
-/// The time without new connections after a failure, as when there are no more descriptors.
+/// The time for which no connections are accepted after a failure, such as a lack of file descriptors.
 const DEAF: Duration = Duration::from_millis(500);
 /// The limit on bytes that are read from a controller at a time.
 const READ_BYTES: usize = 1 << 18;
@@ -41,7 +41,7 @@ const MOST_SHOWN: u32 = 1024;
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// The number of this process's lanes, each of which has a name of its own.
+/// The number of lanes created in this process; it makes their names unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
 /// The server thread. Dropping it ends the thread.
@@ -50,7 +50,7 @@ pub(super) struct Server {
     bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
     handler: Option<Sender>,
-    /// The worker's end, through which packets reach controllers.
+    /// The worker's endpoint of the lane through which packets reach controllers.
     lane: Option<Lane>,
 }
 
@@ -104,7 +104,7 @@ impl Server {
             stop: Arc::clone(&stop),
             buffer: vec![0; READ_BYTES].into(),
         };
-        // An end of a lane belongs to the thread that has opened it.
+        // An endpoint of a lane belongs to the thread that has opened it.
         let (tell, started) = sync_channel(1);
         let handle = spawn_background("switch", move || {
             let lane = speaks.then(|| Lane::open(&name, MOST_SHOWN)).transpose();
@@ -192,7 +192,7 @@ struct Peer {
     stream: TcpStream,
     session: Session,
     is_called: bool,
-    /// True if it sends no more; its earlier messages are still processed.
+    /// True if the controller sends no more; its earlier messages are still processed.
     has_ended: bool,
 }
 
@@ -206,7 +206,8 @@ struct Call {
 }
 
 impl Call {
-    /// Returns the connection, once there is one. Starts another attempt if there is none, and it is time.
+    /// Returns the connection, once there is one. Otherwise starts another attempt, if none is under way and it is
+    /// time.
     fn answer(&mut self, address: SocketAddr, bell: &Arc<Doorbell>) -> Option<TcpStream> {
         match self.reached.as_ref().map(Receiver::try_recv) {
             Some(Ok(stream)) => {
@@ -343,7 +344,7 @@ impl Thread {
                 Err(e) => match e.kind() {
                     ErrorKind::WouldBlock => return did,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                    // There may be no more descriptors: the next attempt would follow at once.
+                    // There may be no more descriptors: the next attempt would follow immediately.
                     _ => {
                         self.deaf_until = Some(Instant::now() + DEAF);
                         return did;

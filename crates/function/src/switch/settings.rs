@@ -32,7 +32,7 @@ pub(super) enum Miss {
 pub(super) struct Controllers {
     /// The address at which the switch listens for them.
     pub listen: Option<SocketAddr>,
-    /// The address of one to which the switch connects.
+    /// The address of a controller to which the switch connects.
     pub call: Option<SocketAddr>,
     pub datapath: u64,
 }

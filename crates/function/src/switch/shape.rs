@@ -1,5 +1,5 @@
-//! The state besides rules that a worker needs: the tuples of each table, groups, meters. It is rebuilt and swapped as
-//! a whole when one of them is added or removed.
+//! The state, other than rules, that a worker needs: the tuples of each table, groups, meters. It is rebuilt and
+//! swapped as a whole when one of them is added or removed.
 
 use super::action::{ActionsError, PortNumber, steps};
 use super::count::Count;
@@ -85,7 +85,7 @@ impl GroupState {
         })
     }
 
-    /// Returns the bucket of a flow in a group that assigns one to each packet: none if no port is up.
+    /// Returns the bucket of a flow in a group that assigns one bucket to each packet; none if no port is up.
     pub fn pick(&self, flow: u64, is_up: impl Fn(PortNumber) -> bool) -> Option<&BucketState> {
         let lives = |bucket: &&BucketState| bucket.watch.is_none_or(&is_up);
         if self.kind != GroupKind::Select || self.weights == 0 {
@@ -117,7 +117,7 @@ pub(super) struct MeterState {
     pub made: Instant,
 }
 
-/// The default burst of a meter, as the time in which its rate produces it.
+/// The default burst of a meter: the time in which its rate admits that much, ns.
 const BURST_NS: u64 = 10_000_000;
 const LEAST_BURST_BYTES: u64 = 15_000;
 const LEAST_BURST_PACKETS: u64 = 32;

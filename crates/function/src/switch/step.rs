@@ -1,4 +1,4 @@
-//! The steps of a worker: their kinds in the lowest 8 bits, of which 0 is none, and their arguments.
+//! The encoding of a worker's steps: the kind is in the lowest 8 bits (0 for no step), the arguments are above.
 
 use super::key::Field;
 use super::scope::Of;
@@ -44,7 +44,7 @@ pub fn field(word: u64) -> Option<Field> {
         .copied()
 }
 
-/// Returns the packets in which it sets the field.
+/// Returns the packets in which a step sets the field.
 #[inline(always)]
 pub fn of(word: u64) -> Of {
     let place = (word >> (ARGUMENT_AT + 4)) as usize & 0xf;

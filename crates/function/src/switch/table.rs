@@ -45,8 +45,8 @@ const LINK: usize = 15;
 /// The number of words of a key in the first line.
 const NEAR_WORDS: u8 = 4;
 
-/// A bucket of rules, one cache line: a tag of 16 bits for each, 0 if there is none, and the number of its slot. A tag
-/// is compared with those of a word at once.
+/// A bucket of rules, one cache line: for each rule a tag of 16 bits, 0 if there is none, and the number of its slot. A
+/// lookup compares all tags of a word in one operation.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket {
@@ -100,7 +100,8 @@ impl Bucket {
         (0..PLACES).find(|place| self.tag(*place) == tag && self.slot(*place) == slot)
     }
 
-    /// Returns the positions that may have this tag: those that have, and now and then one after such a position.
+    /// Returns the positions that have this tag. Rarely the position after one of them is included without having the
+    /// tag.
     #[inline(always)]
     fn places_of(&self, tag: u64) -> impl Iterator<Item = usize> {
         let mut high = 0_u64;
@@ -184,7 +185,7 @@ impl Mask {
         asked.map(|word| usize::from(*word) & (WORDS - 1))
     }
 
-    /// Returns true if these bits are the same in both.
+    /// Returns true if both keys have the same values in these bits.
     #[inline(always)]
     fn is_same(&self, one: &Key, other: &Key) -> bool {
         let mut words = self.words();
@@ -351,7 +352,7 @@ impl Memory {
         });
         let mut left = wanted & !same;
         for tuple in tuples {
-            // Rules that are found already are no worse than all that follow.
+            // A rule found already has at least the priority of all rules that follow.
             let mut open = 0;
             for_each(left, |index| {
                 let best = found[index];
@@ -372,7 +373,7 @@ impl Memory {
         });
     }
 
-    /// Finds those of a tuple, in steps over all packets, so that their memory accesses overlap.
+    /// Finds the rules of one tuple, in steps over all packets, so that their memory accesses overlap.
     #[inline(always)]
     fn find_in(
         &self,
@@ -409,7 +410,7 @@ impl Memory {
         });
     }
 
-    /// Returns the rule of a tuple for a key, if its tag is in its bucket; the first position is known.
+    /// Returns the rule of a tuple for a key, if its tag is in its bucket; `place` is the first position with that tag.
     #[inline(always)]
     fn found(&self, tuple: &Tuple, key: &Key, hash: u64, place: u8) -> Found {
         let (first, second) = self.buckets_of(hash);

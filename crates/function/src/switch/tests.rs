@@ -347,7 +347,7 @@ fn written_actions_run_in_standard_order_after_the_last_table() {
             vec![goto(writes(&[two, OTHER]), 1), clears(writes(&[three]))],
             vec![(vec![3], &plain)],
         ),
-        // A packet sent at once stays unchanged.
+        // A packet sent by an action executed immediately stays unchanged.
         (
             vec![goto(writes(&[two, OTHER]), 1), applies(&[one, three])],
             vec![(vec![1, 3], &plain), (vec![2], &moved)],

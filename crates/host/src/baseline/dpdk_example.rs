@@ -40,7 +40,7 @@ pub(super) fn probe() -> Result<String, Missing> {
 }
 
 /// Returns the step that builds an example from its `main.c`, changed by the `sed` program `change` (none if empty),
-/// and its `others`.
+/// and the source files in `others`.
 pub(super) fn build(place: &CommandValues, name: &str, change: &str, others: &[&str]) -> Step {
     let folder = format!("{SOURCES}/{name}");
     let [main, program] = [format!("{name}.c"), name.to_owned()]

@@ -1,5 +1,5 @@
-//! DPDK's own example `l2fwd`, over memif: as shipped, with a buffer of 32 packets and a drain timer, and with a buffer of one
-//! packet by its own constant. (Stylianopoulos et al., DEBS 2020, section 3.1.)
+//! DPDK's own example `l2fwd`, over memif: as shipped, with a buffer of 32 packets and a drain timer, and with a buffer
+//! of one packet by its own constant. (Stylianopoulos et al., DEBS 2020, section 3.1.)
 
 use super::dpdk_example::{build, line, probe};
 use super::step::{Owner, Ready};

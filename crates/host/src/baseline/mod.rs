@@ -47,7 +47,7 @@ pub struct Baseline {
 pub enum Reach {
     /// The baseline is between the device's two interfaces of a [`Testbed`].
     Veth {
-        /// Whether frames for the baseline are processed on its CPU (receive packet steering). A baseline that receives
+        /// True if frames for the baseline are processed on its CPU (receive packet steering). A baseline that receives
         /// frames by XDP does not support this.
         steered: bool,
     },
@@ -60,7 +60,7 @@ pub enum Reach {
     Vhost,
 }
 
-/// The frames that a baseline forwards so that they can be identified afterwards.
+/// The frames to send through a baseline so that the generator can identify them when they return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frames {
     /// Frames addressed to the generator's other interface.
@@ -72,12 +72,12 @@ pub enum Frames {
     SameUdpPorts,
 }
 
-/// The addresses of [`Frames::Routed`]: those of the generator's two ends, and those of a router between them.
+/// The addresses of [`Frames::Routed`]: those of the generator's two endpoints, and those of a router between them.
 pub use linux_routing::{HOSTS as ROUTED_HOSTS, NETWORKS as ROUTED_NETWORKS};
 
 /// Values for the commands of a baseline.
 struct CommandValues {
-    /// The ends of the baseline: two interfaces or two sockets.
+    /// The endpoints of the baseline: two interfaces or two sockets.
     ends: [String; 2],
     /// The CPU of the baseline.
     cpu: usize,

@@ -1,7 +1,7 @@
 //! Open vSwitch with its user-space datapath, which needs no kernel module.
 //!
-//! Its polling thread sends on a port's second queue (the first is the main thread's). Over memif the peer therefore
-//! has to receive from both queues, or no frames arrive.
+//! Its polling thread sends on a port's second queue; the first queue is the main thread's. Over memif the peer
+//! therefore has to receive from both queues, or no frames arrive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -180,8 +180,8 @@ fn cabled(cables: usize, cpu: usize, folder: &Path) -> Vec<Step> {
     .steps()
 }
 
-/// Returns the steps that start the switch of a baseline. `port` turns a number and an end into the port's name and its
-/// settings.
+/// Returns the steps that start the switch of a baseline. `port` returns a port's name and settings, from its number
+/// and its interface or socket.
 fn open_vswitch(
     place: &CommandValues,
     daemon: &str,
@@ -436,7 +436,7 @@ fn version_in(said: &str) -> Option<&str> {
     said.lines().next()?.split("(Open vSwitch) ").nth(1)
 }
 
-/// Returns a daemon with DPDK, which its version text names.
+/// Returns the path of a daemon whose version text names DPDK.
 pub(crate) fn daemon_with_dpdk() -> Option<&'static str> {
     let candidates = [DAEMON_WITH_DPDK, DAEMON];
     candidates.into_iter().find(|daemon| {

@@ -39,7 +39,7 @@ pub(crate) enum Step {
 /// Condition under which a program that keeps running is ready for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The next step waits for the program itself.
+    /// The program counts as ready immediately, because the next step itself waits for it.
     AtOnce,
     /// The program listens on this socket. (Its file exists a moment earlier.)
     Socket(PathBuf),
@@ -85,7 +85,7 @@ pub enum BaselineError {
         path: PathBuf,
         /// The timeout.
         waited: Duration,
-        /// The end of the program's output.
+        /// The last lines of the program's output.
         last_lines: String,
     },
 }

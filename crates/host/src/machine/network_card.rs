@@ -123,7 +123,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    /// Makes a NIC on the PCI bus like sysfs shows it.
+    /// Makes a NIC on the PCI bus as sysfs shows it.
     fn card(root: &Path, address: &str, driver: &str, below: &str) -> PathBuf {
         let place = root.join("sys/devices/pci0000:00").join(address);
         fs::create_dir_all(place.join(below)).unwrap();

@@ -1,9 +1,9 @@
 //! Networks inside this machine: namespaces, veth links between them, and testbeds built on both.
 //!
 //! [`Namespace`] and [`Veth`] are the parts, each removed when it is dropped. A [`Testbed`] is two namespaces and two
-//! wires for a generator and a device, a [`Wiring`] as many as an experiment has machines, and a [`VirtualSwitch`] joins
-//! virtual machines. Names begin with `taut` and contain the process number, so that the next process removes those left
-//! by `kill -9`.
+//! links for a generator and a device. A [`Wiring`] has one namespace for each machine of an experiment, and the links
+//! between them. A [`VirtualSwitch`] connects virtual machines. Names begin with `taut` and contain the process number,
+//! so that the next process removes those left by `kill -9`.
 
 mod namespace;
 pub mod testbed;
@@ -22,7 +22,7 @@ use crate::permissions::Missing;
 use std::io;
 use std::time::Duration;
 
-/// The reason why namespaces or wires could not be created, or a namespace could not be entered.
+/// The reason why namespaces or links could not be created, or a namespace could not be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A program, a kernel feature or a privilege is missing.

@@ -152,8 +152,8 @@ pub fn namespace_exists(name: &str) -> bool {
     namespace_names().contains(name)
 }
 
-/// Removes the namespaces of dead processes, as after `kill -9`, and returns their names. Namespaces of living
-/// processes stay, and so do the processes in any namespace.
+/// Removes the namespaces of dead processes, as after `kill -9`, and returns their names. Namespaces of running
+/// processes remain, and no process is ended.
 ///
 /// A process is alive if it is in this `/proc`: do not share `/run/netns` between containers with separate process
 /// numbers.

@@ -36,10 +36,10 @@ pub const DEVICE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
 
 const BRIDGE: &str = "br0";
 
-/// The place at which the kernel processes frames that arrive at the device's interfaces.
+/// The CPU and the mechanism with which the kernel processes frames that arrive at the device's interfaces.
 ///
 /// The receiving end of a veth pair works inside the sender's system call, on the sender's CPU. A kernel bridge then
-/// uses the generator's time, and the whole path runs on one CPU. Either other choice moves that work to the device's
+/// uses the generator's time, and the whole path runs on one CPU. Both other choices move that work to the device's
 /// CPU, as with two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -56,9 +56,9 @@ pub enum Steering {
         cpu: usize,
     },
     /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. It has precedence
-    /// over every program there, as interrupts of a NIC would (SCHED_FIFO with the lowest priority). With equal
-    /// priority it would lose milliseconds, and also frames once 256 wait. Programs there get at least 5 % of the time,
-    /// which the kernel reserves for them.
+    /// over every program there, as interrupts of a NIC would (SCHED_FIFO with the lowest priority). With the priority
+    /// of those programs it would lose milliseconds to them, and frames once 256 wait. Programs there get at least 5 %
+    /// of the time, which the kernel reserves for them.
     KernelThread {
         /// The device's CPU.
         cpu: usize,
@@ -100,8 +100,8 @@ impl TestbedBuilder {
     }
 
     /// Sets whether the generator's interfaces accept frames that an XDP program in the device's driver redirects to
-    /// them. A veth interface accepts them only if its far end polls, as it does with GRO on. That changes how the
-    /// kernel receives there, so it is off for other devices.
+    /// them. A veth interface accepts them only if the other end of the veth pair polls, as it does with GRO on. GRO
+    /// changes how the kernel receives there, so it is off for other devices.
     #[must_use]
     pub fn redirects(mut self, redirects: bool) -> Self {
         self.redirects = redirects;
@@ -128,7 +128,7 @@ impl TestbedBuilder {
         let ends = [testbed.generator_ends(), testbed.device_ends()];
         let [generator_ends, device_ends] = &ends;
         let quiet = ["all", "default"].map(ipv6_off);
-        // The far ends of the wires are created in the device's namespace.
+        // The device's ends of the links are created in the device's namespace.
         testbed.device.run(&quiet)?;
         let mut generator: Vec<String> = quiet.into();
         for (number, (near, far)) in generator_ends.iter().zip(device_ends).enumerate() {
@@ -336,7 +336,7 @@ pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Returns the lines of shell after which an end of a testbed's wire transfers frames unchanged.
+/// Returns the shell commands that prepare one end of a testbed's link, so that the link transfers frames unchanged.
 fn prepare(end: &WireEnd) -> [String; 2] {
     let offloads = "rx off tx off sg off tso off gso off gro off rxvlan off txvlan off";
     [end.set_link("arp off"), end.offload(offloads)]

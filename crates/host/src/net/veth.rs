@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Timeout for a carrier. The kernel announces it within milliseconds; the rest is for a machine under heavy load.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// One end of a wire.
+/// One end of a veth link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireEnd {
     /// The namespace of the end; `None` is that of this process.
@@ -76,8 +76,8 @@ impl WireEnd {
         format!("ethtool -K {} {settings}", quote_if_needed(&self.interface))
     }
 
-    /// Returns the line of shell that creates a wire from here to `far`, with separate settings for each end; both are
-    /// down.
+    /// Returns the shell command that creates a link from this end to `far`, with separate settings for each end. Both
+    /// ends are down.
     pub(super) fn join(&self, settings: &str, far: &Self, far_settings: &str) -> String {
         let [near_name, far_name] = [self, far].map(|end| quote_if_needed(&end.interface));
         // Without a namespace the far end would be created in that of the near end.
@@ -91,7 +91,7 @@ impl WireEnd {
         )
     }
 
-    /// Returns the lines of shell after which the interface sends only the frames of programs: no ARP, no IPv6.
+    /// Returns the shell commands that disable ARP and IPv6, so that the interface sends only the frames of programs.
     fn be_quiet(&self) -> [String; 2] {
         [
             ipv6_off(&self.interface),
@@ -118,8 +118,8 @@ pub(super) fn ipv6_off(interface: &str) -> String {
 }
 
 /// Waits until interfaces of one namespace are up and have their carrier, and forward if they are ports of a bridge:
-/// earlier frames are lost without an error. Reading `carrier` makes recent kernels announce it at once; otherwise that
-/// takes up to one second.
+/// earlier frames are lost without an error. Reading `carrier` makes recent kernels announce it immediately; otherwise
+/// that takes up to one second.
 pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
     /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
     const FORWARDING: &str = "3";
@@ -155,14 +155,14 @@ pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
     }
 }
 
-/// A veth wire. Dropping it removes both ends.
+/// A veth link. Dropping it removes both ends.
 #[derive(Debug)]
 pub struct Veth(WireEnd);
 
 impl Veth {
-    /// Makes a link between two programs, which transfers only the frames that they send. With `takes_redirects`, these
-    /// may be XDP programs that redirect frames into it; packet sockets then receive frames that the kernel has merged
-    /// (GRO).
+    /// Makes a link between two programs, which transfers only the frames that they send. With `takes_redirects`, the
+    /// programs may be XDP programs that redirect frames into the link; packet sockets then receive frames that the
+    /// kernel has merged (GRO).
     ///
     /// # Errors
     /// [`TestbedError`]; nothing remains then.
@@ -201,7 +201,7 @@ impl Veth {
         )
     }
 
-    /// Makes a wire; lines of shell prepare its ends before they are set up.
+    /// Makes a link; shell commands prepare its ends before they are set up.
     fn make(
         [near, far]: [&WireEnd; 2],
         takes_redirects: bool,
@@ -228,7 +228,7 @@ impl Drop for Veth {
     }
 }
 
-/// Removes the wires with names of dead processes ([`WireEnd::own`]), and returns their interfaces' names.
+/// Removes the links with names of dead processes ([`WireEnd::own`]), and returns their interfaces' names.
 pub fn sweep_stale_wires() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten();
     entries

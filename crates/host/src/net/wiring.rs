@@ -1,21 +1,21 @@
-//! Network namespaces that represent machines, connected by veth wires like cables.
+//! Network namespaces that represent machines, connected by veth links like cables.
 
 use super::TestbedError;
 use super::namespace::Namespace;
 use super::veth::WireEnd;
 
-/// The end of a wire: the number of the node, and the interface there.
+/// One end of a link: the index of the node, and the interface there.
 pub type End<'a> = (usize, &'a str);
 
-/// Namespaces and the wires between them. Dropping it removes everything.
+/// Namespaces and the links between them. Dropping it removes everything.
 #[derive(Debug)]
 pub struct Wiring {
     namespaces: Vec<Namespace>,
 }
 
 impl Wiring {
-    /// Creates one namespace for each of `nodes` nodes, and the `wires`; all interfaces are up. They have no addresses,
-    /// as on machines that are not configured.
+    /// Creates one namespace for each of `nodes` nodes, and the links in `wires`. All interfaces are up, but have no
+    /// addresses, as on machines that are not configured.
     ///
     /// # Errors
     /// [`TestbedError`]; the parts built until then are removed.

@@ -22,7 +22,7 @@ use crate::private::readable_folder;
 const FOLDER: &str = "/run/taut";
 const FILE: &str = "/run/taut/tune.journal";
 
-/// The head of the journal: the CPUs, the profile and the boot that the changes are for.
+/// The header of the journal: the CPUs, the profile and the boot that the changes are for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalHeader {
     pub boot: String,
@@ -92,7 +92,7 @@ impl<'a> Journal<'a> {
             .is_some_and(|head| head.boot != boot(self.root))
     }
 
-    /// Starts the journal again.
+    /// Starts a new journal with this header.
     pub fn begin(&mut self, head: JournalHeader) -> io::Result<()> {
         let path = self.root.path(FILE);
         let mut file = File::create(&path)?;
@@ -144,12 +144,12 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// Reads head and entries of the journal below `root`; `None` and empty if there is no journal.
+/// Reads the header and the entries of the journal below `root`; `None` and empty if there is no journal.
 pub(super) fn read(root: &Root) -> Result<(Option<JournalHeader>, Vec<Entry>), TuneError> {
     parse(root).map(|(head, entries, _)| (head, entries))
 }
 
-/// The head and entries of a journal, and the length of its complete lines if a truncated one follows.
+/// The header and entries of a journal, and the length of its complete lines if a truncated one follows.
 type Parsed = (Option<JournalHeader>, Vec<Entry>, Option<u64>);
 
 fn parse(root: &Root) -> Result<Parsed, TuneError> {

@@ -59,7 +59,7 @@ pub enum TuneError {
         /// The CPUs that are online.
         online: String,
     },
-    /// The tree does not list the CPUs.
+    /// The file tree does not list the CPUs.
     #[error("{0} cannot be read; is this a Linux machine with /sys?")]
     NoCpus(PathBuf),
     /// Only root may change settings.
@@ -124,7 +124,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Returns the number of settings that cost something.
+    /// Returns the number of settings that are bad for the profile.
     #[must_use]
     pub fn bad(&self) -> usize {
         let bad = |finding: &&Finding| finding.state == State::Bad;

@@ -140,7 +140,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Returns the interfaces of NICs, which are those with a device.
+/// Returns the interfaces that belong to a NIC: those with a device.
 fn cards(view: &View) -> Vec<String> {
     let mut names = view.root.names("/sys/class/net");
     names.retain(|name| view.root.exists(&format!("/sys/class/net/{name}/device")));

@@ -49,8 +49,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All groups, in the order in which they are applied. Tasks are moved first, because they have settings that move
-    /// with them.
+    /// All groups, in the order in which they are applied. Tasks are moved first, because some settings move with them.
     pub const ALL: [Self; 7] = [
         Self::Isolation,
         Self::Interrupts,
@@ -101,8 +100,8 @@ impl Display for State {
     }
 }
 
-/// A setting that matters: its constant description, and how to check it. Its page in the documentation is generated from
-/// this.
+/// A setting that matters: its constant description, and how to check it. Its page in the documentation is generated
+/// from this.
 pub struct Setting {
     /// A short name, which is also a heading of the documentation.
     pub name: &'static str,

@@ -56,7 +56,8 @@ pub enum Step {
     Pause {
         /// The folder of the process, `/proc/PID`.
         path: String,
-        /// The start time, in ticks since the boot: another process may get its number later.
+        /// The start time of the process, in ticks since the boot. It identifies the process, as another one may get
+        /// its number later.
         began: String,
     },
 }

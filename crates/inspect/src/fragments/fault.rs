@@ -1,4 +1,4 @@
-//! Faults of a fragment, and the limits that make some of them.
+//! Faults of a fragment, and the limits that a fragment may exceed.
 
 use crate::arena::CHUNK_BYTES;
 

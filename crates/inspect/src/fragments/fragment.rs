@@ -143,8 +143,7 @@ impl<'a> Fragment<'a> {
         })
     }
 
-    /// Returns true if the packet is not fragmented in spite of its fragment header, as translators send them (RFC
-    /// 6946).
+    /// Returns true if the packet has a fragment header but is not fragmented, as translators send it (RFC 6946).
     pub fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.has_more
     }

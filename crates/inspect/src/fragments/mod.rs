@@ -12,17 +12,17 @@
 //!
 //! # Replacement of datagrams
 //!
-//! A new datagram always gets an entry, so that nobody can lock others out: it replaces the oldest one. A source has a
-//! limited number of entries and bytes, and beyond these replaces its own datagrams, so that one source cannot evict
-//! others. A source is identified by its address, in IPv6 by the first 64 bits. Sources are distinguished by a hash
-//! with a secret key. Few sources therefore share a quota, and nobody can choose with whom.
+//! A new datagram always gets an entry, if necessary that of the oldest one, so that no sender can lock others out. A
+//! source has a limited number of entries and bytes, and beyond these replaces its own datagrams, so that one source
+//! cannot evict others. A source is identified by its address, in IPv6 by the first 64 bits. Sources are distinguished
+//! by a hash with a secret key. Few sources therefore share a quota, and nobody can choose with whom.
 //!
 //! # Cost of a fragment
 //!
 //! The bytes of a datagram are stored by their offset, in chunks with a bit for each unit of 8 bytes. The time to store
 //! and compare a fragment therefore depends on its own length and not on earlier fragments. In addition, up to eight
-//! datagrams with its hash are examined. At most as many others are released as it needs chunks and its source has
-//! entries. A complete datagram is copied once.
+//! datagrams with its hash are examined. The number of other datagrams that are released is limited by the chunks that
+//! the fragment needs and the entries of its source. A complete datagram is copied once.
 
 mod datagram;
 mod fault;
@@ -185,7 +185,8 @@ impl Fragments {
     /// Accepts a fragment, from its layer-3 header on, at a time of any monotonic clock. Fragments with different tags,
     /// such as VLANs or ingress ports, do not belong to the same datagram.
     ///
-    /// A packet in one fragment, as translators send it, is complete at once, whatever other fragments wait (RFC 6946).
+    /// A packet in one fragment, as translators send it, is complete immediately, whatever other fragments wait (RFC
+    /// 6946).
     pub fn push(&mut self, now_ns: u64, tag: u32, packet: &[u8]) -> Outcome<'_> {
         match self.take(now_ns, tag, packet) {
             Ok(Taken::Kept) => Outcome::Kept,

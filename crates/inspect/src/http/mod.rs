@@ -133,12 +133,14 @@ impl Http {
         self.asked == self.answered && is_idle(&self.request) && is_idle(&self.response)
     }
 
-    /// Returns whether the connection was upgraded to HTTP/2 (RFC 7540 section 3.2), so that the bytes that follow are HTTP/2 frames.
+    /// Returns whether the connection was upgraded to HTTP/2 (RFC 7540 section 3.2), so that the bytes that follow are
+    /// HTTP/2 frames.
     pub fn speaks_http2(&self) -> bool {
         self.speaks_http2
     }
 
-    /// Returns whether the client sent HTTP/2 frames before the server agreed to the upgrade; this parser cannot read them.
+    /// Returns whether the client sent HTTP/2 frames before the server agreed to the upgrade; this parser cannot read
+    /// them.
     pub fn is_ahead(&self) -> bool {
         self.is_ahead
     }

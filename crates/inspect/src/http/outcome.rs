@@ -23,7 +23,8 @@ pub struct Pushed {
     pub unread: usize,
 }
 
-/// A fault of a message. All bytes of the message are still reported; after the last four faults, as bytes of a body.
+/// A fault of a message. All bytes of the message are still reported; after the last four of these faults, as bytes of
+/// a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFault {
     /// A header line without a colon, with white space in its name or before it, or a second `Host`. The line is kept.
@@ -49,7 +50,7 @@ pub enum HttpLimit {
     Body,
     /// The limit of the ratio between decoded and encoded length: further bytes are reported unchanged.
     Ratio,
-    /// The limit of content codings: those that were applied first are not decoded.
+    /// The limit of content codings: the innermost codings are not decoded.
     Codings,
 }
 

@@ -8,7 +8,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 /// Maximum number of codings of a body that are decoded. If more are announced, the outermost ones are decoded, and the
 /// message is counted.
 pub const MOST_CODINGS: usize = 2;
-/// Maximum ratio of decoded to encoded bytes, and the length from which on it applies.
+/// Maximum ratio of decoded to encoded bytes, and the minimum decoded length for which it applies.
 pub const MOST_RATIO: usize = 256;
 const RATIO_FROM_BYTES: usize = 16 * 1024;
 /// Number of decoded bytes that are passed on at once.

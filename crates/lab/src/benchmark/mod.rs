@@ -1,5 +1,5 @@
-//! The frame of all benchmarks: the steps around a measurement, the interleaved order of the subjects, and the common
-//! layout of results folders and pages.
+//! The common procedure of all benchmarks: the steps around a measurement, the interleaved order of the subjects, and
+//! the layout of results folders and pages.
 //!
 //! A benchmark implements [`Benchmark`]: the subjects ([`Benchmark::prepare`], [`Benchmark::turns`]), the measurement
 //! of one unit ([`Benchmark::measure`]), and the output ([`Benchmark::report`], [`Benchmark::text`]). [`run`] does the

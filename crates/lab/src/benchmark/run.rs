@@ -1,5 +1,5 @@
-//! Runs a benchmark: subjects are interleaved in a new order in each repetition, a subject that fails is skipped from
-//! then on, and complete outcomes are stored.
+//! Runs a benchmark: subjects are interleaved in a new order in each repetition, a subject's part that fails is skipped
+//! in later repetitions, and complete outcomes are stored.
 
 use super::definition::{Benchmark, Head};
 use super::error::BenchmarkError;
@@ -163,7 +163,7 @@ impl<B: Benchmark> Attempts<'_, B> {
             let left: Duration = takes + units.iter().map(estimate).sum::<Duration>() + self.later;
             let what = self.benchmark.label(unit.subject, unit.part);
             self.observer.progress(done, done + left, &what);
-            // A short disturbance of a shared machine spoils one attempt, a real defect both.
+            // An interruption on a shared machine makes one attempt fail, a real defect both.
             let outcome = match self.attempt(&unit) {
                 Err(Failed::Broken(why)) => {
                     let what = format!("{what}, repetition {}", unit.repetition);

@@ -102,7 +102,7 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Returns the notice of an interrupted measurement that has no plan.
+/// Returns the notice of an interrupted measurement for which no number of planned parts is known.
 pub(crate) fn ended_early() -> String {
     "Ended early: only what was sent until then is shown.".to_string()
 }

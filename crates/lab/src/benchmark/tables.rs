@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::table;
 
-/// A value, and the small text after it, such as its interval; empty for none.
+/// A value, and the text in small type after it, such as its interval. The text is empty if there is none.
 pub type Cell = [String; 2];
 
 /// Returns a cell with only a value.

@@ -8,8 +8,8 @@ use taut_results::{Mode, Transport};
 /// The lengths of one mode.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lengths {
-    /// Length of the clock calibration, and of the noise measurement on both cores, before the run. It is short where
-    /// runs are short, because an experiment has many.
+    /// Length of the clock calibration, and of the noise measurement on both cores, before the run. It is short in
+    /// modes with short runs, because an experiment consists of many runs.
     pub(super) before: Duration,
     /// Length of the warm-up at the constant rate, which brings caches and page tables into their steady state.
     pub(super) warm_up: Duration,
@@ -56,7 +56,7 @@ impl Lengths {
         }
     }
 
-    /// Returns the rates of the sweep.
+    /// Returns the settings of the sweep.
     pub(super) fn search(&self, device: &Device) -> SearchSettings {
         let (start_pps, max_pps) = match device.transport() {
             Transport::Memif | Transport::Vhost => (250_000.0, 60e6),

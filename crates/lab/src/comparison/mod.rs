@@ -168,7 +168,8 @@ fn describe(
     }
 }
 
-/// Measures on threads of its own, so that the caller's affinity does not change.
+/// Measures the round trip of a cache line between both cores. It uses threads of its own, so that the caller's
+/// affinity does not change.
 fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, ComparisonError> {
     let (generator, device) = (cores.generator, cores.device);
     let measured = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A comparison of many runs with a folder each: the manifest that describes all of them. (Ours.)
+//! The manifest of a comparison that consists of many runs, each with a folder of its own. (Not from a publication.)
 
 use super::{Lengths, describe};
 use crate::benchmark::surroundings::Surroundings;
@@ -89,7 +89,8 @@ fn preempted(runs: &[Run]) -> Option<Noise> {
     })
 }
 
-/// Returns the time that busy loops on both cores lost before the runs: the median, and the worst run.
+/// Returns the fraction of time that busy loops on both cores lost before the runs: the median over the runs, and the
+/// run with the highest value.
 fn taken(heads: &[(String, Experiment)]) -> Vec<Noise> {
     let mut by_name: BTreeMap<&str, Vec<(f64, &str, &Noise)>> = BTreeMap::new();
     for (id, head) in heads {

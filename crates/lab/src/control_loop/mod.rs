@@ -1,5 +1,5 @@
-//! Control loops that were run: the report that `taut control run --json` prints, its folder, and the start of both
-//! sides as processes.
+//! The results of a control loop: the report that `taut control run --json` prints, its folder, and the start of plant
+//! and controller as processes.
 //!
 //! ```text
 //! DIR/summary.json     what `--json` prints

@@ -1,4 +1,4 @@
-//! The table of sampling periods: one row for each.
+//! The table with one row for each sampling period.
 
 use taut_control::model::{MOST_INPUTS, MOST_SENSORS};
 use taut_control::protocol::STAGES;

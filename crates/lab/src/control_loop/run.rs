@@ -1,4 +1,5 @@
-//! Runs both sides of a loop as processes: starts them, waits for them, ends them, and merges their results.
+//! Runs both sides of a control loop, plant and controller, as processes: starts them, waits for them, ends them, and
+//! merges their results.
 
 use super::rounds::read_rounds;
 use super::{ControlReport, ROUNDS};
@@ -58,7 +59,7 @@ pub enum RunError {
     #[error(transparent)]
     Results(#[from] ResultsError),
     /// The folder for the output of the sides could not be created.
-    #[error("cannot make a folder for what both sides say: {0}")]
+    #[error("cannot make a folder for the output of plant and controller: {0}")]
     Scratch(std::io::Error),
     /// A side printed something unexpected.
     #[error("{0}: not what a side of the loop says; are both of the same taut?")]

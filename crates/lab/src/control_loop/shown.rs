@@ -26,7 +26,8 @@ pub fn outcome(report: &ControlReport) -> String {
     )
 }
 
-/// Returns the numbers of runs of successive late or lost commands by length, such as `2 of 3`; none without such runs.
+/// Returns how many sequences of successive late or lost commands there were, by length. `2 of 3` means two sequences
+/// of three commands. Returns none if there were no such sequences.
 pub fn runs(report: &ControlReport) -> Option<String> {
     let runs = report.kpis.runs.iter();
     let runs: Vec<String> = runs
@@ -40,7 +41,7 @@ pub fn is_published(report: &ControlReport) -> bool {
     report.plant == "robot"
 }
 
-/// Returns the column headings and the rows of the table: delays in ms, and sums.
+/// Returns the column headings and the rows of the table of results: delays in ms, and sums.
 pub fn rows(report: &ControlReport) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let kpis = &report.kpis;
     let mut head = vec!["ms", "median", "q25", "q75", "p99", "max"];

@@ -1,16 +1,16 @@
-//! The design: points that fill the ranges of all variables together, drawn from a seed. (McKay, Beckman and Conover,
-//! Technometrics 1979: Latin hypercubes.)
+//! The design of the experiment: points that cover the ranges of all variables jointly, drawn from a seed. (McKay,
+//! Beckman and Conover, Technometrics 1979: Latin hypercubes.)
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// Cycles burnt per packet at points with a load, log-spaced.
+/// Range of the cycles burnt per packet at points with a load, log-spaced.
 pub const LOADS_CYCLES: RangeInclusive<f64> = 10.0..=10_000.0;
-/// Number of functions that forward a packet unchanged.
+/// Range of the number of functions that forward a packet unchanged.
 pub const FUNCTIONS: RangeInclusive<u32> = 1..=10;
-/// Frame sizes in bytes, check sequence included.
+/// Range of the frame sizes in bytes, check sequence included.
 pub const FRAMES_BYTES: RangeInclusive<u32> = 64..=1518;
-/// Maximum number of packets per receive call, log-spaced.
+/// Range of the maximum number of packets per receive call, log-spaced.
 pub const BURSTS: RangeInclusive<u32> = 1..=256;
 
 /// Fraction of the points without a load.
@@ -57,8 +57,8 @@ impl Point {
     }
 }
 
-/// Returns `count` points for port kind number `port`. The range of each variable is divided into `count` equal parts,
-/// and each part contains one point.
+/// Returns `count` points for the kind of port with index `port`. The range of each variable is divided into `count`
+/// equal parts, and each part contains one point.
 pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
     let mut random =
         fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ port as u64);
@@ -73,8 +73,8 @@ pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
     places.into_iter().map(Point::at).collect()
 }
 
-/// Returns true if models are fitted to the point of this number; the other points are held out. Points have no order,
-/// so every other one is a fair half.
+/// Returns true if models are fitted to the point with this index; the other points are held out. The order of the
+/// points is random, so every second point is a representative half.
 pub fn is_fitted(number: usize) -> bool {
     number.is_multiple_of(2)
 }

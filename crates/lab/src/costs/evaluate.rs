@@ -105,7 +105,7 @@ pub struct PortModel {
 pub struct Evaluation<'a> {
     /// The results folder.
     pub results: &'a Results,
-    /// The kinds of ports, in their order.
+    /// The kinds of ports, in the order of the report.
     pub ports: Vec<PortModel>,
 }
 

@@ -32,7 +32,8 @@ pub fn draw(evaluation: &Evaluation<'_>, asked: Option<&Asked>) -> Vec<Drawn> {
     figures
 }
 
-/// Draws the predicted rate over the load at the question's other values: the figure that sliders update.
+/// Draws the predicted rate over the load, with the other values of `question` held constant. The page's sliders update
+/// this figure.
 pub fn draw_asked(evaluation: &Evaluation<'_>, question: &Question) -> String {
     let (x, y) = (load_scale(), Scale::log(Quantity::RatePps, [1e5, 3e8]));
     let lines = modelled(evaluation).map(|(index, port)| Line {

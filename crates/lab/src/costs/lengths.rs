@@ -11,7 +11,7 @@ const PUBLISHED: Duration = Duration::from_millis(100);
 pub struct Lengths {
     /// Number of design points for each kind of port.
     pub points: usize,
-    /// Number of slices of a run that count.
+    /// Number of slices of a run that are evaluated.
     pub slices: u32,
     /// Length of a slice.
     pub slice: Duration,
@@ -38,7 +38,7 @@ impl Lengths {
         self.slices = (slices.round() as u32).max(1);
     }
 
-    /// Returns the counted time of a run.
+    /// Returns the length of the evaluated part of a run.
     pub fn trial(&self) -> Duration {
         self.slice * self.slices
     }

@@ -60,7 +60,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Makes the benchmark with `points` points for each kind of port; the mode decides if it is none.
+    /// Makes the benchmark with `points` points for each kind of port; `None` selects the number of the mode.
     pub fn new(points: Option<usize>) -> Self {
         Self {
             points,
@@ -94,7 +94,8 @@ impl Benchmark for Costs {
         let (ports, left_out) =
             choose(Self::SUBJECT, &plan.only, possible(), Framework::id, &known)?;
         let count = self.lengths.points;
-        // The index counts all ports, so the points of one do not depend on which others are measured.
+        // The index is that in the list of all kinds of ports, so the points of one kind do not depend on which others
+        // are measured.
         let number = |port: &Framework| known.iter().position(|id| *id == port.id);
         self.designs = ports
             .iter()

@@ -26,7 +26,7 @@ const FIRST: [(&str, f64); 4] = [
     ("frame_bytes", 64.0),
     ("batch", 32.0),
 ];
-/// Initial link rate, high enough that the processors limit the rate and differ.
+/// Initial link rate. At this rate only the processors limit the rate, so that the ports differ.
 const FIRST_LINK_BIT_S: f64 = 100e9;
 
 /// Frame sizes of RFC 2544, and sizes between the first ones, bytes.
@@ -124,9 +124,9 @@ pub struct Question {
 /// The prediction of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Answer {
-    /// Cycles per packet, and the interval of a single run.
+    /// Cycles per packet: the prediction, and the lower and upper end of its interval for a single run.
     pub cycles: [f64; 3],
-    /// Packets per second, and the interval.
+    /// Packets per second: the prediction, and the lower and upper end of its interval.
     pub pps: [f64; 3],
     /// True if the processor limits the rate, false if the link does.
     pub is_processor: bool,
@@ -183,7 +183,7 @@ impl Asked {
         Some(asked)
     }
 
-    /// Returns the question for the slider positions that `standing` returns.
+    /// Returns the question that the sliders pose if `standing` returns the position of each.
     pub fn question(&self, standing: impl Fn(&Slider) -> usize) -> Question {
         let mut question = Question {
             at: Variables::new(),

@@ -275,7 +275,10 @@ mod tests {
             }
             std::fs::copy(&head, place.path().join(Costs::HEAD)).unwrap();
             let refused = show::<Costs>(place.path(), None).unwrap_err().to_string();
-            assert!(refused.contains("no name of a file inside"), "{refused}");
+            assert!(
+                refused.contains("cannot be the name of a file in the folder"),
+                "{refused}"
+            );
             let kept = std::fs::read_to_string(&precious).unwrap();
             assert_eq!(kept, "precious = 1", "{name}");
         }

@@ -19,7 +19,8 @@ const TRIES: u32 = 3;
 /// Blocks of 64 round trips of a cache line. All take about a millisecond between distant cores.
 const LINE_BLOCKS: usize = 31;
 
-/// Maximum ratio of a cache line's round trips before and after a run, in either direction.
+/// Maximum ratio between the round trips of a cache line before and after a run, in either direction. Above it, a core
+/// counts as moved.
 const SAME_WAY: f64 = 1.5;
 
 /// The bottleneck of a run.

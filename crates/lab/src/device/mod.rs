@@ -71,7 +71,7 @@ pub enum DeviceKind {
 pub struct Device {
     /// The name of its folder.
     pub id: String,
-    /// Its name on the command line, for every folder.
+    /// Its name on the command line, valid in every working directory.
     pub spec: String,
     /// Its name in tables.
     pub label: String,
@@ -246,7 +246,7 @@ impl Device {
                 _ => Kind::Forwarder,
             },
             // Flush policies are compared only between devices that differ in nothing else, so other options are part
-            // of this.
+            // of this name.
             io: format!(
                 "{io}{}{}",
                 if self.routes { " route" } else { "" },
@@ -487,8 +487,8 @@ pub fn chosen(choice: &Choice) -> (Vec<Device>, Vec<LeftOut>) {
     (devices, left_out)
 }
 
-/// Joins absent devices of one transport: `veth Linux bridge, Linux routing`. The text begins with `everything over` if
-/// several are absent and no device of the transport is `present`.
+/// Joins the names of absent devices of one transport: `veth Linux bridge, Linux routing`. The text begins with
+/// `everything over` if several are absent and no device of the transport is `present`.
 fn together(absent: &[Device], present: &[Device]) -> String {
     let Some(transport) = absent.first().map(Device::transport) else {
         return String::new();

@@ -56,8 +56,8 @@ impl Site<'_> {
     }
 }
 
-/// Sets `device` up, connects a load generator to it, measures, and removes it. This runs on a thread of its own,
-/// pinned to the generator's core and inside of the generator's namespace if there is one.
+/// Sets `device` up, connects a load generator to it, measures, and removes it. This runs on a separate thread, which
+/// is pinned to the generator's core and is in the generator's namespace if there is one.
 pub(crate) fn with_instrument<T: Send>(
     site: &Site<'_>,
     device: &Device,

@@ -136,7 +136,7 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Returns frames of `size` that the device forwards, unless `fields` overrides them.
+    /// Returns traffic of frames of `size` that the device forwards. `fields` overrides the fields of these frames.
     pub(crate) fn traffic(
         &self,
         size: &Sizes,
@@ -150,8 +150,8 @@ impl DeviceUnderTest {
         Traffic::of_settings_over(&self.flow(), &settings)
     }
 
-    /// Connects a load generator and measures, on a thread of its own on the generator's core. A device that taut set
-    /// up is removed in every case. `patience` is the timeout for the peers of ports.
+    /// Connects a load generator and calls `measure`, on a separate thread that is pinned to the generator's core. A
+    /// device that taut set up is removed in every case. `patience` is the timeout for the peers of ports.
     ///
     /// # Errors
     /// When there is no connection, the device dies, or `measure` returns an error.

@@ -11,7 +11,7 @@ use super::{Device, DeviceKind};
 use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
 
-/// Names of `taut forward` on a transport, with its default flush policy; `xdp` runs in the kernel.
+/// Names for `taut forward`, one for each transport, with its default flush policy; `xdp` runs in the kernel.
 const BASES: [&str; 4] = ["memif", "af_packet", "af_xdp", "xdp"];
 
 /// Splits a list into the words of each device: its name, then its options. Commas in parentheses do not separate.
@@ -37,7 +37,7 @@ pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(devices)
 }
 
-/// Returns the device of `words`; `list` contains the devices with an id.
+/// Returns the device that `words` describe: its name, then its options. `list` contains the devices with an id.
 pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String> {
     let Some((name, options)) = words.split_first() else {
         return Err("no device named".to_string());

@@ -26,7 +26,7 @@ pub use table::{Row, busy, render_text_table, rows};
 pub(crate) use timeline::Collector;
 pub use timeline::Timeline;
 
-/// Confidence of an interval, which needs six repetitions. An interval of fewer reports its own confidence.
+/// Confidence of an interval over at least six repetitions. An interval over fewer reports its own confidence.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// The evaluated results of all devices of an experiment.
@@ -170,8 +170,8 @@ impl Device {
                 .filter(|search| search.complete)
             {
                 Some(search) => {
-                    // A device that sometimes holds no rate counts as zero then. Skipping such repetitions would make
-                    // it look better.
+                    // A repetition without any loss-free rate counts as zero. Skipping it would make the device look
+                    // better.
                     if search.loss_free_pps.is_none() {
                         problems.push(format!(
                             "{}, repetition {}: no rate held, which counts as 0, and in no ratio",

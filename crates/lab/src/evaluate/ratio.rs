@@ -1,5 +1,5 @@
-//! The ratios between devices that the reference reports, from interleaved repetitions.
-//! Published values: Stylianopoulos et al., DEBS 2020.
+//! Ratios between devices, from interleaved repetitions: those that the reference reports, with its values, and others.
+//! The reference is Stylianopoulos et al., DEBS 2020.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Ratio {
     pub published: Option<f64>,
 }
 
-/// The median in the form in which files contain it.
+/// The median as written to files.
 #[derive(Serialize)]
 struct Written {
     /// Median of the repetitions' ratios.

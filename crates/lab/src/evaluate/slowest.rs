@@ -28,9 +28,9 @@ pub struct SlowestSummary {
 }
 
 impl SlowestPackets {
-    /// Explains packets (send time since the start and latency, ns, in the order of sending) by the interruptions
-    /// logged in their measurement. `usual_ns` is the latency of an undisturbed packet, such as the median. It is none
-    /// without packets.
+    /// Finds the cause of each packet (send time since the start and latency, ns, in the order of sending) from the
+    /// interruptions logged in their measurement. `usual_ns` is the latency of an undisturbed packet, such as the
+    /// median. Returns none without packets.
     pub fn of(
         found: &MeasuredInterruptions,
         duration_ns: f64,

@@ -21,7 +21,7 @@ const SLOWEST_OF: u64 = 1_000;
 pub struct Timeline {
     /// The 5000 highest latencies in the order of time: intended send time in s, latency in ns.
     pub worst: Vec<(f64, f64)>,
-    /// The cause of each of them, if it was examined.
+    /// The cause of each packet in `worst`, if it was examined.
     pub causes: Vec<Option<Cause>>,
     /// Up to 2000 packets drawn evenly from all, in the order of time: intended send time in s, latency in ns.
     pub background: Vec<(f64, f64)>,

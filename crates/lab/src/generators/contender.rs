@@ -204,7 +204,7 @@ pub(super) fn ids() -> Vec<String> {
     all().into_iter().map(|(c, ..)| c.id).collect()
 }
 
-/// An entry of the list below.
+/// An entry of [`CONTENDERS`].
 struct Listed {
     id: &'static str,
     label: &'static str,

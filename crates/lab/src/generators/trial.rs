@@ -19,7 +19,7 @@ use taut_wire::{Mac, UdpFlow};
 
 /// Timeout for the first frame of a generator.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// Number of frames after which a generator sends its traffic, not a handshake.
+/// Number of received frames after which a generator counts as sending its traffic, and not a handshake.
 const FIRST_FRAMES: u64 = 20;
 /// Warm-up before the count begins.
 const WARM_UP: Duration = Duration::from_millis(150);

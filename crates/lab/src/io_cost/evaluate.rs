@@ -80,7 +80,8 @@ pub struct Row {
     pub throughput_pps: Option<f64>,
     /// Load at which the throughput begins to decline, cycles per packet.
     pub knee_cycles: Option<Estimate>,
-    /// Cycles of input and output per packet: f/n - c_task just above the knee.
+    /// Cycles of input and output per packet just above the knee: f/n - c_task, with clock frequency f, throughput n
+    /// and load c_task.
     pub io_cycles: Option<Estimate>,
     /// Idle cycles per packet without load at the offered rate: f/n - c_io.
     pub busy_wait_cycles: Option<Estimate>,
@@ -188,7 +189,7 @@ impl<'a> Evaluation<'a> {
         Points { by }
     }
 
-    /// Returns the trials by burst, either those for throughput or those for latency.
+    /// Returns the trials by burst: those for latency if `latency` is true, else those for throughput.
     pub fn bursts(&self, id: &str, latency: bool) -> Points<'a, usize> {
         let mut by: BTreeMap<usize, Vec<&Trial>> = BTreeMap::new();
         let series = self.series(id, Part::Batch);
@@ -474,8 +475,8 @@ pub(super) mod tests {
 
     const HZ: f64 = 2.6e9;
 
-    /// Returns results of a null framework that costs 40 cycles and a memif framework that costs 100, at 10 Mpkt/s offered.
-    /// Every repetition after the first costs 10 cycles more.
+    /// Returns results of a null framework that costs 40 cycles and a memif framework that costs 100, at 10 Mpkt/s
+    /// offered. Every repetition after the first costs 10 cycles more.
     pub(in super::super) fn made_up() -> Results {
         let (frameworks, _) = super::super::framework::possible();
         let wanted = |f: &Framework| ["null", "memif"].contains(&f.id.as_str());

@@ -111,7 +111,7 @@ impl Framework {
     }
 }
 
-/// An entry of the list below.
+/// An entry of the lists of frameworks below.
 struct Listed {
     id: &'static str,
     label: &'static str,
@@ -308,8 +308,8 @@ fn add_of_taut(list: &[OfBackend], found: &mut Vec<Framework>, left_out: &mut Ve
     }
 }
 
-/// Returns true if this build has a backend and it works here. A backend in this build that does not work is added to
-/// `left_out` as `what`.
+/// Returns true if this build has a backend and it works here. If this build has a backend that does not work here, it
+/// is added to `left_out` under the name `what`.
 fn works(backend: &str, what: &str, left_out: &mut Vec<LeftOut>) -> bool {
     match backends()
         .iter()

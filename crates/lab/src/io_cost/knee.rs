@@ -27,14 +27,14 @@ pub struct Knee {
     pub plateau_pps: f64,
     /// Highest load without a decline, cycles per packet.
     pub holds_at: u32,
-    /// Lowest load above it with a decline; none if the throughput never declined.
+    /// Lowest load above `holds_at` with a decline; none if the throughput never declined.
     pub declined_at: Option<u32>,
-    /// Throughput at that load, packets per second.
+    /// Throughput at `declined_at`, packets per second.
     pub declined_pps: Option<f64>,
 }
 
 impl Knee {
-    /// Returns the knee, the middle of these two loads; none if no load made the throughput decline.
+    /// Returns the knee, the middle between `holds_at` and `declined_at`; none if no load made the throughput decline.
     pub fn at(&self) -> Option<f64> {
         self.declined_at
             .map(|declined| f64::from(self.holds_at + declined) / 2.0)
@@ -57,7 +57,7 @@ pub struct KneeSearch {
     holds_at: u32,
     /// Loads at which the throughput declined, and the better throughput of both trials.
     declined: Vec<(u32, f64)>,
-    /// A decline that was seen once.
+    /// The load of a decline that was seen once, and the throughput at it.
     doubted: Option<(u32, f64)>,
     rung: usize,
     bisections: u32,
@@ -137,7 +137,7 @@ impl KneeSearch {
         }
     }
 
-    /// Returns the result so far; none before the throughput without load is known.
+    /// Returns the current result; none before the throughput without load is known.
     pub fn knee(&self) -> Option<Knee> {
         let declined = self.lowest_declined();
         Some(Knee {

@@ -37,7 +37,7 @@ use taut_function::burn::{BurnError, measure_error};
 use taut_host::{CorePlan, Machine};
 use taut_results::{LeftOut, Mode};
 
-/// Loads whose error is measured, cycles per packet, and the batches for it.
+/// Loads whose error is measured, cycles per packet, and the batch sizes with which it is measured.
 const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];
 const CHECKED_BATCHES: [usize; 4] = [1, 2, 8, 32];
 

@@ -398,7 +398,7 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
             ),
         })
         .collect();
-    // The axis begins at the lowest load of some tens of cycles, so no load is on the left edge.
+    // The axis begins at the lowest load of some tens of cycles. The point without load is on its left edge.
     let x = Scale::log(Quantity::Cycles, xs(&curves));
     let models = rows()
         .filter_map(|(index, row)| {
@@ -640,7 +640,7 @@ fn access_costs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     cost
 }
 
-/// Returns a line of steps over the axis `x`; each step has the position of its end and its height.
+/// Returns a line of steps over the axis `x`. Each step is given by the position of its end, and by its height.
 fn staircase(label: &str, x: &Scale, steps: &[(f64, f64)]) -> Curve {
     let mut from = x.min;
     let mut line = Vec::new();

@@ -24,7 +24,7 @@ pub(super) const FRAME_SIZE_BYTES: usize = 64;
 
 /// Timeout for the start of a forwarder. Creating a list of gigabytes takes long.
 const START_PATIENCE: Duration = Duration::from_secs(90);
-/// Timeout for its links after that.
+/// Timeout for the links of a forwarder after its start.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// Warm-up before each count, which brings caches and page tables into their steady state.
 const WARM_UP: Duration = Duration::from_millis(15);
@@ -81,7 +81,7 @@ fn is_none(count: &u32) -> bool {
 /// Hardware events per packet in the thread that handles the packets.
 pub type Events = BTreeMap<Event, f64>;
 
-/// The forwarder's own statistics at its end.
+/// The statistics that the forwarder itself reports at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
     /// Cycles of iterations with packets, per sent packet.
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
         });
         self.instrument = instrument;
         let alive = forwarder.check(stop);
-        // It is stopped in every case, because a thread would never end by itself.
+        // The forwarder is stopped in every case, because a thread would never end by itself.
         let own = forwarder.stop();
         if stop.load(Ordering::Relaxed) {
             return Err(Failed::Stopped);
@@ -256,13 +256,13 @@ pub(crate) struct Generator<'a> {
 }
 
 impl Generator<'_> {
-    /// Returns the counters of a worker in this process, which it publishes every 0.1 s; none for other forwarders.
+    /// Returns the counters of a worker in this process, which are updated every 0.1 s; none for other forwarders.
     pub(crate) fn account(&self) -> Option<CountersView> {
         self.account.as_ref().map(|counters| counters.read())
     }
 
-    /// Offers a rate, or as much as the transport accepts. Without a generator it only waits, because the forwarder
-    /// counts by itself.
+    /// Sends at `rate_pps`, or at the highest rate that the transport accepts. Without a generator it only waits,
+    /// because the forwarder counts its own packets.
     pub(crate) fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
         match &mut self.instrument {
             Some(instrument) => instrument.flood(
@@ -517,8 +517,8 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
     command.args(&testpmd.words()[1..]);
 }
 
-/// Parses the last output of `dpdk-testpmd`. It starts too slowly for a measurement from outside, so its throughput
-/// refers to its busy time, which is all of its time if its devices create the frames.
+/// Parses the last output of `dpdk-testpmd`. Its start takes too long for a measurement from outside, so the throughput
+/// is computed from its busy time. That is all of its time if its devices create the frames.
 fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
     let all = output
         .rsplit("Accumulated forward statistics for all ports")

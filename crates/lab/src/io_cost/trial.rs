@@ -52,8 +52,9 @@ pub struct Series {
     pub trials: Vec<Trial>,
 }
 
-/// Returns the fraction of a transport's capacity that is offered while the load rises. With backpressure (shared
-/// memory) this can be most of it. Where the kernel drops excess frames, it is a rate without drops.
+/// Returns the rate that is offered while the load rises, as a fraction of the transport's capacity. With backpressure
+/// (shared memory) the rate can be close to the capacity. Where the kernel drops excess frames, it must be low enough
+/// that none are dropped.
 fn offered_share(transport: Transport) -> f64 {
     match transport {
         Transport::Veth => 0.8,
@@ -64,7 +65,7 @@ fn offered_share(transport: Transport) -> f64 {
 /// Fraction of the saturated rate for the measurement of latency.
 const BELOW_SATURATION: f64 = 0.95;
 
-/// Maximum loss ratio of a rate that a transport carries.
+/// Maximum loss ratio of a trial whose rate counts as carried by the transport.
 const CARRIED_LOSS: f64 = 0.03;
 
 /// Measures one part of the framework of `session`.
@@ -285,8 +286,8 @@ fn latency(
 }
 
 /// Returns the highest rate that comes through, packets per second. Shared memory has backpressure, so this is the rate
-/// at full speed. The kernel drops excess packets and wastes time on them, so there the rate rises until packets are
-/// lost. It begins at a quarter of `hint_pps` or of the rate at full speed.
+/// at full speed. The kernel drops excess packets and wastes time on them, so over veth the rate is raised until
+/// packets are lost. The first rate is a quarter of `hint_pps` or of the rate at full speed.
 fn capacity(
     generator: &mut Generator<'_>,
     transport: Transport,

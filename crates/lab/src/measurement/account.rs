@@ -56,7 +56,7 @@ impl Recorded {
         &self.threads
     }
 
-    /// Removes the folder, because nothing was measured. The samplers are dropped before, so the threads end.
+    /// Removes the folder, because nothing was measured. The samplers must have been dropped, so that the threads end.
     pub fn discard(self) {
         for thread in self.threads {
             thread.join();

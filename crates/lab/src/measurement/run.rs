@@ -238,7 +238,7 @@ impl Measurement {
             let trial = |instrument: &mut Instrument| {
                 let _ = started.send(());
                 let tallies = instrument.run_streams(self.trial, &mut records, stop);
-                // The watching thread waits for this.
+                // The thread that watches the measurement waits until this channel is closed.
                 drop(started);
                 tallies
             };

@@ -131,7 +131,7 @@ impl TakenAway {
 }
 
 impl TrafficSummary {
-    /// Returns a summary with every field set. The names of all numbers are derived from it.
+    /// Returns a summary with every field set. The names of all metrics are derived from it.
     fn example() -> serde_json::Result<Self> {
         let mut example: Self = serde_json::from_str(include_str!("example.json"))?;
         example.ports = vec![PortCounters::default()];

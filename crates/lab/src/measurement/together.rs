@@ -84,12 +84,13 @@ pub fn measure_flood_together(
 
 /// Channels from and to a worker.
 struct Way {
-    /// Receives a message when the worker is ready for the next step. It is closed when the worker is done.
+    /// Receives a message when the worker is ready for its next step. The worker closes the channel when it has sent
+    /// and received all packets.
     told: Receiver<()>,
     let_go: Sender<()>,
 }
 
-/// Lets all workers continue. A worker that has ended reports that through its other channel.
+/// Lets all workers continue. Errors are ignored here: a worker that has ended closes its channel `told`.
 fn all_go(ways: &[Way]) {
     for way in ways {
         let _ = way.let_go.send(());
@@ -141,7 +142,8 @@ impl Worker<'_> {
         let mut flow = instrument.flood(flood, self.stop);
         flow.received_in_all += instrument.drain();
         drop(tell);
-        // Others still send or receive, and a peer closes all rings with the first one.
+        // The ports stay open until all workers are done: a peer closes all rings of a port when the first one is
+        // closed.
         let _ = go.recv();
         Ok(Some(flow))
     }

@@ -4,9 +4,9 @@ use super::summary::StreamSummary;
 use crate::report::recording::LEAST_SENT;
 use taut_measure::quantity;
 
-/// Maximum ratio of the actual to the requested duration, to which [`LATE_AT_LEAST_SECONDS`] is added. Above this, less
-/// than [`LEAST_SENT`] of the rate was sent. The constant is the length of a typical interruption on a busy machine,
-/// which says nothing about the rate.
+/// Maximum ratio of the actual to the requested duration: at this ratio, [`LEAST_SENT`] of the rate was sent. A trial
+/// may also last [`LATE_AT_LEAST_SECONDS`] longer, the length of a typical interruption on a busy machine, which says
+/// nothing about the rate.
 const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 

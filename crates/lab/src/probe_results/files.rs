@@ -73,8 +73,8 @@ impl ProbeFolder {
         }
     }
 
-    /// Closes the samples, and writes histogram, summary and report. The number of stored samples is added to `report`;
-    /// the path of the page is returned.
+    /// Closes the sample file, and writes histogram, summary and report. The number of stored samples is added to
+    /// `report`; the path of the page is returned.
     ///
     /// # Errors
     /// The first error. Everything that could be written is in the folder.

@@ -86,11 +86,11 @@ impl ProbeReport {
 pub struct ProbeStages {
     /// Time in the sender's network stack, from sending until the datagram is in the interface's queue (m2 - m1).
     pub sender_ns: Summary,
-    /// Time from there until the driver has the datagram (m3 - m2).
+    /// Time from the interface's queue until the driver has the datagram (m3 - m2).
     pub driver_ns: Summary,
-    /// Time from there until the kernel receives the reply: both directions, and the server.
+    /// Time from the driver until the kernel receives the reply: both directions, and the server.
     pub away_ns: Summary,
-    /// Time from there until the client receives the reply (m6 - m5).
+    /// Time from the kernel's receipt of the reply until the client receives it (m6 - m5).
     pub receiver_ns: Summary,
 }
 

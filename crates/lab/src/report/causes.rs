@@ -125,7 +125,7 @@ pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
         quantity,
         log: false,
     };
-    // Packets that also waited for something other than a tick are outside of the expectation, and would hide it.
+    // Packets that also waited for something other than a tick do not follow the expectation, and would hide it.
     let most = expected.iter().map(|point| point.1).fold(0.0, f64::max) * 2.0;
     let measured: Vec<(f64, f64)> = aliasing
         .measured

@@ -266,7 +266,8 @@ fn full_name(evaluation: &Evaluation, id: &str) -> String {
     )
 }
 
-/// Returns the reference's forwarders next to the most similar ones here: mean, minimum, maximum, deviation.
+/// Returns the published latencies of the reference's forwarders next to those of the most similar devices here: mean,
+/// minimum, maximum, deviation.
 fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
     let kin = |found: &dyn Fn(&Device) -> bool| {
         evaluation

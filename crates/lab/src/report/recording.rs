@@ -30,7 +30,8 @@ struct Page<'a> {
     activity: Vec<(String, String)>,
 }
 
-/// Minimum fraction of the requested rate. Below it, a result shows the limits of the machine, not of the device.
+/// Minimum sent rate, as a fraction of the requested one. Below it, a result shows the limits of the machine, not of
+/// the device.
 pub const LEAST_SENT: f64 = 0.97;
 
 /// A stream as read from its files.

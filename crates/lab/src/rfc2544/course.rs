@@ -6,8 +6,8 @@ use super::soak;
 use crate::device::RunError;
 
 impl Session<'_, '_> {
-    /// Measures part after part. In each, sizes are interleaved in every repetition, so that a slow change of the
-    /// machine affects all of them.
+    /// Measures one part after another. Every repetition of a part measures all frame sizes, so that a slow change of
+    /// the machine affects all of them.
     pub(super) fn all(mut self) -> Result<(), RunError> {
         for part in self.settings.parts.clone() {
             if part == Part::Soak {

@@ -85,7 +85,7 @@ pub struct Settings {
     pub max_rate_pps: Option<f64>,
     /// Fractions of the throughput at which latency is measured.
     pub shares: Vec<f64>,
-    /// Rate for latency and soak instead of those, packets per second.
+    /// Rate for latency and soak, packets per second; it replaces the fractions of the throughput.
     pub rate_pps: Option<f64>,
     /// Length of a latency trial, s.
     pub latency_seconds: f64,

@@ -18,8 +18,8 @@ use taut_traffic::{
     Account, Instrument, Live, Sequence, Sizes, Sliced, Slowest, Tally, Traffic, Trial,
 };
 
-/// Fraction of a trial's length for which the same rate is offered before it. The ramp brings caches, queues and parts
-/// that wake up on demand into their steady state.
+/// Length of the warm-up before a trial, at the same rate, as a fraction of the trial's length. It brings caches,
+/// queues and parts that wake up on demand into their steady state.
 const RAMP: f64 = 0.05;
 const SHORTEST_RAMP: f64 = 0.002;
 const LONGEST_RAMP: f64 = 0.5;
@@ -31,12 +31,12 @@ const BEYOND_PPS: f64 = 1e9;
 const SPRINT_SECONDS: f64 = 0.01;
 const SPRINTS: usize = 3;
 
-/// The minimum rate of a search, which is raised until a short trial has at least ten packets. A rate that passes with
-/// one packet says nothing.
+/// The minimum rate of a search. It is raised until a short trial has at least ten packets, because a trial with one
+/// packet says nothing about a rate.
 const LOWEST_PPS: f64 = 10.0;
 const FEWEST_PACKETS: f64 = 40.0;
 
-/// Number of trials of a search without a returned packet, after which the lowest rate is tried.
+/// Number of trials of a search in which no packet came back, after which the lowest rate is tried.
 const SILENT_TRIALS: u32 = 2;
 
 /// Number of slices of a latency trial.
@@ -153,7 +153,7 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
     })
 }
 
-/// Combines the counts of both sides for a trial at `asked_pps`.
+/// Combines the counts of sender and receiver for a trial at `asked_pps`.
 pub(super) fn counts(asked_pps: f64, tally: &Tally, account: &SequenceReport) -> Counts {
     Counts {
         offered_pps: tally.offered_pps(asked_pps),
@@ -186,7 +186,7 @@ pub(super) struct Session<'a, 'b> {
     pub(super) device_log: Option<&'a Path>,
     /// The generator's highest rate by size, once it is known.
     pub(super) fastest_pps: Vec<Option<f64>>,
-    /// The throughput of each repetition, by size.
+    /// The throughput found in each repetition, by size.
     pub(super) found_pps: Vec<Vec<f64>>,
 }
 
@@ -205,7 +205,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Selects frames of `size` for sending.
+    /// Selects the traffic of the frame size with index `size`, for the next trials.
     pub(super) fn take(&mut self, size: usize) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
@@ -214,7 +214,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Sends a ramp for its fraction of `seconds`, without counting.
+    /// Sends the warm-up before a trial of this many `seconds`, without counting.
     fn ramp(&mut self, rate_pps: f64, seconds: f64) {
         let seconds = (seconds * RAMP).clamp(SHORTEST_RAMP, LONGEST_RAMP);
         let trial = Trial {
@@ -230,7 +230,7 @@ impl Session<'_, '_> {
             .run_watched(trial, record, self.live.as_mut(), self.stop)
     }
 
-    /// Runs one trial: the ramp, the trial itself, and the count after the last packets.
+    /// Runs one trial: the warm-up, the trial itself, and the count after the last packets.
     fn trial(&mut self, rate_pps: f64, seconds: f64) -> Result<Counts, RunError> {
         self.ramp(rate_pps, seconds);
         self.bare_trial(rate_pps, seconds)
@@ -285,7 +285,7 @@ impl Session<'_, '_> {
                 .tell(&format!("{what}: {}{so_far}", rate(wanted.rate_pps)));
             let counts = match self.trial(wanted.rate_pps, wanted.seconds) {
                 Err(RunError::Stopped) => {
-                    // The result so far is stored, marked as incomplete.
+                    // The incomplete result is stored, and marked as incomplete.
                     let result = search.result();
                     self.write(size, repetition, Measured::Throughput { result })?;
                     return Err(RunError::Stopped);
@@ -467,7 +467,7 @@ impl Session<'_, '_> {
     }
 }
 
-/// Returns the bounds of a search so far as text.
+/// Returns the current bounds of a search as text.
 fn said_bounds(bounds: (Option<f64>, Option<f64>)) -> String {
     match bounds {
         (None, None) => String::new(),

@@ -11,13 +11,13 @@ use taut_measure::{LatencyHistogram, Summary};
 use taut_results::ResultsError;
 use taut_traffic::{SoakedInterval, Soaking, Trial};
 
-/// Number of intervals in transit between both threads, enough for a slow disk.
+/// Number of interval buffers that circulate between the measuring and the writing thread, enough for a slow disk.
 const SPARE: usize = 6;
 
 /// Interval at which the writer checks for finished intervals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Returns the line for an interval of `seconds`; `None` for the one before the first.
+/// Returns the line for an interval of `seconds`; `None` for the placeholder before the first interval.
 fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Option<SoakInterval> {
     Some(SoakInterval {
         start_seconds: interval.number? as f64 * interval_seconds,

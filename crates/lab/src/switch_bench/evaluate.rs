@@ -75,7 +75,7 @@ pub(super) struct RuleRow {
     pub of_plain: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
-    /// Time per rule when all are added together.
+    /// Time until all rules are added, divided by their number.
     pub rule_ns: Option<Estimate>,
 }
 
@@ -95,20 +95,21 @@ pub(super) struct InsertionRow {
     pub order: Order,
     /// Number of rules in all repetitions.
     pub rules: usize,
-    /// Time until the barrier after an added rule is answered.
+    /// Time from adding a rule to the reply to the barrier after it.
     pub barrier_p50_ns: Option<Estimate>,
     pub barrier_p99_ns: Option<Estimate>,
-    /// Medians of the first and of the last tenth of the rules.
+    /// Medians of the same time, for the first and for the last tenth of the rules.
     pub first_tenth_ns: Option<Estimate>,
     pub last_tenth_ns: Option<Estimate>,
-    /// Times until the barrier is answered after a rule with new actions, and after a deleted rule.
+    /// Times from modifying the actions of a rule, and from deleting a rule, to the reply to the barrier.
     pub modified_barrier_p50_ns: Option<Estimate>,
     pub deleted_barrier_p50_ns: Option<Estimate>,
-    /// Times until the first packet obeys an added or modified rule, and until the last packet obeys a deleted one.
+    /// Times from the message to the first packet that obeys an added or modified rule, and to the last packet that
+    /// obeys a deleted one.
     pub appeared_ns: Option<Estimate>,
     pub modified_ns: Option<Estimate>,
     pub vanished_ns: Option<Estimate>,
-    /// Times until the barriers after the same changes are answered.
+    /// Times from the same messages to the replies to their barriers.
     pub appeared_barrier_ns: Option<Estimate>,
     pub modified_barrier_ns: Option<Estimate>,
     pub vanished_barrier_ns: Option<Estimate>,
@@ -135,7 +136,8 @@ pub(super) struct AmplifyRow {
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
-    /// Time per packet in addition to that of forwarding, ns: median over the repetitions, from rates in the same one.
+    /// Time that the action adds to plain forwarding, per packet, ns. It is the median over the repetitions, each of
+    /// which compares its own two rates.
     pub costs_ns: Option<f64>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,

@@ -21,9 +21,9 @@ const AWAITED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 const AWAITED_PPS: f64 = 200e3;
 /// Time for which a rule stays unchanged, and for which it stays deleted.
 const HOLD: Duration = Duration::from_millis(20);
-/// Minimum time without an arrival between two periods.
+/// Minimum time without an arrival that separates two periods of arrivals.
 const APART: Duration = Duration::from_micros(100);
-/// Maximum number of stored periods. Every interruption of the machine ends one.
+/// Maximum number of stored periods of arrivals. Every interruption of the machine ends one.
 const MOST_STRETCHES: usize = 100_000;
 
 /// Returns packets for the observed rule.
@@ -31,8 +31,8 @@ pub(super) fn traffic() -> Result<Traffic, String> {
     Traffic::of_settings(&[("size", "64"), ("dst_ip", &AWAITED.to_string())])
 }
 
-/// Adds many rules, modifies each, and deletes each, with a barrier after every change. Between the last two it changes
-/// one rule many times while packets for it are sent.
+/// Adds many rules, modifies each, and deletes each, with a barrier after every change. Before the rules are deleted,
+/// it changes one other rule many times while packets for it are sent.
 pub(super) fn measure(
     plant: &mut Plant,
     rig: &Rig<'_>,

@@ -74,7 +74,7 @@ impl Keeper {
     pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
         match self {
             Self::OpenFlow(controller) => controller.group(id, kind, buckets),
-            // The rule that uses it is refused.
+            // The rule that uses this group is refused later.
             Self::Bridge(_) | Self::File(_) => {}
             Self::Person(person) => {
                 let (name, is_select) = match kind {
@@ -227,13 +227,13 @@ impl Ports {
             .collect())
     }
 
-    /// Returns the frames received through each port.
+    /// Returns the number of frames received through each port.
     fn counters(&self) -> Result<BTreeMap<u64, u64>, Failed> {
         counters(&self.namespace, &self.interfaces)
     }
 }
 
-/// Returns the frames received through each of these interfaces, by port number.
+/// Returns the number of frames received through each of these interfaces, by port number.
 fn counters(
     namespace: &str,
     interfaces: &BTreeMap<u32, String>,

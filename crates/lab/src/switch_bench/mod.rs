@@ -59,7 +59,7 @@ pub struct Switched {
 }
 
 impl Switched {
-    /// Makes the benchmark of these switches with these wires.
+    /// Makes the benchmark of these switches with this wiring.
     pub fn new(asked: Vec<Switch>, wires: Wires) -> Self {
         Self {
             asked,

@@ -15,7 +15,7 @@ use taut_sys::spawn_background;
 
 const VERSION: u8 = 4;
 const HEADER_BYTES: usize = 8;
-/// Timeout for a reply. A million rules before it take long.
+/// Timeout for a reply. It is long because the switch may have to add a million rules first.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum number of received messages that wait to be read.
 const MOST_HEARD: usize = 64;
@@ -187,7 +187,7 @@ type Message = (u8, u8, u32, Vec<u8>);
 
 /// A connection to a switch.
 pub(super) struct Controller {
-    /// The mutex is held for a complete message.
+    /// The mutex stays locked until a complete message is written.
     line: Arc<Mutex<Box<dyn Line>>>,
     /// Messages that the receiving thread has read.
     heard: Receiver<std::io::Result<Message>>,

@@ -32,7 +32,7 @@ pub enum Seen {
         pps: f64,
         /// Latency at 100 kpkt/s.
         latency: Latency,
-        /// Time per rule when all are added together, ns.
+        /// Time until all rules are added, divided by their number, ns.
         rule_ns: Option<f64>,
     },
     /// Latency of both classes.
@@ -66,12 +66,12 @@ pub enum Seen {
     },
 }
 
-/// Times from a message until the switch applies it, by change, ns.
+/// Times from messages to the moments at which the switch applies them, ns: one for each change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OnWire {
-    /// Times that packets show.
+    /// For each change, the time from the message until packets show it.
     pub wire_ns: Vec<f64>,
-    /// Times until the barrier after the message is answered, for the same changes.
+    /// For each of these changes, the time from the message until the barrier reply.
     pub barrier_ns: Vec<f64>,
 }
 

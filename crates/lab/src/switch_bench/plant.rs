@@ -1,5 +1,5 @@
 //! A switch that is set up for a trial, with the generator at both ends and cables between its own ports. If another
-//! switch multiplies traffic, that one is in front of it.
+//! switch multiplies traffic, it is between the generator and the measured switch.
 
 use super::device::Switch;
 use super::keeper::{Keeper, Person, Ports, RuleFile};
@@ -48,7 +48,7 @@ pub(super) struct Queues {
     pub priorities: usize,
 }
 
-/// The requirements of a trial for a switch.
+/// The configuration of a switch that a trial requires.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub wiring: Wiring,
@@ -66,7 +66,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the layout of a switch with these wires.
+    /// Returns the layout of a switch with this wiring.
     pub fn of(wiring: Wiring) -> Self {
         Self {
             wiring,

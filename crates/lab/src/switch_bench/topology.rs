@@ -11,7 +11,7 @@ use taut_settings::SettingsFileError;
 /// The highest port number. Ports are numbered from 1 as in OpenFlow, up to the limit of a chain.
 const LARGEST_PORT: u32 = 255;
 
-/// Wires of a switch, from a file.
+/// The wiring of a switch, from a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
@@ -22,7 +22,7 @@ pub struct Topology {
     pub(super) amplifier: Option<Amplifier>,
 }
 
-/// Wires to the generator.
+/// The ports between the switch and the generator.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Generator {
@@ -32,12 +32,12 @@ pub(super) struct Generator {
     first: Option<u32>,
     /// The switch's port to the generator's second port.
     second: u32,
-    /// Capacity of the switch's port to the second one, in background packets (864 bytes) per second, for a switch that
-    /// this machine does not set up.
+    /// Capacity of the switch's port `second`, in background packets (864 bytes) per second, for a switch that this
+    /// machine does not set up.
     pub return_pps: Option<f64>,
 }
 
-/// Wires of the switch between generator and measured switch.
+/// The ports of the switch between the generator and the measured switch.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Amplifier {
@@ -49,7 +49,7 @@ pub(super) struct Amplifier {
     links: Vec<[u32; 2]>,
 }
 
-/// The wires of a point, as port numbers of the switch.
+/// The wiring of a point, as port numbers of the switch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wiring {
     /// Ingress port of the packets: from the generator's first port, or over the first link of the amplifier.
@@ -60,7 +60,7 @@ pub(super) struct Wiring {
     pub before: Option<Before>,
 }
 
-/// The amplifier's wires.
+/// The amplifier's ports.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Before {
     /// Its port to the generator's first port.
@@ -163,7 +163,7 @@ impl Topology {
         self.amplifier.as_ref().map_or(0, |it| it.links.len()) as u32
     }
 
-    /// Returns the wires of a point with this many cables and links, or with all that exist if there are fewer.
+    /// Returns the wiring of a point with this many cables and links, or with all that exist if there are fewer.
     pub(super) fn wiring(&self, cables: u32, links: u32) -> Wiring {
         let some = |all: &[[u32; 2]], many: u32| -> Vec<[u32; 2]> {
             all.iter().copied().take(many as usize).collect()
@@ -204,7 +204,7 @@ fn each_once(whose: &str, ports: &[(&str, u32)]) -> Result<(), String> {
 }
 
 impl Wiring {
-    /// Returns the built-in wires. Port 1 leads to the generator, or the first ports to the amplifier. Pairs of later
+    /// Returns the built-in wiring. Port 1 leads to the generator, or the first ports to the amplifier. Pairs of later
     /// ports are connected, and the last port leads to the generator.
     pub fn built_in(cables: u32, links: u32) -> Self {
         let entries = links.max(1);
@@ -242,8 +242,9 @@ impl Wiring {
             .collect()
     }
 
-    /// Returns the ports through which background packets enter on their way to the generator's second port. These are
-    /// the port to the generator's first one and the far ends of cables, or those to the amplifier.
+    /// Returns the ports through which background packets enter on their way to the generator's second port. Without an
+    /// amplifier these are the port to the generator's first port and the far ends of cables. With one, they are the
+    /// ends of the links to it.
     pub fn feeds(&self) -> Vec<u32> {
         match &self.before {
             Some(before) => before.links.iter().map(|[_, port]| *port).collect(),
@@ -255,17 +256,17 @@ impl Wiring {
     }
 }
 
-/// The wires of the switches.
+/// The wiring of the measured switch, and the switch that multiplies traffic.
 #[derive(Debug, Clone, Default)]
 pub struct Wires {
-    /// The wires from a file; none for the built-in ones.
+    /// The wiring from a file; none for the built-in wiring.
     pub topology: Option<Topology>,
     /// The switch that multiplies traffic, if it is another one.
     pub amplifier: Option<Switch>,
 }
 
 impl Wires {
-    /// Combines the wires of a file with a switch that multiplies traffic, named in the file or as `amplifier`.
+    /// Combines the wiring from a file with a switch that multiplies traffic, named in the file or as `amplifier`.
     ///
     /// # Errors
     /// When the two are incompatible with each other or with the switches.

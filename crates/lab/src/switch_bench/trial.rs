@@ -21,13 +21,14 @@ use taut_wire::UdpFlow;
 
 /// Warm-up before the count begins.
 const WARM_UP: Duration = Duration::from_millis(20);
-/// Rate of the packets whose latency through the loops is measured; low enough for one packet at a time in the switch.
+/// Rate of the packets whose latency through the loops is measured. It is so low that the switch has one packet at a
+/// time.
 const HOPS_PPS: f64 = 20e3;
 /// Rate for the latency that is measured in addition to the highest rate.
 const LATENCY_PPS: f64 = 100e3;
 
-/// Packets per second that an overloaded return port carries, the size of its ring, and the number of slots whose buffers
-/// the generator keeps. The switch has only the remaining slots.
+/// Packets per second that an overloaded return port carries, the size of its ring, and the number of slots whose
+/// buffers the generator keeps. The switch has only the remaining slots.
 const RETURN_PPS: f64 = 500e3;
 const RETURN_RING: u32 = 32;
 const RETURN_KEPT: usize = 30;
@@ -106,7 +107,7 @@ impl At<'_> {
         with_switch(self.site, layout, traffic, self.stop, measure)
     }
 
-    /// Returns a switch of which this many cables, or links to the amplifier, are in use.
+    /// Returns the layout of a switch with this many cables and, if it has an amplifier, this many links to it.
     fn layout(&self, cables: u32, links: u32) -> Layout {
         let wires = self.site.wires;
         let links = if wires.amplifier.is_some() { links } else { 0 };
@@ -155,7 +156,7 @@ impl At<'_> {
                 // With only two ports the bridge is a forwarder.
                 bridge.rules([sending(first, vec![Action::Output(last)])], self.stop)?;
             }
-            // The warm-up lasts until every rule has had packets.
+            // The warm-up lasts until packets have matched every rule.
             let each = self.site.switch.first_packet();
             self.rate(&mut plant.instrument, WARM_UP + each * count, rule_ns)
         })
@@ -180,12 +181,14 @@ impl At<'_> {
             return_ring: Some(RETURN_RING),
             ..self.layout(COPIES - 1, COPIES)
         };
-        // The generator sets the capacity of a port of shared memory.
+        // For a switch that is set up here, the generator limits the return port's capacity, so a configured one does
+        // not apply.
         let carried = self.site.wires.return_pps();
         let carried = carried.filter(|_| !self.site.switch.is_set_up());
         let background_pps =
             carried.unwrap_or(RETURN_PPS) * f64::from(load_percent) / 100.0 / f64::from(COPIES);
-        // A switch that is set up here has one queue even without priority; rules for others then name no queue.
+        // A switch that is set up here has one queue without priority too. On other switches, the rules without
+        // priority name no queue.
         let has_queues = priority || self.site.switch.is_set_up();
         let traffic = classes(background_pps).map_err(Failed::Broken)?;
         self.with(&layout, traffic, |plant| {
@@ -244,7 +247,7 @@ impl At<'_> {
         })
     }
 
-    /// Sends the stream for a trial, and counts with the rules of the ports through which its copies come back.
+    /// Sends the stream for a trial, and counts its copies by the rules for the ports through which they come back.
     fn amplified(
         &self,
         plant: &mut Plant,
@@ -298,7 +301,8 @@ impl At<'_> {
         })
     }
 
-    /// Returns the counters of idle switches, which are read until they do not change; none if there are no counters.
+    /// Reads the counters of the switches, while they receive no packets, until the counters do not change; none if
+    /// there are no counters.
     fn counters(&self, plant: &mut Plant) -> Result<Option<Counted>, Failed> {
         let pause = self.site.switch.counts_every();
         let mut read = || -> Result<Option<Counted>, Failed> {
@@ -397,8 +401,8 @@ struct Amplifying {
     ends: Vec<u32>,
 }
 
-/// Returns the rules. Each cable carries two copies, one from each end. It carries one if the switch cannot distinguish
-/// returning packets from others.
+/// Returns the rules that multiply a stream. Each cable carries two copies, one from each end, or one copy if the
+/// switch cannot distinguish returning packets from others.
 fn amplifying(wiring: &Wiring, is_one_way: bool) -> Amplifying {
     let (from, to, ends): (u32, Vec<u32>, Vec<u32>) = match &wiring.before {
         Some(before) => (
@@ -500,8 +504,8 @@ fn class_rules(wiring: &Wiring, has_queues: bool) -> ClassRules {
     ClassRules { switch, amplifier }
 }
 
-/// Returns the rule with this action on packets from the generator, which it sends back. Adds the meter or the group
-/// that the action needs.
+/// Returns a rule that applies this action to packets from the generator, and sends them back. Also adds the meter or
+/// the group that the action needs.
 fn doing(does: Does, [west, east]: [u32; 2], keeper: &mut Keeper) -> Rule {
     /// The limit is above every possible rate, so that no packet is dropped.
     const METER_PPS: u32 = 100_000_000;

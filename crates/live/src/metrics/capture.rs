@@ -204,7 +204,7 @@ fn add_triggers(text: &mut Exposition, triggers: &[TriggerStatus]) {
 /// A function that reads a counter of an analyser.
 type OfAnalyser = fn(&AnalyserStatus) -> u64;
 
-/// Adds the counters of analysers, which have a number as well as a name, because names may repeat.
+/// Adds the counters of analysers, which are labelled with an index as well as a name, because names may repeat.
 fn add_analysers(text: &mut Exposition, analysers: &[AnalyserStatus]) {
     if analysers.is_empty() {
         return;

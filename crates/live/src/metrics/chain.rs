@@ -17,7 +17,7 @@ pub struct SegmentView<'a> {
     pub lost_while_down: u64,
     /// Number of its ports with a link that is down.
     pub links_down: usize,
-    /// Counters of its workers, over all starts.
+    /// Counters of its workers, summed over all starts of its process.
     pub counters: &'a CountersView,
     /// Counters of its functions, for those that publish any.
     pub functions: &'a [Count],

@@ -11,8 +11,7 @@ const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Type of the text format of Prometheus.
 const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Returns true if a client accepts OpenMetrics (the field `Accept`, RFC 9110 section 12.5.1), which requires that it
-/// names the type.
+/// Returns true if a client accepts OpenMetrics: its field `Accept` (RFC 9110 section 12.5.1) must name the media type.
 fn takes_openmetrics(accept: &str) -> bool {
     accept.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);
@@ -24,13 +23,13 @@ fn takes_openmetrics(accept: &str) -> bool {
     })
 }
 
-/// A listening endpoint, which dropping closes.
+/// A listening endpoint; dropping it closes it.
 #[derive(Debug)]
 pub struct Endpoint(Server);
 
 impl Endpoint {
-    /// Listens at `address` and replies with the result of `render` at that time. The format is OpenMetrics, or the text format
-    /// of Prometheus if the field `Accept` does not name OpenMetrics.
+    /// Listens at `address`, and replies to each request with the current result of `render`. The format is
+    /// OpenMetrics, or the text format of Prometheus if the field `Accept` does not name OpenMetrics.
     ///
     /// # Errors
     /// The address is invalid or in use.
@@ -39,8 +38,8 @@ impl Endpoint {
         render: impl Fn() -> String + Send + Sync + 'static,
     ) -> Result<Self, EndpointError> {
         let server = Server::start("metrics", address, move |request| {
-            // A page of another site can send requests here by a name of its own that resolves to this machine. Remote scrapers may
-            // use names.
+            // DNS rebinding: a web page of another site can reach this server under that site's name, if the name
+            // resolves to this machine. Remote scrapers may use names.
             let is_name = |host| !is_no_name(host);
             if request.is_from_here && request.field("Host").is_some_and(is_name) {
                 let text =

@@ -9,7 +9,7 @@ pub enum Kind {
     Counter,
     /// A current value.
     Gauge,
-    /// Cumulative counts up to limits; see [`Exposition::histogram`].
+    /// Numbers of values up to each of several limits; see [`Exposition::histogram`].
     Histogram,
 }
 
@@ -136,7 +136,7 @@ pub(super) fn plain(text: &str) -> String {
                 };
                 writeln!(plain, "# TYPE {name}{suffix} {kind}")
             }
-            // Quotes are not escaped there.
+            // The text format of Prometheus does not escape quotes in help texts.
             ["#", "HELP", name, help] => {
                 writeln!(
                     plain,

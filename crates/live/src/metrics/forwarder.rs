@@ -5,7 +5,8 @@ use super::functions::function_metrics;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountersView};
 
-/// Returns the current metrics of workers, with `ticks_per_second` of their clock, and of their functions' counters.
+/// Returns the current metrics of workers and of their functions. `ticks_per_second` is the frequency of the workers'
+/// clock.
 pub fn forwarder_metrics(
     counters: &CountersView,
     functions: &[Count],

@@ -7,8 +7,8 @@ use taut_engine::{Count, CountKind};
 /// Labels of the owner of counters, and the counters.
 type Labelled<'a> = (&'a [(&'a str, &'a str)], &'a [Count]);
 
-/// Appends a family for each kind of counter, with names that begin with `prefix`: counters of several owners, each
-/// with its own labels.
+/// Appends a family for each kind of counter, with names that begin with `prefix`. `each` contains the counters of
+/// several owners, with the labels of each owner.
 pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labelled<'_>]) {
     let families: [(&[CountKind], &str, &str, &str, &str); 3] = [
         (
@@ -53,15 +53,16 @@ pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labe
     }
 }
 
-/// Returns the counters of these kinds, each with function, name and text. Names that are equal when joined are summed, as
-/// no two samples may have the same labels.
+/// Returns the counters of these kinds, each with function, name and text. Counters whose names become equal when their
+/// words are joined are summed, because no two samples may have the same labels.
 fn in_one_word<'a>(
     counts: &'a [Count],
     kinds: &[CountKind],
 ) -> Vec<(&'a str, String, &'a str, u64)> {
     let mut sums: Vec<(&str, String, &str, u64)> = Vec::new();
     for count in counts.iter().filter(|it| kinds.contains(&it.kind)) {
-        // Rules have numbers, and there may be thousands of them.
+        // The name of a rule is its number, which needs no change. There may be thousands of rules, so they are not
+        // compared.
         let name = match count.kind {
             CountKind::Rule => count.name.clone(),
             _ => one_word(&count.name),

@@ -17,7 +17,7 @@ const PERCENTILES: [(&str, f64); 4] = [("50", 0.5), ("90", 0.9), ("99", 0.99), (
 /// A function that selects one of the counters.
 type Count = fn(&Counts) -> u64;
 
-/// Returns the current metrics of all streams; those of `last` are of the time between the last two updates.
+/// Returns the current metrics of all streams. Metrics named `last` cover the time between the last two updates.
 pub fn generator_metrics(streams: &[StreamView]) -> String {
     let mut text = Exposition::new();
     let counters: [(&str, &str, Count); 4] = [

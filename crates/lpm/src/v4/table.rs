@@ -21,7 +21,7 @@ pub enum Refused {
     TooManyBlocks(usize),
 }
 
-/// The end of a table that adds and deletes routes.
+/// The side of a table that adds and deletes routes.
 #[derive(Debug)]
 pub struct Table {
     pub(super) rib: Rib<u32>,
@@ -51,7 +51,7 @@ impl Table {
         })
     }
 
-    /// Returns the end for look-ups.
+    /// Returns the side of the table for look-ups.
     pub fn fib(&self) -> &Arc<Fib> {
         &self.fib
     }
@@ -116,7 +116,7 @@ impl Table {
         Some(before)
     }
 
-    /// Returns the number to pass to [`Self::quiesced`] after all readers have moved on.
+    /// Returns the number to pass to [`Self::quiesced`] after all earlier look-ups have ended.
     pub fn generation(&self) -> u64 {
         self.retired.generation()
     }

@@ -201,8 +201,8 @@ impl Fib {
         }
     }
 
-    /// Continues where next hops are deeper than announced networks: the entries are after this many bits of their
-    /// addresses. Only unresolved addresses pass a level, and all of them before the next one.
+    /// Continues look-ups below the depth of announced networks. The entries are those after this many bits of their
+    /// addresses. Each level processes only unresolved addresses, all of them before the next level.
     #[inline(never)]
     pub(super) fn go_on<const N: usize>(
         &self,

@@ -25,7 +25,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Returns the minimum that the routes of `rib` need. Changes need more, as old and new parts exist at the same
+    /// Returns the minimum capacity for the routes of `rib`. Changes need more, as old and new parts exist at the same
     /// time until [`Table::quiesced`].
     pub fn of(rib: &Rib<u128>) -> Self {
         let mut sum = Self::default();
@@ -49,7 +49,7 @@ pub struct Full {
     pub needed: Capacity,
 }
 
-/// The end of a table that adds and deletes routes.
+/// The side of a table that adds and deletes routes.
 #[derive(Debug)]
 pub struct Table {
     pub(super) rib: Rib<u128>,
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// Returns the end for look-ups.
+    /// Returns the side of the table for look-ups.
     pub fn fib(&self) -> &Arc<Fib> {
         &self.fib
     }
@@ -153,7 +153,7 @@ impl Table {
         Ok(Some(before))
     }
 
-    /// Returns the number to pass to [`Self::quiesced`] after all readers have moved on.
+    /// Returns the number to pass to [`Self::quiesced`] after all earlier look-ups have ended.
     pub fn generation(&self) -> u64 {
         self.retired.generation()
     }

@@ -22,7 +22,7 @@ fn hop(number: u32) -> NextHop {
     NextHop::new(number).unwrap()
 }
 
-/// Checks the look-ups of both ends of all routes, and of the addresses next to them.
+/// Checks the look-ups of the first and last address of each route, and of the addresses next to them.
 fn agrees(table: &Table) {
     let ends = table.rib.iter().flat_map(|(prefix, _)| {
         let (first, last) = (prefix.network(), prefix.last());

@@ -4,10 +4,10 @@ use super::Hierarchy;
 use super::point::Point;
 use crate::estimate::{ErrorBasis, Errors, WrongValue};
 
-/// Errors of a model on the sizes that end in one level.
+/// Errors of a model on the structure sizes that belong to one level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelErrors {
-    /// Name of the cache whose nominal size is the first to hold them, or `memory`.
+    /// Name of the smallest cache whose nominal size holds these structures, or `memory`.
     pub level: String,
     /// The errors.
     pub errors: Errors,

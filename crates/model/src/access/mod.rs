@@ -46,30 +46,30 @@ pub const STRUCTURE: &str = "structure_bytes";
 /// Relation of a cache to the smaller caches before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Inclusion {
-    /// The cache also holds their contents: the levels up to it hold its size.
+    /// The cache also holds the contents of the smaller caches: the levels up to it hold as much as its own size.
     #[default]
     Inclusive,
-    /// The cache does not hold their contents: the levels up to it hold the sum of their sizes.
+    /// The cache does not hold the contents of the smaller caches: the levels up to it hold the sum of their sizes.
     Exclusive,
 }
 
 /// A cache.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// Its name, such as `L2`.
+    /// Name of the cache, such as `L2`.
     pub name: String,
-    /// Its size, bytes.
+    /// Size of the cache, bytes.
     pub size_bytes: f64,
-    /// Cycles of an access that hits it.
+    /// Cycles of an access that hits the cache.
     pub latency_cycles: f64,
     /// Share of the cache that the structure gets.
     pub share: f64,
-    /// Steepness of the step at its size: 1 for independent accesses.
+    /// Steepness of the step at the size of the cache: 1 for independent accesses.
     pub steepness: f64,
 }
 
 impl Level {
-    /// Returns a cache that one structure has for itself.
+    /// Returns a cache that a single structure uses.
     pub fn whole(name: &str, size_bytes: f64, latency_cycles: f64) -> Self {
         Self {
             name: name.to_owned(),
@@ -84,7 +84,7 @@ impl Level {
 /// A translation lookaside buffer (TLB).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Translation {
-    /// Number of pages that it holds.
+    /// Number of pages that the buffer holds.
     pub entries: u32,
     /// Size of a page, bytes.
     pub page_bytes: f64,
@@ -93,7 +93,7 @@ pub struct Translation {
 }
 
 impl Translation {
-    /// Returns the bytes that its pages cover.
+    /// Returns the bytes that the buffer's pages cover.
     pub fn reach_bytes(&self) -> f64 {
         f64::from(self.entries) * self.page_bytes
     }
@@ -112,9 +112,9 @@ pub struct Hierarchy {
 /// A structure that packets access.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Structure {
-    /// Its size.
+    /// Size of the structure, bytes.
     pub bytes: f64,
-    /// Accesses to it per packet.
+    /// Accesses to the structure per packet.
     pub accesses: f64,
 }
 
@@ -205,7 +205,7 @@ impl Hierarchy {
         latency + self.loader_cycles
     }
 
-    /// Returns the cycles of a random access to a structure that has the caches for itself.
+    /// Returns the cycles of a random access to a structure that shares the caches with no other structure.
     ///
     /// # Errors
     /// [`WrongValue`] for a size that is not above 0.

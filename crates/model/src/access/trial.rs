@@ -1,5 +1,5 @@
-//! One variant of the access model's fit: these shares and steepness free, with or without missed translations; and its
-//! result.
+//! One variant of the access model's fit, and its result. Variants differ in the shares and steepness that are free,
+//! and in whether missed translations are a term.
 
 use super::edge::Edge;
 use super::error::{LevelErrors, errors_by_level};
@@ -15,15 +15,15 @@ use nalgebra::{DMatrix, DVector};
 const SHARES: (f64, f64) = (0.02, 1.3);
 /// Range of the steepness in the search.
 const STEEPNESS: (f64, f64) = (1.0, 16.0);
-/// Number of points that a range is divided into at first, and how often the surroundings of the best are searched
-/// again.
+/// Number of points into which a range is divided at first, and number of further searches around the best point.
 const PLACES: usize = 22;
 const REFINEMENTS: usize = 3;
-/// Maximum number of rounds over all parameters, and the share of the squares that a further round must gain.
+/// Maximum number of rounds over all parameters, and the fraction of the sum of squares by which a further round must
+/// reduce it.
 const ROUNDS: usize = 8;
 const NEAR: f64 = 1e-3;
-/// Maximum number of Gauss-Newton steps, how often a step is halved, and the share of the squares that the last ones
-/// gain.
+/// Maximum number of Gauss-Newton steps, shortest fraction of a step that is tried, and the fraction of the sum of
+/// squares by which the last steps reduce it.
 const STEPS: usize = 40;
 const SHORTEST: f64 = 1.0 / 64.0;
 const SETTLED: f64 = 1e-9;
@@ -82,8 +82,8 @@ pub struct AccessFit {
 }
 
 impl AccessFit {
-    /// Returns how to fit the latencies again, with the fitted shares, as a model that a file can hold. Its intervals
-    /// take the shares as known, unlike those of this fit.
+    /// Returns the settings for fitting the latencies again with the fitted shares, as a model that a file can hold.
+    /// The intervals of that model take the shares as known; those of this fit do not.
     pub fn fitting(&self, confidence: f64) -> Fitting {
         let variable = |name: &str, unit: &str| Variable {
             name: name.to_owned(),
@@ -185,8 +185,8 @@ impl Trial<'_> {
         least
     }
 
-    /// Continues from near the best parameters to the best within the ranges. Shares and steepness depend on each
-    /// other, so a search of one after the other does not suffice.
+    /// Refines parameters that are near the best ones to the best within the ranges. Shares and steepness depend on
+    /// each other, so a search of one after the other does not suffice.
     fn descend(
         &self,
         parameters: &mut Vec<f64>,
@@ -257,7 +257,7 @@ impl Trial<'_> {
         hierarchy
     }
 
-    /// For each term, the share of accesses that pay its latency, per point.
+    /// Returns, for each term, the share of accesses at each point that pay its latency.
     fn columns(&self, parameters: &[f64]) -> Vec<Vec<f64>> {
         let within = |edge: Edge| -> Vec<f64> {
             self.points

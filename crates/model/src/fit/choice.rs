@@ -6,20 +6,20 @@ use super::{Criteria, Design, FitError, LinearFit, least_squares};
 /// A set of terms that was tried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tried {
-    /// Names of its terms.
+    /// Names of the set's terms.
     pub terms: Vec<String>,
-    /// Its criteria, or the reason why it cannot be fitted.
+    /// Criteria of the fit, or the reason why the set cannot be fitted.
     pub outcome: Result<Criteria, FitError>,
 }
 
 /// The best of several sets of terms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Its fit.
+    /// Fit of the best set.
     pub fit: LinearFit,
-    /// Its terms, as column numbers of the table.
+    /// Terms of the best set, as column indices of the table.
     pub terms: Vec<usize>,
-    /// All sets, in their given order.
+    /// All sets that were tried, in their given order.
     pub tried: Vec<Tried>,
 }
 
@@ -67,8 +67,8 @@ pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<C
         .unwrap_or(nothing))
 }
 
-/// Fits a set of terms without those whose coefficients are below 0. The term furthest below, in standard errors, is
-/// dropped first, until none is below. Returns the remaining terms.
+/// Fits a set of terms without those whose coefficients are below 0. They are dropped one by one, first the one that is
+/// furthest below in standard errors. Returns the remaining terms.
 ///
 /// # Errors
 /// The errors of `fit`, and [`FitError::Below0`] if no term remains.

@@ -128,8 +128,8 @@ impl Design {
         &self.responses
     }
 
-    /// Returns the factor of each run that makes all scatter equally: the root of its weight, divided by the response
-    /// if the spread is relative.
+    /// Returns the factor of each run with which all runs have equal scatter: the root of its weight, divided by the
+    /// response if the spread is relative.
     pub(super) fn scales(&self) -> DVector<f64> {
         let of_spread = match self.spread {
             Spread::Absolute => DVector::from_element(self.rows(), 1.0),

@@ -19,15 +19,15 @@ const ROUNDING: f64 = 1e-13;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficient {
-    /// Name of its term.
+    /// Name of the coefficient's term.
     pub name: String,
-    /// Its estimate.
+    /// Estimate of the coefficient.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Its standard error.
+    /// Standard error of the coefficient.
     pub standard_error: f64,
 }
 
@@ -38,7 +38,7 @@ pub struct Coefficient {
 pub struct Criteria {
     /// Akaike's criterion.
     pub aic: f64,
-    /// Akaike's criterion corrected for few runs. `None` if there are too few even for it.
+    /// Akaike's criterion corrected for few runs. `None` if there are too few runs for the correction.
     pub aicc: Option<f64>,
     /// Schwarz's (Bayesian) criterion.
     pub bic: f64,

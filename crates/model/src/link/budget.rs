@@ -28,7 +28,7 @@ pub struct Term {
     pub name: String,
     /// Purpose of the term.
     pub kind: Kind,
-    /// Time that it takes of the target, us.
+    /// Part of the target that the term uses, us.
     pub value_us: f64,
     /// Source of the value: a measurement, a model, a paper.
     pub source: String,

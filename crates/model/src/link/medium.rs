@@ -5,8 +5,9 @@
 //! offered, and gets the time at which they arrive. A late call delays nothing, as a transmission begins when the one
 //! before it ended. The same seed gives the same draws.
 //!
-//! Sources: IEEE 802.11-2020, clause 10.3 (contention, retries); Gallenmüller's dissertation, section 6.4 (the time of a packet);
-//! 3GPP TS 38.300, clauses 5.3 and 10.3 (slots, configured grants, HARQ); IEEE 802.1Q-2022, clause 8.6.8.4 (gates).
+//! Sources: IEEE 802.11-2020, clause 10.3 (contention, retries); Gallenmüller's dissertation, section 6.4 (the time of
+//! a packet); 3GPP TS 38.300, clauses 5.3 and 10.3 (slots, configured grants, HARQ); IEEE 802.1Q-2022, clause 8.6.8.4
+//! (gates).
 
 use super::phy::{Generation, Phy};
 use super::wlan::{Line, line_of};
@@ -64,8 +65,8 @@ pub struct Loss {
     pub worsens: f64,
     /// Share of transmissions after which a bad channel becomes good.
     pub recovers: f64,
-    /// Further loss over time: pairs of a time in ms and the share that is lost from then on. The trace repeats after
-    /// its last pair.
+    /// Further loss over time: pairs of a time in ms and the share that is lost from that time on. The trace repeats
+    /// after its last pair.
     pub trace: Vec<(f64, f64)>,
 }
 
@@ -209,15 +210,15 @@ pub enum Fate {
 /// A packet that has arrived or is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// Time at which it arrives or is given up, ns.
+    /// Time at which the packet arrives or is given up, ns.
     pub at_ns: u64,
-    /// Start of its (last) transmission, after all waiting and backoff, ns.
+    /// Start of the packet's last transmission, after all waiting and backoff, ns.
     pub begun_ns: u64,
     /// Direction, 0 or 1.
     pub way: usize,
-    /// Number that the caller gave it.
+    /// Identifier that the caller passed to [`SharedMedium::offer`].
     pub id: u32,
-    /// Its outcome.
+    /// Outcome of the packet.
     pub fate: Fate,
 }
 
@@ -230,7 +231,7 @@ pub struct MediumCounts {
     pub lost: [u64; 2],
     /// Packets that arrived, by direction.
     pub arrived: [u64; 2],
-    /// Transmissions that two or more stations began at once.
+    /// Transmissions that two or more stations began at the same time.
     pub collisions: u64,
     /// Transmissions that were repeated.
     pub repeated: u64,
@@ -264,7 +265,7 @@ struct OnAir {
     done: Option<(usize, Fate)>,
 }
 
-/// A transmission that one or more stations begin at once.
+/// A transmission that one station begins, or several at the same time.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     begun_ns: u64,
@@ -522,8 +523,8 @@ impl SharedMedium {
         drawn < share || traced < loss.traced(at_ns)
     }
 
-    /// Simulates the transmissions of other stations before a packet arrived, as its wait depends on them: the medium
-    /// was not idle then.
+    /// Simulates the transmissions of other stations before a packet arrived. The medium was not idle then, and the
+    /// packet's wait depends on them.
     fn make_up(&mut self, now_ns: u64) {
         while let Access::Contention(contention) = &mut self.access
             && let Some(was) = contention.current
@@ -570,7 +571,7 @@ impl SharedMedium {
             self.counts.repeated += u64::from(is_ours && fails && !gives_up);
             if is_ours && (!fails || gives_up) {
                 let fate = if fails { Fate::Lost } else { Fate::Arrives };
-                // If both directions collide and give up at once, the second one does so at its next turn.
+                // If both directions collide and give up together, the second one does so at its next turn.
                 if done.is_none() {
                     done = Some((number, fate));
                 } else {
@@ -641,7 +642,7 @@ impl SharedMedium {
 }
 
 impl Loss {
-    /// Returns the share that is lost at that time by the trace.
+    /// Returns the share of transmissions that the trace loses at that time.
     fn traced(&self, at_ns: u64) -> f64 {
         let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
             return 0.0;
@@ -745,7 +746,7 @@ impl Contention {
 }
 
 impl SlotPlan {
-    /// Returns the first slot of a direction from then on with enough space, and reserves the bytes in it.
+    /// Returns the first slot of a direction at or after `from_ns` that has enough space, and reserves the bytes in it.
     fn slot_for(&mut self, way: usize, from_ns: u64, bytes: u32) -> u64 {
         let mut slot = from_ns.div_ceil(self.slot_ns);
         let taken = &mut self.taken[way];

@@ -28,7 +28,7 @@ pub enum Generation {
     Ax,
 }
 
-/// The way that a station sends one frame, with the waits before and after.
+/// The timing of one frame: its rate and preamble, and the waits before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phy {
     pub(crate) slot_us: f64,

@@ -13,7 +13,7 @@ const LONGEST_PAYLOAD_BYTES: u32 = 1_500;
 pub struct Line {
     /// Time for each byte, us.
     pub us_per_byte: f64,
-    /// Time of a packet without a byte, us.
+    /// Time of a packet of zero bytes, us.
     pub us_per_packet: f64,
 }
 
@@ -27,9 +27,9 @@ impl Line {
     /// - symbols of 4 for 16 + 6 + 8 (x + 36) bits, 216 each
     /// - an acknowledgement at 24 Mbit/s of 28
     ///
-    /// The 6 us of silence after frames that the standard requires at 2.4 GHz are missing in it; with them ([`Phy::g`])
-    /// it is 173.2 us. Counted in fractions of symbols, with the silence after the data frame alone and 34 bytes of
-    /// headers, it would be 162.53.
+    /// The line lacks the 6 us of silence after frames that the standard requires at 2.4 GHz. With them ([`Phy::g`]) a
+    /// packet of zero bytes takes 173.2 us. Counted in fractions of symbols, with the silence after the data frame
+    /// alone and 34 bytes of headers, it would take 162.53.
     pub const PUBLISHED: Line = Line {
         us_per_byte: 0.15,
         us_per_packet: 162.43,

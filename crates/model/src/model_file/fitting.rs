@@ -64,7 +64,7 @@ pub struct Fitting {
 pub struct Fitted {
     /// The model.
     pub model: Model,
-    /// Its fit, with the residuals in the order of the runs.
+    /// The fit, with the residuals in the order of the runs.
     pub fit: LinearFit,
     /// All sets of terms that were tried. Empty if there was only one.
     pub tried: Vec<Tried>,

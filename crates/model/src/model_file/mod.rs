@@ -62,7 +62,7 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Term {
-    /// Its coefficient with its interval; the coefficient has the term's name.
+    /// Coefficient of the term, with its interval; it has the term's name.
     pub coefficient: Coefficient,
     /// The factors that the coefficient is multiplied by.
     pub shape: Shape,
@@ -104,7 +104,7 @@ pub struct ModelFile {
     pub covariance: Vec<Vec<f64>>,
     /// The predicted quantity.
     pub response: Variable,
-    /// Criteria that chose its terms. `None` for a robust fit.
+    /// Criteria that chose the model's terms. `None` for a robust fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criteria: Option<Criteria>,
     /// Errors, each with the basis of its computation.

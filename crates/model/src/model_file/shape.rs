@@ -21,7 +21,7 @@ pub enum Factor {
     Power {
         /// Name of the variable.
         variable: String,
-        /// Its exponent.
+        /// Exponent of the variable.
         power: f64,
     },
     /// The share of random accesses that a level of memory answers (see [`crate::access`]).
@@ -42,7 +42,7 @@ impl Factor {
         Self::Power { variable, power }
     }
 
-    /// Returns the name of the variable that it depends on.
+    /// Returns the name of the variable that the factor depends on.
     pub fn variable(&self) -> &str {
         match self {
             Self::Power { variable, .. } | Self::Level { variable, .. } => variable,
@@ -74,7 +74,7 @@ impl Factor {
 pub struct Shape {
     /// Name of the term.
     pub name: String,
-    /// Unit of its coefficient.
+    /// Unit of the term's coefficient.
     pub unit: String,
     /// The factors that the coefficient is multiplied by; empty for a constant.
     #[serde(default)]
@@ -91,7 +91,7 @@ impl Shape {
         }
     }
 
-    /// Returns the product of its factors for a run.
+    /// Returns the product of the term's factors for a run.
     ///
     /// # Errors
     /// [`ModelError::Missing`] if a variable is missing, [`ModelError::NoValue`] if the product is not finite.

@@ -26,7 +26,7 @@ pub enum Verdict {
     Misses,
 }
 
-/// Group of the four overload cases as observed, next to the model's predictions.
+/// Name of the group of overload cases that compares the model with the observed start of overload.
 pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
 
 /// A published figure with a model's prediction of it.
@@ -36,7 +36,7 @@ pub struct Check {
     pub group: &'static str,
     /// The figure.
     pub what: String,
-    /// Section, figure or table that it is from.
+    /// Section, figure or table in which the value is published.
     pub source: &'static str,
     /// Unit of the values.
     pub unit: &'static str,
@@ -74,11 +74,11 @@ impl Check {
 pub struct Summary {
     /// Name of the group.
     pub group: &'static str,
-    /// Relative errors over its checks.
+    /// Relative errors over the checks of the group.
     pub errors: Errors,
     /// Checks whose prediction has an interval; see [`Check::has_interval`].
     pub intervals: u64,
-    /// Those of them whose interval overlaps the published range.
+    /// Checks with an interval that overlaps the published range.
     pub covered: u64,
     /// Checks that miss.
     pub misses: u64,

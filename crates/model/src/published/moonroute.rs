@@ -1,5 +1,5 @@
-//! MoonRoute's throughput over frequency, cores, table size and packet size: fitted at two of each, all others follow.
-//! (Gallenmüller 2021, section 5.3, Figs. 5.7 to 5.9, eq. 5.8; the authors' data.)
+//! MoonRoute's throughput over frequency, cores, table size and packet size: a fit at two values of each predicts all
+//! others. (Gallenmüller 2021, section 5.3, Figs. 5.7 to 5.9, eq. 5.8; the authors' data.)
 //!
 //! Memory accesses do not get faster with the clock: a packet takes `c / f + t_memory`.
 

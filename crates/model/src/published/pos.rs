@@ -12,8 +12,8 @@ const FITTED: [f64; 2] = [64.0, 512.0];
 /// Frame check sequence, which the published sizes exclude, bytes.
 const FCS_BYTES: f64 = 4.0;
 const LINE_BIT_S: f64 = 10e9;
-/// Share of the offered rate from which on all packets count as forwarded: the generator's rate is inaccurate by this
-/// much.
+/// Share of the offered rate above which all packets count as forwarded, because the generator's rate is inaccurate by
+/// this much.
 const ALL: f64 = 0.99;
 const KNEES: Group = Group {
     name: "pos, knees of sizes not fitted",

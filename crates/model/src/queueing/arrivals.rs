@@ -1,5 +1,5 @@
-//! Arrival patterns: packets at a constant rate, as a Poisson process, in bursts at line rate, or in batches at once.
-//! The bursts are those of Gallenmüller's dissertation, section 5.4, figure 5.14.
+//! Arrival patterns: packets at a constant rate, as a Poisson process, in bursts at line rate, or in batches of
+//! simultaneous packets. The bursts are those of Gallenmüller's dissertation, section 5.4, figure 5.14.
 
 use fastrand::Rng;
 
@@ -57,8 +57,8 @@ impl Arrivals {
         )
     }
 
-    /// Returns batches of `packets` that arrive at once, the batches independently of each other (a compound Poisson
-    /// process).
+    /// Returns batches of `packets` packets that arrive at the same time. The batches arrive independently of each
+    /// other (a compound Poisson process).
     ///
     /// # Errors
     /// The rate is not above zero, or there are no packets.
@@ -88,7 +88,7 @@ impl Arrivals {
     }
 
     /// Returns the times of arrival for `seed`, ascending. The first is at a random moment of the pattern's period, so
-    /// that seeds also differ for constant intervals.
+    /// that the times depend on the seed also for constant intervals.
     pub fn stream(&self, seed: u64) -> ArrivalStream {
         let mut rng = Rng::with_seed(seed);
         let packet_ns = NS_PER_S / self.rate_pps;

@@ -64,9 +64,9 @@ impl Default for Effort {
 /// The highest rate that meets a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HighestRate {
-    /// The highest simulated rate that meets it, packets per second.
+    /// The highest simulated rate that meets the bound, packets per second.
     pub kept_pps: f64,
-    /// The lowest simulated rate that violates it, packets per second.
+    /// The lowest simulated rate that violates the bound, packets per second.
     pub broken_pps: f64,
     /// Latency at the quantile, at the rate that meets the bound, ns.
     pub latency_ns: f64,

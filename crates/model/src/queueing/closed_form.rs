@@ -43,8 +43,8 @@ pub fn second_moment_of_wait_ns2(
     Ok(2.0 * mean * mean + rate_pps / NS_PER_S * moments.third_ns3 / (3.0 * (1.0 - load)))
 }
 
-/// Returns the mean waiting time, ns, if batches of `packets` arrive at once as a Poisson process, `rate_pps` packets
-/// per second on average (M^X/G/1; Burke 1975).
+/// Returns the mean waiting time, ns, of packets that arrive in batches of `packets` at the same time. The batches are
+/// a Poisson process with `rate_pps` packets per second on average (M^X/G/1; Burke 1975).
 ///
 /// # Errors
 /// There is no steady state, no packet, or the rate is invalid.
@@ -176,7 +176,7 @@ pub fn wait_quantile_mmc_ns(
     Ok(((waiting / beyond).ln() / drain).max(0.0))
 }
 
-/// Returns the share of packets that M/M/1/K loses, which holds at most `places` packets, including the one in service.
+/// Returns the share of packets that M/M/1/K loses, a queue with at most `places` packets including the one in service.
 /// There is a steady state at any load.
 ///
 /// # Errors

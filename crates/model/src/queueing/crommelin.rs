@@ -87,7 +87,7 @@ impl ConstantService {
     }
 }
 
-/// Returns the share of packets that M/D/1/K loses, which holds at most `places` packets, including the one in service.
+/// Returns the share of packets that M/D/1/K loses, a queue with at most `places` packets including the one in service.
 /// There is a steady state at any load. (Tijms, chapter 9: the probabilities of packet counts are proportional to those
 /// of the unlimited queue.)
 ///

@@ -1,8 +1,8 @@
 //! Queues of packets at a core: latency and loss from arrivals, service times, batches, ring and interruptions.
 //! Kleinrock, Queueing Systems; Tijms, A First Course in Stochastic Models; each file names its own source.
 //!
-//! [`closed_form`] and [`crommelin`] hold the exact results; [`simulate()`] covers all other cases, and its tests compare it
-//! with them. Times are in ns, rates in packets per second.
+//! [`closed_form`] and [`crommelin`] hold the exact results; [`simulate()`] covers all other cases, and its tests
+//! compare it with them. Times are in ns, rates in packets per second.
 //!
 //! ```
 //! use taut_model::queueing::{Arrivals, Flush, Processor, Release, ServiceTime, Vacations, replicate};

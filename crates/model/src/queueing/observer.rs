@@ -1,8 +1,8 @@
 //! The sender and receiver of the packets, on a core of its own. While that core is interrupted, due packets are sent
 //! late, and returned packets are received late.
 //!
-//! It sends like the instrument of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets delayed by a
-//! stall follow spaced out, not all at once. Latency counts from sending.
+//! It sends like the load generator of `taut generate` (`crates/traffic/src/instrument/running.rs`): packets delayed by
+//! a stall follow with gaps, not all together. Latency counts from sending.
 
 use super::vacations::{VacationStream, Vacations};
 use super::{NS_PER_S, QueueingError};
@@ -22,8 +22,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Returns an observer on a core with these interruptions. It sends delayed packets at once, as for patterns that
-    /// are bursts on purpose.
+    /// Returns an observer on a core with these interruptions. After an interruption it sends all delayed packets
+    /// immediately. The load generator does so for patterns with intended bursts; for others see [`Observer::spaced`].
     pub fn new(vacations: Vacations) -> Self {
         Self {
             vacations,
@@ -94,7 +94,8 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Returns the receive time of a packet that came back at `back_ns`; packets come roughly in that order.
+    /// Returns the receive time of a packet that came back at `back_ns`. Successive calls must be roughly in the order
+    /// of return times.
     #[inline]
     pub fn seen_ns(&mut self, back_ns: f64) -> f64 {
         let (from_ns, to_ns) = self.away_ns;

@@ -23,8 +23,8 @@ pub enum Flush {
         /// Period of the timer, ns.
         drain_ns: f64,
     },
-    /// Packets are sent when the ring has run dry (a receive batch was not full), or when `packets` are buffered. A
-    /// receive batch of one is always full, so packets stay buffered as long as any waits.
+    /// Packets are sent when the ring has run dry (a receive batch was not full), or when `packets` are buffered. With
+    /// receive batches of one packet, only an empty receive call shows that the ring has run dry.
     Idle {
         /// Maximum number of buffered packets.
         packets: usize,

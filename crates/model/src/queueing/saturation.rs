@@ -8,9 +8,9 @@
 //! core. In the virtual machine they take longer, because of state that is cold by the time the next one arrives. The
 //! ring cannot be the reason: half a minute at 1.3 kpkt/s too many fills any ring.
 //!
-//! Here the distribution has the shape of that of lonely packets, without those that met an interruption. The queueing
-//! model shifts it to match the median at a rate that was carried. That rate is a lower bound by construction; the
-//! upper end is predicted.
+//! Here the service times are distributed like those of lonely packets that met no interruption. The queueing model
+//! shifts this distribution to match the median at a rate that was carried. The predicted saturation is above that rate
+//! by construction; the distance between them is the prediction.
 
 use super::capacity::{Effort, middle_of_runs};
 use super::processor::Processor;
@@ -74,7 +74,7 @@ pub fn lonely_service(
 /// measured one. Its saturation is above that rate by construction; the distance is the prediction.
 ///
 /// # Errors
-/// No service time gives the measured latency, or the effort is none.
+/// No service time gives the measured latency, or `effort` has no packets or no runs.
 pub fn service_when_busy(
     processor: &Processor,
     carried: &CarriedRate,

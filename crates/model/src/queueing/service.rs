@@ -125,8 +125,8 @@ impl ServiceTime {
     }
 
     /// Returns the time described by `quantiles`, pairs of a share of packets and the ns that they take at most. Times
-    /// are uniform between two quantiles. Packets below the first quantile take its time, those beyond the last the
-    /// last one's.
+    /// are uniform between two quantiles. Packets below the first quantile take the time of the first one, those beyond
+    /// the last quantile that of the last one.
     ///
     /// # Errors
     /// There is no quantile, shares or times do not ascend, or a value is out of range.

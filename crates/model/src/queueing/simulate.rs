@@ -15,8 +15,8 @@ use super::{QueueingError, at_least_one};
 /// The results of a simulation. Latencies are those of packets sent after the warm-up.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Latencies from arrival to sending, rounded to whole ns; with an observer, from its sending to its receiving of
-    /// the packet.
+    /// Latencies from arrival to sending, rounded to whole ns. With an observer, they are from when the observer sends
+    /// a packet until it receives the packet.
     pub latency: LatencyHistogram,
     /// Mean latency, ns, not rounded.
     pub mean_latency_ns: f64,
@@ -278,7 +278,7 @@ struct Server {
     /// Reused memory for a batch.
     batch: Vec<f64>,
     vacations: VacationStream,
-    /// Time at which the wire has sent all its packets, ns.
+    /// Time at which the core's wire has sent all packets, ns.
     wire_free_ns: f64,
 }
 

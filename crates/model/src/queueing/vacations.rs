@@ -1,5 +1,5 @@
-//! Interruptions of the core, which takes vacations whether packets wait or not: periodic timers, and measured ones. An
-//! interruption suspends a packet in service (preemptive resume), and overlapping ones wait for each other, as in
+//! Interruptions of the core (vacations), which occur whether packets wait or not: periodic, random and recorded ones.
+//! An interruption suspends a packet in service (preemptive resume), and overlapping ones wait for each other, as in
 //! `aliasing.rs`.
 
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Vacations {
         self.with(per_second, duration, Comes::AsRecorded { each, span_ns })
     }
 
-    /// Returns the interruptions of both.
+    /// Returns these interruptions plus those of `others`.
     ///
     /// # Errors
     /// The interruptions take the entire core.
@@ -143,8 +143,8 @@ impl Vacations {
         self.stream_from(seed, Rng::with_seed(!seed).f64())
     }
 
-    /// Returns the stream with recordings that begin at this share of their length, so that cores that were recorded
-    /// together stay in step.
+    /// Returns the stream, in which each recording begins at the fraction `phase` of its length. Cores that were
+    /// recorded together stay in step with equal phases.
     pub(super) fn stream_from(&self, seed: u64, phase: f64) -> VacationStream {
         let mut rng = Rng::with_seed(seed);
         let clocks = self.sources.iter().map(|source| {

@@ -42,7 +42,7 @@ pub enum Resource {
 pub struct Machine {
     /// Cores that forward.
     pub cores: u32,
-    /// Their clock, Hz.
+    /// Clock of the cores, Hz.
     pub clock_hz: f64,
     /// Cycles per second of each core for other work: c_other.
     #[serde(default)]
@@ -127,16 +127,16 @@ impl Packets {
 pub struct Limit {
     /// The resource.
     pub resource: Resource,
-    /// Packets per second that it carries. `None` if the machine's resource is unknown.
+    /// Packets per second that the resource carries. `None` if the machine's resource is unknown.
     pub rate_pps: Option<Estimate>,
     /// Unused share at the machine's highest rate: 0 for the binding resource.
     pub headroom: Option<f64>,
-    /// True if it could be the binding one, within the intervals.
+    /// True if the resource could be the binding one, within the intervals.
     pub may_bind: bool,
 }
 
 impl Limit {
-    /// Returns whether it makes the highest rate depend on the packet costs.
+    /// Returns true if this limit makes the highest rate depend on the packet costs.
     fn is_of_costs(&self) -> bool {
         self.resource == Resource::Processor && self.may_bind
     }

@@ -159,7 +159,7 @@ fn the_smallest_of_bus_nic_and_memory_limits_binds() {
 }
 
 #[test]
-fn cores_poll_what_packets_leave_and_nothing_when_overloaded() {
+fn cores_poll_in_the_time_that_packets_leave_unused() {
     let machine = machine(1, 10e9);
     let busy = machine.busy_cycles(given(450.0), 5e6).unwrap();
     assert!((busy.value - (660.0 - 450.0)).abs() < 1e-9);

@@ -155,8 +155,8 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_in(spec, None)
 }
 
-/// The index of the interface that the workers' sockets are bound to, and the number of their fanout group, once the
-/// first socket has made it.
+/// The group that the workers' sockets belong to: the index of the interface that they are bound to, and the number of
+/// the fanout group. None until the first socket has made the group.
 type Group = Mutex<Option<(u32, u16)>>;
 
 /// Makes a socket for each worker, among which the kernel spreads flows.
@@ -223,7 +223,7 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
     }))
 }
 
-/// Returns the space for the kernel's header of a frame, our headroom, and the longest tagged frame.
+/// Returns the size of a ring frame: the kernel's header, the headroom, and the longest tagged frame.
 fn frame_bytes(mtu_bytes: usize) -> usize {
     let overhead = RX_OVERHEAD_BYTES + 32 + usize::from(HEADROOM_BYTES);
     (overhead + ETHERNET_HEADER_BYTES + VLAN_TAG_BYTES + mtu_bytes)
@@ -280,7 +280,7 @@ impl AfPacketPort {
         match self.group.as_deref() {
             // The rings stay, only the binding changes.
             None => self.receiver.socket.receive_from(interface)?,
-            // A socket that was once in a group cannot be bound again.
+            // A socket that has been in a fanout group cannot be bound again.
             Some(group) => {
                 let socket = PacketSocket::new("packet sockets").map_err(io::Error::other)?;
                 let anew = Receiver::new(socket, self.shape, self.extras, interface, Some(group))?;

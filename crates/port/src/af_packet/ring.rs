@@ -28,9 +28,9 @@ const FREE: u32 = libc::TP_STATUS_KERNEL;
 const FILLED: u32 = libc::TP_STATUS_USER;
 /// The status of a transmit frame that is to be sent.
 const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
-/// This side's mark on a received frame that a packet still holds. The kernel takes no frame whose status is not
-/// [`FREE`], and this side takes none that is not [`FILLED`]. The bit is one that the kernel defines
-/// (`TP_STATUS_COPY`); it means nothing without [`FILLED`].
+/// The status of a received frame that a packet of this process still holds. The kernel takes no frame whose status is
+/// not [`FREE`], and this process takes none that is not [`FILLED`]. The bit is one that the kernel defines
+/// (`TP_STATUS_COPY`); it has no meaning without [`FILLED`].
 const HELD: u32 = libc::TP_STATUS_COPY;
 
 /// A ring of `frames` equal frames in memory shared with the kernel.
@@ -97,7 +97,7 @@ pub(super) struct Received {
     pub(super) kernel_stamp_ns: u64,
 }
 
-/// The state of the head of the receive ring.
+/// The item at the head of the receive ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// A complete frame, which the caller owns until [`RxRing::give_back`].
@@ -167,7 +167,8 @@ impl RxRing {
         }))
     }
 
-    /// Returns a frame to the kernel. Any order is allowed: the kernel waits at the oldest one.
+    /// Returns a frame to the kernel. Frames may be returned in any order, but the kernel fills them in ring order and
+    /// waits for the oldest one.
     #[inline(always)]
     pub(super) fn give_back(&mut self, slot: u32) {
         // Release: our last reads and writes of the frame come before the kernel's next write.
@@ -223,8 +224,8 @@ impl TxRing {
         true
     }
 
-    /// Takes back frames at the end of the ring that the kernel has not started on, at most `most`, newest first;
-    /// returns their number.
+    /// Withdraws up to `most` frames that the kernel has not started to send, the most recently pushed first; returns
+    /// their number.
     pub(super) fn withdraw(&mut self, most: u32) -> u32 {
         let ring = &mut self.0;
         for taken in 0..most {

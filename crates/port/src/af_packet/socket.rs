@@ -113,8 +113,8 @@ impl PacketSocket {
         self.set(libc::PACKET_TIMESTAMP, &wanted)
     }
 
-    /// Receives only frames that other programs send through the interface. A kernel filter keeps arriving frames out
-    /// of the ring.
+    /// Receives only frames that other programs send through the interface. A kernel filter drops arriving frames
+    /// before they reach the ring.
     pub(super) fn receive_outgoing_only(&self) -> io::Result<()> {
         // Offsets from this value on mean metadata of a frame (linux/filter.h).
         const KIND_AT: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
@@ -181,8 +181,8 @@ impl PacketSocket {
     }
 
     /// Receives as [`PacketSocket::receive_from`] does, but only the flows that the kernel's hash assigns to this
-    /// socket of the group. The hash is the same in both directions. The first socket makes the group. Returns the
-    /// group's number.
+    /// socket of the fanout group. Both directions of a flow have the same hash. The first socket makes the group.
+    /// Returns the group's number.
     pub(super) fn receive_share(
         &self,
         interface: &Interface,
@@ -223,7 +223,7 @@ impl PacketSocket {
         Ok(joined as u16)
     }
 
-    /// Binds for sending to `interface`; it receives nothing.
+    /// Binds the socket to `interface` for sending only.
     pub(super) fn send_to(&self, interface: &Interface) -> io::Result<()> {
         self.bind(interface, 0)
     }

@@ -1,4 +1,4 @@
-//! The filter for frames that a port takes from the kernel: `udp:2152+ether:0x88f7`.
+//! The filter that selects the frames that a port takes from the kernel, such as `udp:2152+ether:0x88f7`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -57,7 +57,7 @@ impl Filter {
         bytes
     }
 
-    /// Returns true if every frame passes.
+    /// Returns true if the filter has no rules, so that every frame passes.
     pub(super) fn is_all(&self) -> bool {
         self.rules.is_empty()
     }
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Decides as the XDP program should: an independent implementation of its rules.
+    /// Decides whether a frame passes the filter, as an independent implementation of the XDP program's rules.
     fn wants(filter: &Filter, frame: &[u8]) -> bool {
         let half = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
         let Some(mut kind) = half(12) else {

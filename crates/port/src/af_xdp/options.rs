@@ -104,7 +104,7 @@ impl Wanted {
         }
     }
 
-    /// Explains why the kernel refuses to bind a socket to the queue.
+    /// Returns the error that explains why the kernel refuses to bind a socket to the queue.
     pub(super) fn cannot_bind(&self, queue: u32, error: Errno) -> PortError {
         let (what, name) = (self.what(), self.name());
         match error {
@@ -131,7 +131,7 @@ impl Wanted {
         }
     }
 
-    /// Explains why receive calls cannot run the driver.
+    /// Returns the error that explains why receive calls cannot run the driver's queue.
     pub(super) fn cannot_poll(&self, error: Errno) -> PortError {
         match error {
             Errno::PERM => PortError::missing(

@@ -55,12 +55,12 @@ fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortE
     Ok(program)
 }
 
-/// The state that depends on one particular interface. It is dropped when the interface is deleted, and made again when
-/// it is back.
+/// The state for one existing interface. It is dropped when the interface is deleted, and made again when an interface
+/// of that name exists again.
 struct Session {
     program: Arc<Program>,
     queues: Vec<Queue>,
-    /// Queue that is checked next for received frames.
+    /// Index of the queue that is checked next for received frames.
     next: usize,
     busy_poll: bool,
     need_wakeup: bool,
@@ -71,19 +71,19 @@ struct Session {
 struct Queue {
     rings: Rings,
     socket: XdpSocket,
-    /// Number of frames in the fill ring, the receive ring or between.
+    /// Number of frames that are in the fill ring, in the receive ring, or in use by the kernel for receiving.
     receiving: u32,
     /// Check that the kernel has released the queue, after the socket is closed.
     release: Release,
 }
 
-/// The frames of the pool that the kernel has. They stay counted out of the pool until the kernel returns them one by
-/// one, or [`Books::close`] learns that it has released them all.
+/// The frames of the pool that the kernel has. They count as held in the pool until the kernel returns them one by one,
+/// or until [`Books::close`] learns that the kernel has released them all.
 struct Books {
     pool: PoolHandle,
     /// For each slot, true if the kernel has its frame.
     lent: Vec<bool>,
-    /// Number of frames in the transmit ring, the completion ring or between.
+    /// Number of frames that are in the transmit ring, in the completion ring, or in use by the kernel for sending.
     sending: u32,
 }
 
@@ -97,7 +97,7 @@ struct AfXdpPort {
     /// Session; None while the interface does not exist.
     session: Option<Session>,
     interface: Interface,
-    /// True if the kernel has not sent all of the transmit ring, which it will do at a later call.
+    /// True if the kernel left frames in the transmit ring, so that a later call has to send them.
     unsent: bool,
     counters: PortCounters,
     /// Timestamps of the packets received last, if configured.
@@ -254,7 +254,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes back the frames that have been sent.
+    /// Takes the sent frames from the completion ring and returns them to the pool.
     #[inline(always)]
     fn reap(&mut self) {
         let completion = &mut self.queues[0].rings.completion;
@@ -290,7 +290,7 @@ impl Drop for Session {
 }
 
 impl Queue {
-    /// Gives the kernel empty frames until it has `entries`, or the pool is empty.
+    /// Puts empty frames into the fill ring until the kernel has `entries`, or the pool is empty.
     #[inline(always)]
     fn post(&mut self, books: &mut Books, entries: u32) {
         let mut missing = entries.saturating_sub(self.receiving);
@@ -394,7 +394,7 @@ impl Books {
         Some(copy)
     }
 
-    /// Returns all frames that the kernel still has to the pool, if it `has_let_go` of them.
+    /// Returns all frames that the kernel still has to the pool, if `has_let_go` returns true.
     fn close(&mut self, has_let_go: impl FnOnce() -> bool) {
         if !has_let_go() {
             return;
@@ -407,7 +407,7 @@ impl Books {
         }
     }
 
-    /// Takes back the slot at an address, if the kernel had it.
+    /// Returns the slot at an address and records that the kernel no longer has it; None if the kernel did not have it.
     #[inline(always)]
     fn take_back(&mut self, address: u64) -> Option<u32> {
         let slot = address / self.pool.stride_bytes() as u64;
@@ -670,7 +670,7 @@ impl Port for AfXdpPort {
 }
 
 impl AfXdpPort {
-    /// Describes whether kernel and driver accepted busy polling.
+    /// Returns a text that says whether kernel and driver accepted busy polling.
     fn polled(&self, session: &Session) -> String {
         let ids: Vec<_> = session
             .queues

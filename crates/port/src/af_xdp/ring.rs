@@ -20,13 +20,13 @@ pub(super) struct Layout {
     pub(super) size: u32,
 }
 
-/// The state of a ring that both ends have.
+/// The state of a ring that producer and consumer have in common.
 #[derive(Debug)]
 struct Ring<T> {
     layout: Layout,
     entries: NonNull<T>,
     mask: u32,
-    /// Index of this side, ahead of the shared one until it is published.
+    /// Index of this side; the shared index follows when it is published.
     ours: u32,
     /// Index of the other side, as last read.
     theirs: u32,
@@ -65,7 +65,7 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// This side's end of a ring that it fills: `fill` and `tx`.
+/// The producer side of the rings that this process fills: `fill` and `tx`.
 #[derive(Debug)]
 pub(super) struct Producer<T>(Ring<T>);
 
@@ -119,7 +119,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// This side's end of a ring that the kernel fills: `rx` and `completion`.
+/// The consumer side of the rings that the kernel fills: `rx` and `completion`.
 #[derive(Debug)]
 pub(super) struct Consumer<T>(Ring<T>);
 
@@ -131,7 +131,7 @@ impl<T: Copy> Consumer<T> {
         Self(unsafe { Ring::new(layout) })
     }
 
-    /// Returns true if the ring is empty.
+    /// Returns true if the ring has no entries.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         // Relaxed: `next` loads the index again before it reads an entry.

@@ -57,7 +57,7 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 /// A check for the release of a queue whose socket was closed. The kernel releases it some time later. Until then, a
 /// zero-copy driver still reads and writes its frames, and no other socket can be bound to the queue.
 ///
-/// It is made while the thread is in the interface's network namespace, as the socket was.
+/// It must be made in the interface's network namespace, as the socket was.
 #[derive(Debug)]
 pub(super) struct Release {
     socket: XdpSocket,
@@ -280,7 +280,7 @@ impl XdpSocket {
         }
     }
 
-    /// Sets the number of packets sent per call; older kernels send 32.
+    /// Sets the maximum number of packets that the kernel sends per call; older kernels ignore it and send 32.
     pub(super) fn set_send_budget(&self, packets: u32) {
         // SAFETY: the kernel reads one number, whose size is passed with it.
         let _ = unsafe {
@@ -294,8 +294,8 @@ impl XdpSocket {
         };
     }
 
-    /// Enables busy polling: receive calls run the driver's queue, at most `packets` per call, and the kernel leaves it
-    /// to them.
+    /// Enables busy polling: receive calls run the driver's queue, at most `packets` packets per call, and the kernel
+    /// leaves the queue to these calls.
     pub(super) fn set_busy_poll(&self, packets: u32) -> Result<(), Errno> {
         self.set(SO_PREFER_BUSY_POLL, 1)?;
         self.set(SO_BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
@@ -357,8 +357,8 @@ impl XdpSocket {
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Returns the number of frames lost for lack of space since the socket was made. An empty fill ring is not added:
-    /// in copy mode it counts as a drop as well, and drivers count attempts.
+    /// Returns the number of frames lost for lack of space since the socket was made. The count of an empty fill ring
+    /// is excluded: copy mode counts such a frame as a drop as well, and drivers count attempts instead of frames.
     pub(super) fn overrun(&self) -> u64 {
         sockopt::xdp_statistics(&self.0).map_or(0, |s| s.rx_dropped + s.rx_ring_full.unwrap_or(0))
     }

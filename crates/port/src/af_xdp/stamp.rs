@@ -9,7 +9,7 @@ type Arrival = [u64; 2];
 /// The mark that distinguishes a timestamp from previous contents of that memory (`ARRIVAL_MARK`).
 const MARK: u64 = 0x9d1c_7ab3_5e64_f028;
 
-/// Returns the timestamp before a received frame, ns, and invalidates it; 0 if there is none.
+/// Returns the timestamp before a received frame in ns, or 0 if there is none, and invalidates the timestamp.
 #[inline(always)]
 pub(super) fn take(packet: &mut Packet) -> u64 {
     if packet.headroom() < size_of::<Arrival>() {

@@ -31,15 +31,15 @@ pub(super) struct Device {
     pub(super) tx_ring: u16,
     /// Offset of the receive timestamp in an mbuf, and the flag of mbufs that have one.
     pub(super) stamp: (i32, u64),
-    /// Number of packets that the full device refused, over all ports on it.
+    /// Number of packets that the device refused because it was full, over all ports on it.
     pub(super) refused: AtomicU64,
     /// Pools that the device receives into; they are dropped after the device.
     _pools: Vec<Arc<MbufPool>>,
 }
 
 impl Device {
-    /// Attaches the device of `spec` and starts it. With one pool, it receives into mbufs of that pool. With several,
-    /// each pool belongs to one receive queue, and there are as many transmit queues.
+    /// Attaches the device of `spec` and starts it. With one pool, all receive queues use mbufs of that pool. With
+    /// several, each pool belongs to one receive queue, and there are as many transmit queues.
     pub(super) fn attach(
         spec: &PortSpec,
         settings: Settings,
@@ -120,13 +120,13 @@ impl Device {
         unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
     }
 
-    /// Returns true if the kernel waits for the device to be released, because it is to be removed from the machine.
+    /// Returns true if the device is about to be removed from the machine and the kernel waits for its release.
     pub(super) fn is_leaving(&self) -> bool {
         // SAFETY: a port of ours that is not removed yet.
         unsafe { (self.environment.shim.is_leaving)(self.port) == 1 }
     }
 
-    /// Returns the losses so far; None if the driver does not count them.
+    /// Returns the losses since the start; None if the driver does not count them.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
         // SAFETY: a port of ours that is not removed yet, and a place for the answer.
@@ -152,13 +152,13 @@ fn name_of(target: &str) -> &str {
         .unwrap_or(target)
 }
 
-/// Returns true if the driver of a device needs root: that of a device on the PCI bus, or of an interface.
+/// Returns true if the driver of the device needs root: a device on the PCI bus, or an interface of the kernel.
 fn takes_root(name: &str) -> bool {
     let of_interface = ["net_tap", "net_af_packet", "net_af_xdp"];
     !name.starts_with("net_") || of_interface.iter().any(|driver| name.starts_with(driver))
 }
 
-/// Returns the error, which says what to do.
+/// Returns the error for a failed step; its text says what to do.
 fn failure(
     spec: &PortSpec,
     environment: &Environment,

@@ -13,13 +13,14 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The free huge pages required for using them, bytes; with less, DPDK gets normal pages.
+/// The bytes of free huge pages that DPDK needs here; with less, DPDK gets normal pages.
 const HUGE_BYTES_WANTED: u64 = 64 << 20;
 
 /// The limit of normal pages for DPDK, MB; untouched pages cost nothing.
 const ORDINARY_MEGABYTES: u32 = 1024;
 
-/// An address that no device has: with it DPDK attaches no PCI device by itself, but can be told to.
+/// The PCI address of no device. If only this device is allowed, DPDK attaches no PCI device at its start, but still
+/// does so on request.
 const NO_PCI_DEVICE: &str = "0000:00:00.0";
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub(super) fn control() -> MutexGuard<'static, ()> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the environment, ready for the calling thread.
+/// Returns the environment, with the calling thread registered.
 ///
 /// # Errors
 /// [`PortError::Missing`] with DPDK's own message if it cannot be made. Later calls return the same error, because DPDK
@@ -102,8 +103,8 @@ fn make(shim: &'static Shim) -> Result<Environment, String> {
     })
 }
 
-/// Returns true if a NIC needs physical addresses because it accesses memory without an IOMMU. DPDK detects that from
-/// the devices that are present at its start; here devices are attached later.
+/// Returns true if a NIC accesses memory without an IOMMU, so that DPDK must use physical addresses. DPDK detects that
+/// only from devices that are present at its start; here devices are attached later.
 fn takes_physical_addresses(sys: &Path) -> bool {
     let without_iommu = sys.join("module/vfio/parameters/enable_unsafe_noiommu_mode");
     let is_on = std::fs::read_to_string(without_iommu).is_ok_and(|text| text.trim() == "Y");

@@ -1,4 +1,4 @@
-//! Loading of `shim.c`'s library, and DPDK's libraries with it.
+//! Loading of the library made from `shim.c`, and of DPDK's libraries with it.
 
 use super::path::Path;
 use super::setup::{Losses, Setup};

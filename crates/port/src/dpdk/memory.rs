@@ -29,8 +29,8 @@ pub(super) struct Memory {
 }
 
 impl Shared {
-    /// Returns the memory for the calling thread. It has enough mbufs for `in_rings` ring entries that ports sharing it
-    /// never starve each other.
+    /// Returns the memory for the calling thread. With `in_rings` entries in the rings of all ports, it has enough
+    /// mbufs that no port waits for another one's.
     pub(super) fn memory(&self, in_rings: u32) -> Result<Memory, PortError> {
         if let Some(memory) = self.made.get() {
             return Ok(memory.clone());
@@ -73,8 +73,8 @@ unsafe impl Send for MbufPool {}
 // SAFETY: as above.
 unsafe impl Sync for MbufPool {}
 
-/// The pools in use, and pools whose worker has ended but whose mbufs other workers may still have (`net_ring` passes
-/// mbufs from one to the other).
+/// The pools in use, and the pools whose worker has ended while other workers may still have mbufs of them (`net_ring`
+/// passes mbufs from one worker to another).
 struct Pools {
     alive: usize,
     /// Addresses of the pools whose worker has ended.

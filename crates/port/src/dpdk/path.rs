@@ -4,7 +4,7 @@ use crate::{Packet, Pool};
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-/// Counters of all packets so far (`struct taut_counts`).
+/// Counters of all packets since the start (`struct taut_counts`).
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
@@ -14,7 +14,7 @@ pub(super) struct Counts {
     pub(super) tx_packets: u64,
     pub(super) tx_bytes: u64,
     pub(super) tx_too_long: u64,
-    /// Packets refused by the full device; the caller still has them.
+    /// Packets refused because the device was full; they stay with the caller.
     pub(super) tx_refused: u64,
 }
 
@@ -23,7 +23,8 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) port: u16,
-    /// Number of receive queues, polled round robin. It is 1 if several workers have one queue each, of any number.
+    /// Number of receive queues, polled round robin. It is 1 if several workers share the device and each has one
+    /// queue.
     pub(super) queues: u16,
     pub(super) next_queue: u16,
     pub(super) tx_queue: u16,

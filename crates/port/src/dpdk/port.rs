@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use taut_sys::StampClock;
 
-/// The drivers whose error counters include refused packets, which the caller still has.
+/// The drivers whose error counters include refused packets, although these stay with the caller and are not lost.
 const COUNT_REFUSED: [&str; 2] = ["net_af_xdp", "net_tap"];
 
 struct DpdkPort {
@@ -23,15 +23,15 @@ struct DpdkPort {
     /// Receive timestamps of the last call; empty unless configured.
     stamps: Box<[u64]>,
     stamped: usize,
-    /// Device, set once the port of its last worker is open. It is dropped before the memory, because a device holds
+    /// Device, set when the last worker has opened its port. It is dropped before the memory, because a device holds
     /// mbufs until it is closed.
     device: Arc<OnceLock<Device>>,
     memory: Memory,
     /// Number of the worker among those that share the device; the first one counts the device's losses.
     worker: u16,
-    /// True if the path knows the device.
+    /// True if `path` has been set up for the device.
     has_begun: bool,
-    /// True if the device was there, and has been released because it is to be removed from the machine.
+    /// True if the device existed and has been released because it is to be removed from the machine.
     is_gone: bool,
     /// Refused packets of this port that have been added to the device's sum.
     told_refused: u64,
@@ -111,7 +111,7 @@ pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortEr
     Ok((0..workers as u16).map(part).collect())
 }
 
-/// The state through which workers that share a device open it, one after the other.
+/// The state by which workers that share a device open it, one after the other.
 struct Opening {
     spec: PortSpec,
     settings: Settings,

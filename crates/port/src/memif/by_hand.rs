@@ -45,7 +45,7 @@ pub struct DataPath {
     pool: PoolHandle,
     to_server: Ring,
     to_client: Ring,
-    /// Addresses of the region.
+    /// Address range of the shared region.
     region: Range<usize>,
     fault: Arc<Fault>,
 }
@@ -135,7 +135,7 @@ impl DataPath {
         self.queue.counters()
     }
 
-    /// Returns the link state, which is down once the data path has requested the end of the connection.
+    /// Returns the link state, which is down once the data path has requested that the connection be closed.
     pub fn link(&self) -> Link {
         match self.fault.reason() {
             Some(reason) => Link::Down(reason.to_string()),
@@ -156,7 +156,7 @@ impl DataPath {
         }
     }
 
-    /// Returns true if all bytes of a packet are in the pool, or in the region if this role receives there.
+    /// Returns true if all bytes of a packet are in the pool, or in the region if this role receives in place.
     pub fn holds(&self, packet: &Packet) -> bool {
         let start = packet.data().as_ptr() as usize;
         let inside =
@@ -174,7 +174,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// Returns this side's index of a ring, as the peer reads it.
+    /// Returns the index that this side writes, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -182,7 +182,7 @@ impl DataPath {
         }
     }
 
-    /// Sets the peer's index of a ring to any value.
+    /// Sets the index that the peer writes to any value.
     pub fn move_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_tail(to),
@@ -190,7 +190,7 @@ impl DataPath {
         }
     }
 
-    /// Sets this side's index of a ring, which the peer must not write.
+    /// Sets the index that only this side may write, as a peer that violates the protocol does.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-/// The time between two attempts to reach a server, ms.
+/// The interval between two attempts to reach a server, ms.
 const RETRY_MS: i64 = 20;
 
 /// The memory that a client offers in addition to its rings: the packet pools of its workers, so that frames pass
@@ -22,9 +22,9 @@ const RETRY_MS: i64 = 20;
 pub(super) struct Offer {
     pub(super) path: PathBuf,
     pub(super) log2_ring_size: u8,
-    /// Number of rings to receive from, if the server has use for them.
+    /// Number of rings to receive from; the server may accept fewer.
     pub(super) rx_rings: u16,
-    /// Pools by worker, each of which has a ring to send through: the file, and its size in bytes.
+    /// Pools by worker, as file and size in bytes. Each worker has a ring to send through.
     pub(super) pools: Vec<(Arc<OwnedFd>, usize)>,
 }
 
@@ -159,7 +159,7 @@ fn shake_hands(
     }
 }
 
-/// The rings that both sides have agreed on: their size, and the numbers to send and to receive through.
+/// The rings that both sides have agreed on: their size, and how many to send and to receive through.
 struct Rings {
     log2_size: u8,
     tx: u16,

@@ -8,10 +8,11 @@ use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use taut_sys::Alarm;
 
-/// The number of empty buffers offered at a time while packets arrive; in pauses they are offered at once.
+/// The number of missing buffers at which empty buffers are offered again while packets arrive. While none arrive, half
+/// of it is sufficient.
 const REFILL_BATCH: u16 = 64;
 
-/// The number of frames in flight from which on sent frames are reclaimed.
+/// The threshold of frames in flight at which sent frames are reclaimed.
 const RECLAIM_BATCH: u16 = 64;
 
 pub(super) struct ClientQueue {
@@ -35,9 +36,9 @@ struct Sending {
     pool_region: u16,
     ring: Ring,
     wakes: Wakes,
-    /// Index up to which descriptors are filled, written by this side.
+    /// Index after the last filled descriptor, written by this side.
     head: u16,
-    /// Index up to which sent frames have been reclaimed.
+    /// Index after the last reclaimed frame.
     reclaimed: u16,
     /// Slot of the pool of each filled descriptor.
     in_flight: Box<[u32]>,
@@ -47,9 +48,9 @@ struct Receiving {
     pool: PoolHandle,
     pool_region: u16,
     ring: Ring,
-    /// Index up to which empty buffers are offered, written by this side.
+    /// Index after the last offered buffer, written by this side.
     head: u16,
-    /// Index up to which buffers have been received.
+    /// Index after the last received buffer.
     tail: u16,
     /// Slot of the pool of each offered descriptor.
     offered: Box<[u32]>,
@@ -75,7 +76,7 @@ impl ClientQueue {
         self.rings.is_some()
     }
 
-    /// Releases the connection; its packets return to the pool. This always succeeds.
+    /// Releases the connection and returns its packets to the pool. The result is always true.
     pub(super) fn disconnect(&mut self) -> bool {
         self.rings = None;
         true
@@ -215,8 +216,8 @@ impl Receiving {
         received
     }
 
-    /// Skips a buffer without a complete frame: a part of a frame that is longer than we could send on, or a buffer
-    /// with an invalid length.
+    /// Skips a buffer without a complete frame: a fragment of a frame that is too long to be sent, or a buffer with an
+    /// invalid length.
     #[cold]
     fn refuse(&mut self, slot: u32, chained: bool, counters: &mut PortCounters) {
         // SAFETY: lent when it was offered, and taken out of the ring by the caller.

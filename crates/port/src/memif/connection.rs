@@ -24,8 +24,8 @@ pub(super) struct RingPlace {
 pub(super) struct Regions {
     /// Guards of the regions that the peer has made; they are dropped before the regions are unmapped.
     pub(super) _guards: Vec<Guard>,
-    /// Mapped regions by index. The client maps its pools itself, from region 1 on, so for the client this list has
-    /// only region 0.
+    /// Mapped regions by index. The client has its pools mapped already, as regions 1 and higher, so its list has only
+    /// region 0.
     pub(super) mapped: Vec<Mapping>,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Divides the connection among `workers` workers: every ring belongs to one worker. A worker without rings in both
-    /// directions gets None.
+    /// Divides the connection among `workers` workers: every ring belongs to one worker. A worker that has no ring in
+    /// one of the directions gets None.
     pub(super) fn shares(self, workers: usize) -> Vec<Option<Self>> {
         let Self {
             regions,
@@ -74,7 +74,7 @@ impl Connection {
             .collect()
     }
 
-    /// Counts an invalid index of the peer once, and makes the control thread end the connection.
+    /// Counts an invalid index written by the peer once, and makes the control thread end the connection.
     #[cold]
     pub(super) fn end_for_wrong_index(&self, counters: &mut PortCounters) {
         if self.fault.raise(Fault::WRONG_INDEX) {
@@ -156,7 +156,7 @@ impl Handovers {
     }
 }
 
-/// The handover between a port's control thread and its data path.
+/// The handover of a connection from a port's control thread to the data path.
 ///
 /// The data path reads `epoch` in every call, a load of a rarely changing cache line. It takes the lock only after a
 /// change.
@@ -210,7 +210,7 @@ impl Handover {
         (self.epoch(), state.connection.take())
     }
 
-    /// Returns the reason why there is no connection.
+    /// Returns the reason for the missing connection.
     pub(super) fn why(&self) -> String {
         self.state().note.clone()
     }

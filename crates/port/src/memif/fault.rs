@@ -1,4 +1,4 @@
-//! The fault of a peer that ends a connection: the data path reports it to the control thread through a file.
+//! A fault of a peer that ends the connection: the data path reports it to the control thread through a file.
 
 use crate::error::PortError;
 use rustix::io::write;

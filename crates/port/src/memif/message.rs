@@ -52,7 +52,7 @@ pub enum Message {
     },
     /// A memory region; its file is passed with the message.
     AddRegion {
-        /// Number of the region, counted from 0 in the order of messages.
+        /// Index of the region, counted from 0 in the order of messages.
         index: u16,
         /// Length of the region.
         size_bytes: u64,
@@ -61,7 +61,7 @@ pub enum Message {
     AddRing {
         /// True for client to server, false for server to client.
         client_to_server: bool,
-        /// Number of the ring, counted from 0 in each direction.
+        /// Index of the ring, counted from 0 in each direction.
         index: u16,
         /// Region of the ring.
         region: u16,
@@ -122,7 +122,7 @@ fn put(bytes: &mut [u8; MESSAGE_BYTES], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Writes `text` into a field of `len` bytes, truncated so that a zero byte ends it.
+/// Writes `text` into a field of `len` bytes, truncated so that a zero byte follows it.
 fn put_text(bytes: &mut [u8; MESSAGE_BYTES], at: usize, len: usize, text: &str) {
     let n = text.len().min(len - 1);
     bytes[at..at + n].copy_from_slice(&text.as_bytes()[..n]);

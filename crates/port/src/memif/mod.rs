@@ -49,7 +49,7 @@ const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
 /// The default number of descriptors per ring, the same as DPDK's.
 const DEFAULT_RING: u32 = 1024;
 
-/// The maximum number of rings that a port receives from: the number of threads with which a peer may send.
+/// The maximum number of rings that a port receives from. A peer can send with one thread per ring.
 const MOST_QUEUES: u64 = 8;
 
 /// `memif:SOCKET-PATH[,role=server|client][,id=N][,ring=N][,queues=N][,secret=TEXT]`.
@@ -241,7 +241,7 @@ impl Drop for Control {
     }
 }
 
-/// The data path of either end, whose operations on the same rings differ.
+/// The data path of the client or the server, which differ in their operations on the rings.
 enum Queue {
     Client(ClientQueue),
     Server(ServerQueue),
@@ -393,7 +393,7 @@ impl Port for MemifPort {
         self.queue.counters()
     }
 
-    /// Only a server can copy frames so that its peer cannot change them. A client's own memory is always shared with
+    /// Only a server can copy frames to memory that its peer cannot write to. A client's own pool is always shared with
     /// the server.
     fn own_bytes(&mut self, wanted: bool) {
         if let Queue::Server(queue) = &mut self.queue {

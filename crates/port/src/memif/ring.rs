@@ -1,9 +1,9 @@
 //! A memif ring in shared memory: two indices and the descriptors, on separate cache lines.
 //!
-//! Indices run freely (they wrap at 2^16, not at the ring's size). In the client-to-server direction the client writes
-//! `head` (end of the filled descriptors) and the server `tail` (end of the emptied ones). In the server-to-client
-//! direction the client writes `head` (end of the offered empty buffers) and the server `tail` (end of the filled
-//! ones). Each index has one writer.
+//! Indices run freely (they wrap at 2^16, not at the ring's size), and each has one writer: the client writes `head`,
+//! the server `tail`. Both point after the last descriptor of their kind. From client to server, `head` follows the
+//! filled descriptors and `tail` the emptied ones. From server to client, `head` follows the offered empty buffers and
+//! `tail` the filled ones.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -59,8 +59,8 @@ impl Ring {
         size_of::<Header>() + (16 << log2_size)
     }
 
-    /// Returns how far the peer has advanced its index beyond `seen`. None if it moved the index back, or on by more
-    /// than the allowed `most`.
+    /// Returns how far the peer has advanced its index from `seen` to `now`. None if the peer moved it back, or forward
+    /// by more than `most`.
     #[inline(always)]
     pub fn advance(now: u16, seen: u16, most: u16) -> Option<u16> {
         let by = now.wrapping_sub(seen);
@@ -136,13 +136,13 @@ impl Ring {
         self.header().flags.load(Ordering::Relaxed) & FLAG_MASK_INTERRUPT == 0
     }
 
-    /// Loads the head as its reader: earlier writes of its writer are visible.
+    /// Loads the head for its reader, which then also sees everything that the writer wrote before it.
     #[inline(always)]
     pub fn head(&self) -> u16 {
         self.header().head.load(Ordering::Acquire)
     }
 
-    /// Loads the tail as its reader: earlier writes of its writer are visible.
+    /// Loads the tail for its reader, which then also sees everything that the writer wrote before it.
     #[inline(always)]
     pub fn tail(&self) -> u16 {
         self.header().tail.load(Ordering::Acquire)

@@ -2,8 +2,8 @@
 
 use crate::batch::Batch;
 
-/// Lets `receive` fill `batch` from the rings round robin, starting with the next ring at each call, so that none
-/// starves. Returns the number of received packets.
+/// Fills `batch` by calling `receive` for the rings round robin. Each call starts after the ring read last, so
+/// that none starves. Returns the number of received packets.
 #[inline(never)]
 pub(super) fn round_robin<R>(
     rings: &mut [R],

@@ -102,7 +102,7 @@ impl Listener {
         accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    /// Returns the text that says what the port waits for while no client is connected.
+    /// Returns a text that says what the port waits for while no client is connected.
     pub(super) fn waiting(&self) -> String {
         format!("waiting for a memif client at {}", self.path.display())
     }
@@ -213,7 +213,8 @@ fn system<T>(error: PortError) -> Result<T, ChannelError> {
     Err(ChannelError::System(error.to_string()))
 }
 
-/// Returns true if a peer's file is an event counter, the only kind whose readers and writers need not trust the peer.
+/// Returns true if a peer's file is an event counter, the only kind of file that is safe to read and write whatever the
+/// peer does with it.
 fn is_event_counter(file: &OwnedFd) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).is_ok_and(|kind| kind == Path::new("anon_inode:[eventfd]"))
@@ -335,7 +336,7 @@ impl Added {
         }
     }
 
-    /// Adds the region of that number, which has to be the next one.
+    /// Adds the region with that index, which has to be the next one.
     fn add_region(
         &mut self,
         index: u16,
@@ -385,7 +386,7 @@ impl Added {
     }
 }
 
-/// Adds the ring of that number, which has to be the next one, to `direction`, for which `most` rings were announced.
+/// Adds the ring with that index, which has to be the next one, to `direction`, for which `most` rings were announced.
 fn add_ring(
     direction: &mut Vec<RingPlace>,
     most: u16,

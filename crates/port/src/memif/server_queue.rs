@@ -30,9 +30,9 @@ struct Rings {
 
 struct Receiving {
     ring: Ring,
-    /// Index up to which descriptors have been received.
+    /// Index after the last received descriptor.
     next: u16,
-    /// Index up to which descriptors have been returned to the client, written by this side.
+    /// Index after the last descriptor returned to the client, written by this side.
     tail: u16,
     /// Descriptors that packets hold in place.
     ledger: PoolHandle,
@@ -43,9 +43,9 @@ struct Receiving {
 struct Sending {
     ring: Ring,
     wakes: Wakes,
-    /// Index up to which buffers are filled, written by this side.
+    /// Index after the last filled buffer, written by this side.
     tail: u16,
-    /// Index up to which the client had offered buffers at the last load.
+    /// Index after the last buffer that the client had offered at the last load.
     offered: u16,
 }
 

@@ -21,7 +21,7 @@ const MOST: usize = 512;
 /// The mappings that the signal handler searches, which must not take locks or allocate memory.
 static WATCHED: [Watched; MOST] = [const { Watched::none() }; MOST];
 
-/// The previous action for SIGBUS.
+/// The action for SIGBUS before the handler was installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Watched {

@@ -701,7 +701,8 @@ fn a_client_that_shrinks_its_memory_is_disconnected_without_harm() {
     });
 }
 
-/// Makes reads and writes of the counter block unless they have a flag against that, and optionally fills it.
+/// Clears the flag against blocking of the counter's file, so that reads and writes without such a flag of their own
+/// block. Optionally fills the counter.
 fn obstruct(counter: &OwnedFd, filled: bool) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(counter).unwrap();

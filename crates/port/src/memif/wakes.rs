@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 use taut_sys::Alarm;
 
-/// The number of sends without a sleeping receiver after which the receiver counts as polling.
+/// The number of sends without a sleeping receiver after which the sender regards the receiver as polling.
 const REMEMBERED_SENDS: u32 = 1 << 16;
 
-/// A sender's knowledge about whether its receiver sleeps.
+/// A sender's state about its receiver: whether it polls or may sleep.
 ///
 /// The flag has to be read after the packets are published, which takes a fence (Dekker's problem: store, then load the
 /// other side's store). A polling receiver should not cost that fence, so it is used only after the first observed

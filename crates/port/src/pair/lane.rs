@@ -5,7 +5,7 @@ use super::{OPEN, PairPort};
 use crate::{BATCH_CAPACITY, Batch, PortError};
 use taut_sys::Alarm;
 
-/// One end of a lane. Both ends are opened by the same name, each on its own thread; a name can be used once.
+/// One endpoint of a lane. Both endpoints are opened by the same name, each on its own thread; a name can be used once.
 pub struct Lane {
     port: PairPort,
     notes: [u64; BATCH_CAPACITY],
@@ -13,7 +13,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Opens an end of the lane of that name, with `slots` frames in each direction.
+    /// Opens an endpoint of the lane of that name, with `slots` frames in each direction.
     ///
     /// # Errors
     /// There is no memory, or the name was already used.
@@ -37,7 +37,7 @@ impl Lane {
         pushed
     }
 
-    /// Publishes the pushed frames to the other end, and wakes it if it has requested that.
+    /// Publishes the pushed frames to the other endpoint, and wakes it if it has requested that.
     #[inline]
     pub fn publish(&mut self) {
         if std::mem::take(&mut self.has_pushed) {

@@ -1,5 +1,5 @@
-//! Joined pairs of ports in one process: packets sent into one port come out of the other. The two may belong to two
-//! threads.
+//! Pairs of joined ports in one process: packets sent through one port of a pair are received from the other. The two
+//! ports may belong to two threads.
 //!
 //! Packets cannot change threads, because their pool belongs to one. Therefore a frame is copied once, into a slot of the ring
 //! between them (`ring`), and received there in place.
@@ -42,22 +42,22 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING_SLOTS: u32 = 1024;
 
-/// The state of an end that is not opened yet.
+/// The state of an endpoint that is not opened yet.
 const AWAITED: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// The state that both ends share.
+/// The state that both endpoints share.
 struct Joint {
-    /// Rings by sending end.
+    /// Rings by index of the sending endpoint.
     rings: [Arc<Ring>; 2],
-    /// Doorbells by the end that rings them.
+    /// Doorbells by index of the endpoint that rings them.
     doorbells: [Doorbell; 2],
-    /// State of each end.
+    /// State of each endpoint.
     states: [AtomicU8; 2],
 }
 
-/// The pairs with an open end, by name.
+/// The pairs with at least one open endpoint, by name.
 static PAIRS: Mutex<BTreeMap<String, Arc<Joint>>> = Mutex::new(BTreeMap::new());
 
 fn pairs() -> MutexGuard<'static, BTreeMap<String, Arc<Joint>>> {
@@ -66,7 +66,7 @@ fn pairs() -> MutexGuard<'static, BTreeMap<String, Arc<Joint>>> {
 
 struct PairPort {
     name: String,
-    /// End number: 0 for the end that was opened first.
+    /// Index of this endpoint: 0 for the one that was opened first.
     end: usize,
     joint: Arc<Joint>,
     sender: Sender,
@@ -80,7 +80,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_called(spec, spec.target())
 }
 
-/// Makes a pair for each worker, so that the other end must have as many.
+/// Makes a pair for each worker; therefore the chain on the other side must have as many workers.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let spec = spec.clone();
     Ok(Box::new(move |worker| {
@@ -104,7 +104,7 @@ fn open_called(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> 
 }
 
 impl PairPort {
-    /// Opens an end of the pair of that name: the first one, or the second.
+    /// Opens the first or the second endpoint of the pair of that name.
     fn join(
         name: &str,
         wanted: Option<u32>,

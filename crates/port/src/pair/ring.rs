@@ -1,7 +1,8 @@
 //! A ring of equal slots for one direction of a pair, with one sender and one receiver, on one or two threads.
 //!
-//! Indices run freely. The sender writes `head` (end of the filled slots), the receiver `tail` (end of the emptied
-//! ones). The receiver may return slots in any order; the tail moves past successive returned slots.
+//! Indices run freely. The sender writes `head`, the index after the last filled slot. The receiver writes `tail`, the
+//! index after the last emptied slot. The receiver may return slots in any order; the tail moves past successive
+//! returned slots.
 
 use crate::PortError;
 use crate::frame_copy::copy_frame;
@@ -35,7 +36,7 @@ struct Index(AtomicU32);
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Mapping,
-    /// Head of each slot: the length of the frame in the lowest [`LENGTH_BITS`], and the sender's note above.
+    /// First word of each slot: the length of the frame in the lowest [`LENGTH_BITS`], and the sender's note above.
     heads: Box<[AtomicU64]>,
     head: Index,
     tail: Index,

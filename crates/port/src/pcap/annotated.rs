@@ -14,7 +14,7 @@ const LONGEST_TEXT_BYTES: usize = 4096;
 /// A frame and its comment.
 #[derive(Debug, Clone, Copy)]
 pub struct Annotated<'a> {
-    /// Time at which the frame passed, nanoseconds since 1970.
+    /// Capture time of the frame, nanoseconds since 1970.
     pub time_ns: u64,
     /// Captured bytes of the frame.
     pub frame: &'a [u8],

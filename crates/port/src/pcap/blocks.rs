@@ -1,5 +1,5 @@
-//! The memory that frames of a file are read into: equal blocks, owned by number, shared by the reading thread and the
-//! packets in them.
+//! The memory that frames of a file are read into: blocks of equal size, shared by the reading thread and the packets
+//! in them. A block is owned by its number: the owner of the number may access the block.
 
 use crate::PortError;
 use std::ptr::NonNull;

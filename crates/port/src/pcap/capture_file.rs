@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zstd::stream::read::Decoder;
 
-/// The first bytes of a zstd frame, and of a skippable frame without its lowest four bits.
+/// The magic number of a zstd frame, and that of a skippable frame without its lowest four bits.
 const MAGIC: u32 = 0xfd2f_b528;
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
 

@@ -50,7 +50,7 @@ const IF_TSOFFSET: u16 = 14;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     reason: String,
-    /// True if the file is valid, but of an unsupported kind.
+    /// True if the file is a valid capture, but one of an unsupported kind.
     pub(super) is_of_its_kind: bool,
 }
 
@@ -70,7 +70,8 @@ fn fault<T>(reason: impl Into<String>) -> Result<T, Fault> {
 /// The item at the start of the bytes given to [`Scanner::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A complete frame: `len` bytes after `before` bytes of header; the next record starts `size` bytes on.
+    /// A complete frame of `len` bytes, which follows `before` bytes of header. The next record starts `size` bytes
+    /// after this one.
     Frame {
         /// Number of bytes of the record before the frame.
         before: usize,
@@ -81,14 +82,14 @@ pub enum Step {
         /// Number of bytes from the start of this record to the next one.
         size: u64,
     },
-    /// Another item, or a frame that cannot be delivered; the next record starts `size` bytes on.
+    /// Another item, or a frame that cannot be delivered. The next record starts `size` bytes after this one.
     Pass {
         /// Kind of the skipped item.
         over: Over,
         /// Number of bytes from the start of this record to the next one.
         size: u64,
     },
-    /// More bytes are needed: this number, counted from the start of the given bytes.
+    /// More bytes are needed: the total number, counted from the start of the given bytes.
     More(usize),
 }
 
@@ -119,7 +120,7 @@ enum Order {
 }
 
 impl Order {
-    /// Returns the byte order in which `bytes` are `magic`.
+    /// Returns the byte order in which `bytes` have the value `magic`.
     fn in_which(bytes: [u8; 4], magic: u32) -> Option<Self> {
         if bytes == magic.to_le_bytes() {
             Some(Self::Little)
@@ -261,7 +262,7 @@ impl Scanner {
         self.link
     }
 
-    /// Parses the item at the start of `bytes`, which begin where the last record ended. [`Step::More`] changes
+    /// Parses the item at the start of `bytes`. The first byte is the one after the last record. [`Step::More`] changes
     /// nothing: call again with more bytes.
     ///
     /// # Errors
@@ -315,7 +316,7 @@ impl Scanner {
         Ok(no_frame(FILE_HEADER_BYTES as u64))
     }
 
-    /// Returns the link type of that number, if its frames are accepted.
+    /// Returns the link type with that number, or an error if its frames are not accepted.
     fn carried(&self, link_type: u16) -> Result<LinkType, Fault> {
         let known = LinkType::of(link_type);
         known
@@ -339,7 +340,7 @@ fn no_frame(size: u64) -> Step {
     }
 }
 
-/// Guesses the type of a file that is not a capture.
+/// Returns a guess of the type of a file that is not a capture.
 fn what_else(bytes: &[u8]) -> String {
     let compressed: [(&[u8], &str, &str); 3] = [
         (&[0x1f, 0x8b], "gzip", "gunzip"),

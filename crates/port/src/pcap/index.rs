@@ -1,6 +1,7 @@
 //! The index of a capture, made block by block: the positions of frames, their send times, and errors.
 //!
-//! Each block starts with a record: a record that did not fit into the previous block is read again, not copied.
+//! Each block starts at the start of a record: a record that did not fit into the previous block is read again, not
+//! copied.
 
 use super::format::{Fault, Over, Scanner, Step};
 use super::link::{NoFrame, as_ethernet};
@@ -45,15 +46,16 @@ pub struct Entry {
     pub at: u32,
     /// Length of the frame, bytes.
     pub len: u16,
-    /// Length of the record's header before it, which may be overwritten, bytes.
+    /// Length of the record's header in front of the frame, which may be overwritten, bytes.
     pub headroom: u16,
-    /// Send time, ns after the first frame of the file. Frames whose times run backwards are sent at once.
+    /// Send time, ns after the first frame of the file. A frame with a capture time before that of an earlier frame is
+    /// sent immediately.
     pub due_ns: u64,
     /// Capture time, ns since 1970; 0 if the file has none.
     pub time_ns: u64,
 }
 
-/// The end of a capture.
+/// The reason why a capture ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The capture ends after its last record.
@@ -77,11 +79,11 @@ pub struct Filled {
     pub long_frames: u64,
     /// Number of packets skipped because they cannot be converted to Ethernet.
     pub other_frames: u64,
-    /// End of the capture; set in the last block.
+    /// Reason why the capture ends; set in the last block.
     pub end: Option<End>,
 }
 
-/// An index that reads a source `rounds` times.
+/// An index over a source that is read `rounds` times.
 #[derive(Debug)]
 pub struct Index<S> {
     source: S,
@@ -90,13 +92,13 @@ pub struct Index<S> {
     offset: u64,
     /// Offset of the previous record.
     last_record: u64,
-    /// Number of remaining rounds, including this one.
+    /// Number of remaining passes over the source, including this one.
     rounds: u64,
-    /// Number of frames found in this round.
+    /// Number of frames found in this pass.
     found: u64,
-    /// Time of the first frame of a round.
+    /// Capture time of the first frame of a pass.
     first_ns: Option<u64>,
-    /// Send time at which this round starts.
+    /// Send time at which this pass starts.
     round_ns: u64,
     /// Send time of the last frame.
     last_ns: u64,
@@ -211,7 +213,7 @@ impl<S: Source> Index<S> {
         Ok(have)
     }
 
-    /// Begins the next round after the last record, or returns the end.
+    /// Begins the next pass over the source after the last record, or returns the end.
     fn next_round(&mut self) -> Option<End> {
         // A skipped record may claim to extend beyond the source.
         match self.source.read_at(&mut [0], self.offset - 1) {

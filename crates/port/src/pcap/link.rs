@@ -1,6 +1,5 @@
 //! Conversion of captures with other link types to Ethernet, so that functions can parse their packets as usual. An
-//! Ethernet header replaces the link header, and is written over the end of the record's header, which may be
-//! overwritten.
+//! Ethernet header replaces the link header. It may also overwrite the end of the record's header.
 //!
 //! Numbers and headers are those of the registry of link types (draft-ietf-opsawg-pcaplinktype) and of its pages at
 //! tcpdump.org.
@@ -44,7 +43,7 @@ pub(super) enum LinkType {
 }
 
 impl LinkType {
-    /// Returns the link type of that number; None if its packets cannot be converted to Ethernet.
+    /// Returns the link type with that number of the registry; None if its packets cannot be converted to Ethernet.
     pub(super) fn of(number: u16) -> Option<Self> {
         Some(match number {
             ETHERNET => Self::Ethernet,
@@ -105,7 +104,7 @@ fn ip_version(packet: &[u8]) -> Option<u16> {
 /// The reason why a packet cannot be converted to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoFrame {
-    /// The payload has no EtherType, or its record has no space before it.
+    /// The payload has no EtherType, or there is no space for an Ethernet header in its record.
     Other,
     /// The packet is too long.
     TooLong,
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the frame that a packet becomes after a record header of `before` bytes.
+    /// Returns the Ethernet frame made from a packet that follows a record header of `before` bytes.
     fn made(number: u16, packet: &[u8], before: usize) -> Result<Vec<u8>, NoFrame> {
         let mut record = [&vec![7; before][..], packet].concat();
         let (at, len) = as_ethernet(LinkType::of(number).unwrap(), &mut record, before)?;
@@ -214,7 +213,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any packet becomes a frame within its record, or no frame.
+        /// The resulting frame never extends beyond its record.
         #[test]
         fn any_packet_is_a_frame_within_its_record_or_none(
             number in 0..300_u16,

@@ -1,9 +1,9 @@
 //! The port `pcap` on capture files: it receives the frames of one file, and writes sent frames to another. It supports
 //! pcap and pcapng.
 //!
-//! Frames that are read are packets in place: a thread (`reader`) reads blocks of the file ahead and indexes their
-//! frames (`index`, `format`), and the data path delivers them. Files compressed by zstd are decompressed first
-//! (`unpacked`). Sent frames are copied once, into blocks that another thread (`writer`) writes. There is no system
+//! Frames are read without a copy: a thread (`reader`) reads blocks of the file ahead and indexes their frames
+//! (`index`, `format`), and packets refer to frames in these blocks. Files compressed by zstd are decompressed first
+//! (`capture_file`). Sent frames are copied once, into blocks that another thread (`writer`) writes. There is no system
 //! call per packet.
 
 pub mod annotated;
@@ -70,8 +70,8 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Never("the packets of a file come one after the other"),
 };
 
-/// The time for calibrating the clock against the system's: an error of a part in a million is a millisecond in a
-/// quarter of an hour.
+/// The time for calibrating the cycle counter with the system's clock: an error of one part in a million is a
+/// millisecond in a quarter of an hour.
 const CALIBRATION: Duration = Duration::from_millis(50);
 
 struct PcapPort {
@@ -175,7 +175,7 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
     })
 }
 
-/// Describes the end of a file.
+/// Returns a text that describes why a file ends.
 fn told(path: &str, end: &End) -> String {
     match end {
         End::Whole => format!("end of {path}"),

@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 use taut_sys::spawn_background;
 use taut_sys::{Clock, ticks};
 
-/// A block for the thread, with the list for its index.
+/// An empty block that goes to the thread, and a list for the index of its frames.
 type Empty = (usize, Vec<Entry>);
 
-/// A block on its way back.
+/// A filled block that the thread returns, and its index.
 type Full = (usize, Filled);
 
-/// The data path's end.
+/// The data path's side of the reader.
 pub(super) struct Reader {
     blocks: Arc<Blocks>,
     full: Receiver<Full>,
@@ -34,11 +34,11 @@ pub(super) struct Reader {
     pace: Pace,
     /// Capture times of the last delivered frames.
     times_ns: Vec<u64>,
-    /// End of the file, once all its frames have been delivered.
+    /// Reason why the file ends, once all its frames have been delivered.
     ended: Option<End>,
 }
 
-/// The block whose frames are being delivered.
+/// The block with the frames that are delivered now.
 struct Current {
     number: usize,
     entries: Vec<Entry>,
@@ -48,7 +48,7 @@ struct Current {
 
 /// The clock of the frames' send times.
 struct Pace {
-    /// Nanoseconds per cycle; 0 sends every frame at once.
+    /// Nanoseconds per cycle; 0 sends every frame immediately.
     ns_per_tick: f64,
     /// Time at which the first frame was requested.
     start_ticks: Option<u64>,
@@ -129,7 +129,7 @@ impl Reader {
         })
     }
 
-    /// Returns the end of the file, once all its frames have been delivered.
+    /// Returns the reason why the file ends, once all its frames have been delivered.
     pub(super) fn ended(&self) -> Option<&End> {
         self.ended.as_ref()
     }
@@ -139,7 +139,7 @@ impl Reader {
         &self.times_ns
     }
 
-    /// Delivers the frames whose send time has come.
+    /// Delivers the frames that are due.
     #[inline]
     pub(super) fn rx(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
         if self.ledger.has_returned() {

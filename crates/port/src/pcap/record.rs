@@ -96,8 +96,8 @@ impl Format {
         }
     }
 
-    /// Returns the complete records in `records`, of which the first `written` bytes reached the file: their bytes, and
-    /// the number and bytes of their frames.
+    /// Returns the part of `records` that is complete in the file if only its first `written` bytes reached the file.
+    /// The result has the bytes of that part, and the number and bytes of its frames.
     pub(super) fn whole(self, records: &[u8], written: usize) -> (usize, u64, u64) {
         let (mut at, mut frames, mut frame_bytes) = (0, 0, 0);
         let length_at = match self {
@@ -165,7 +165,7 @@ mod tests {
             }
         }
 
-        /// For any number of written bytes, the complete part ends with a record.
+        /// For any number of written bytes, the complete part ends at a record boundary.
         #[test]
         fn the_complete_part_ends_at_a_record_boundary(
             lengths in proptest::collection::vec(0_usize..200, 1..20),

@@ -1,7 +1,7 @@
 //! The writing side: frames are gathered in large blocks, which a thread writes to the file.
 //!
-//! The file is a complete capture at every moment, except for unfinished writes of the system. If the disk is full, the
-//! file is truncated after its last complete frame.
+//! The file is a valid capture at all times, unless the system has written a block only in part. If the disk is full,
+//! the file is truncated after its last complete frame.
 
 use super::record::Format;
 use crate::{Batch, PortError};
@@ -43,7 +43,7 @@ struct Progress {
     why: Mutex<String>,
 }
 
-/// The data path's end.
+/// The data path's side of the writer.
 pub(super) struct Writer {
     format: Format,
     block: Block,
@@ -195,7 +195,7 @@ impl Drop for Writer {
     }
 }
 
-/// The thread's end.
+/// The thread's side of the writer.
 struct Sink {
     file: File,
     format: Format,

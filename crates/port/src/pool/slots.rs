@@ -21,7 +21,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Returns the bytes of a slot; 0 for a ledger, which does not know where its slots end.
+    /// Returns the size of a slot in bytes; 0 for a ledger, which does not know the size of its slots.
     #[inline(always)]
     pub(crate) fn stride_bytes(&self) -> usize {
         self.stride_bytes as usize

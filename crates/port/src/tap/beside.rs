@@ -38,7 +38,7 @@ impl Tap {
         Ok(found.index)
     }
 
-    /// Sets the carrier state of the interface, by which daemons detect a broken link.
+    /// Sets the carrier state of the interface, by which routing daemons detect a broken link.
     pub fn set_carrier(&self, is_there: bool) {
         self.0.set_carrier(is_there);
     }
@@ -49,7 +49,7 @@ impl Tap {
         write(self.0.file(), frame).is_ok()
     }
 
-    /// Receives the next frame from the kernel, if there is one; it is truncated to the length of `room`.
+    /// Receives the next frame from the kernel into `room`, truncated to its length; None if there is no frame.
     pub fn receive<'a>(&self, room: &'a mut [u8]) -> Option<&'a [u8]> {
         let length = read(self.0.file(), &mut *room).ok()?;
         room.get(..length)

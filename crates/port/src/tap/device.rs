@@ -28,7 +28,7 @@ pub(super) struct Settings {
     pub(super) mtu_bytes: u32,
     /// Maximum number of frames in the kernel's queue.
     pub(super) queue_frames: u32,
-    /// True if several threads have a queue of the interface each.
+    /// True if several threads share the interface, each with a queue of its own.
     pub(super) has_queues: bool,
 }
 
@@ -169,7 +169,7 @@ impl Device {
             request.ifr_ifru.ifru_mtu = settings.mtu_bytes as libc::c_int;
         })?;
         set("setting queue", libc::SIOCSIFTXQLEN, &|request| {
-            // The queue's length has the same position as an MTU: both are the union's number.
+            // `ifr_mtu` and `ifr_qlen` are the same field of the union.
             request.ifr_ifru.ifru_mtu = settings.queue_frames as libc::c_int;
         })?;
         if let Some((address, prefix_bits)) = settings.address {

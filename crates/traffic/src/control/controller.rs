@@ -1,4 +1,4 @@
-//! The controller's side replies to reports with commands at once.
+//! The controller's side of a loop: replies to each report immediately with a command.
 
 use super::{Datagrams, LOOK_NS, complain, next};
 use crate::messages::{Messages, now_ns, open};
@@ -22,9 +22,9 @@ const NEW_RUN_NS: u64 = 500_000_000;
 pub struct Heard {
     /// Sequence number of the report.
     pub sequence: u64,
-    /// Time of `S,SRX`.
+    /// Time at which the report arrived (`S,SRX`).
     pub received_ns: u64,
-    /// Time of `A,STX`.
+    /// Time at which the command was sent (`A,STX`).
     pub sent_ns: u64,
 }
 
@@ -59,7 +59,7 @@ impl ControllerSide {
         })
     }
 
-    /// Returns the address at which it receives reports.
+    /// Returns the address at which the controller receives reports.
     ///
     /// # Errors
     /// The socket is closed.
@@ -67,9 +67,9 @@ impl ControllerSide {
         self.messages.address()
     }
 
-    /// Sends commands until `stop` is set, to the first plant that sends reports. They go to `answer_port` of its address, or
-    /// back to the source of the reports. A plant that restarts after an idle time is a new one. At the end it sends the
-    /// plant a farewell.
+    /// Replies with commands to the first plant that sends reports, until `stop` is set; then sends the plant a
+    /// farewell. Commands go to `answer_port` of the plant's address, or else to the source of the reports. A plant
+    /// that restarts after an idle time counts as a new one.
     ///
     /// # Errors
     /// The controller does not support this plant.

@@ -19,7 +19,7 @@ use taut_control::{Format, Message, Record, Stage, Station};
 
 /// Time from the start to the first reading, ns, so that the first reading is not late.
 const LEAD_NS: u64 = 5_000_000;
-/// Periods without a command after which the controller counts as gone; 0 is applied long before.
+/// Periods without a command after which the controller counts as exited. Inputs of 0 are applied long before that.
 const SILENT_PERIODS: u64 = 64;
 
 /// Reason why a run ended.
@@ -34,7 +34,7 @@ pub enum End {
     Gone,
     /// No command ever arrived.
     NobodyAnswered,
-    /// The caller requested it.
+    /// The caller requested the end.
     Stopped,
 }
 
@@ -45,7 +45,7 @@ pub struct PlantRun {
     pub records: Vec<Record>,
     /// Time of the plant's fall, ns.
     pub fallen_ns: Option<u64>,
-    /// Reason for its end.
+    /// Reason why the run ended.
     pub end: End,
     /// Counters of the socket.
     pub datagrams: Datagrams,
@@ -78,7 +78,7 @@ impl PlantSide {
         })
     }
 
-    /// Returns the address at which it receives commands.
+    /// Returns the address at which the plant receives commands.
     ///
     /// # Errors
     /// The socket is closed.
@@ -86,9 +86,9 @@ impl PlantSide {
         self.messages.address()
     }
 
-    /// Runs a plant until its periods are over, it falls, or the controller is gone; then 0 is applied. Readings are at
-    /// absolute times, so that a late one does not shift later ones. At each reading the plant's state is published for
-    /// readers, unless one of them holds the lock.
+    /// Runs a plant until its periods are over, the plant falls, or the controller exits; then applies inputs of 0.
+    /// Readings are due at absolute times, so that a late reading does not shift later ones. At each reading the
+    /// plant's state is copied to `seen` for other threads, unless one of them holds its lock.
     pub fn run(
         &mut self,
         plant: Box<dyn Plant>,

@@ -38,7 +38,7 @@ use taut_wire::PortRange;
 /// Largest burst of packets that are due together.
 const BURST: usize = 32;
 
-/// Bits of the stream's number in stamps; the trial's number is above them.
+/// Number of low bits in a stamp's flow that store the stream; the bits above store the trial.
 const STREAM_BITS: u16 = 4;
 
 /// Opens one port.
@@ -60,16 +60,16 @@ pub struct Instrument {
     gateways: Gateways,
     /// Replies on their way to a port; empty between two calls.
     answers: Batch,
-    /// Number of the trial in the stamps, which identifies late packets of the last trial. The first one is random, so that
-    /// another generator on the same link has other numbers.
+    /// Number of the trial in the stamps, by which late packets of the last trial are identified. The first number is
+    /// random, so that another generator on the same link uses other numbers.
     trial: u16,
-    /// Begin of the trial: no timestamp of its packets is older.
+    /// Begin of the trial, ticks: no packet of the trial has an older timestamp.
     begun_ticks: u64,
     /// Number of trials so far.
     trials: u64,
     /// Seed of the intended send times of random patterns.
     seed: u64,
-    /// Longest latency of the trial: packets in flight may take as long, so none counts as lost before.
+    /// Longest latency of the trial. Packets in flight may take as long, so none counts as lost before that time.
     longest_ticks: u64,
     /// Longest latency of the earlier trials: the estimate of the path until the first packet of this trial comes back.
     farthest_ticks: u64,
@@ -82,7 +82,7 @@ pub struct Instrument {
     crafted: Vec<Crafted>,
     /// Data of the packets in `arrived`.
     arrivals: [Arrival; BATCH_CAPACITY],
-    /// Empty between two calls.
+    /// Batch in which packets are made; empty between two calls.
     making: Batch,
     slow: Batch,
     /// Relation of the clocks, if the receiving port timestamps arrivals by a clock that can be read here.
@@ -106,8 +106,8 @@ impl Instrument {
         })
     }
 
-    /// Opens a load generator like [`Instrument::open`], but each port, by index, is opened inside `around`, which may
-    /// enter the port's network namespace.
+    /// Opens a load generator like [`Instrument::open`], but opens each port inside a call of `around`. `around` gets
+    /// the index of the port, and may enter the port's network namespace.
     ///
     /// # Errors
     /// `around` or a port fails.
@@ -122,9 +122,9 @@ impl Instrument {
         })
     }
 
-    /// Opens a load generator for one of several workers that send together, on its part of each of the ports `specs`
-    /// ([`PortSpec::parts`]). Workers share MAC addresses through the same `gateways`, as a gateway's reply may arrive
-    /// at any part.
+    /// Opens the load generator of one of several workers that send together, on this worker's part of each of the
+    /// ports `specs` ([`PortSpec::parts`]). All workers share MAC addresses through `gateways`, as a gateway's reply
+    /// may arrive at the part of any worker.
     ///
     /// # Errors
     /// A port cannot be opened.
@@ -214,9 +214,9 @@ impl Instrument {
         self.stamp_clock
     }
 
-    /// Returns the largest error of arrival timestamps relative to send timestamps, ns, from the sequential reading of
-    /// the clocks and the resolution of timestamps. It is none if the receiving port has no timestamps, or has those of
-    /// a clock that cannot be read here.
+    /// Returns the largest error of arrival timestamps relative to send timestamps, ns. The error has two causes: the
+    /// clocks are read one after the other, and timestamps have a limited resolution. Returns none if the receiving
+    /// port has no timestamps, or has those of a clock that cannot be read here.
     pub fn stamp_error_ns(&self) -> Option<f64> {
         let related = self.stamps.as_ref()?;
         Some(related.error_ns)
@@ -232,8 +232,8 @@ impl Instrument {
         self.seed
     }
 
-    /// Sets the seed: load generators with equal seeds and equal traffic send at equal times in their first trials from then
-    /// on, in their second ones, and so on.
+    /// Sets the seed of the intended send times of random patterns. Load generators with equal seeds and equal traffic
+    /// send at equal times in their first trials after this call, in their second trials, and so on.
     pub fn set_seed(&mut self, seed: u64) {
         (self.seed, self.trials) = (seed, 0);
     }
@@ -259,8 +259,9 @@ impl Instrument {
         Ok(())
     }
 
-    /// Limits the rate at which packets are taken from the receiving port, and delays the release of each buffer until `keep` more
-    /// packets have arrived. The device thus sees `n - keep` slots of a ring of `n`. None removes the limit.
+    /// Limits the rate at which packets are taken from the receiving port, and delays the release of each buffer until
+    /// `keep` more packets have arrived. The device then sees a ring of `n` slots as one of `n - keep`. None removes
+    /// the limit.
     pub fn set_return_line(&mut self, line: Option<(f64, usize)>) {
         self.return_line = line.map(|(pps, keep)| ReturnLine::new(pps, keep, &self.clock));
         self.arrived.set_limit(BATCH_CAPACITY);

@@ -132,7 +132,8 @@ impl Instrument {
         ours.then_some(seen)
     }
 
-    /// Discards packets from before the trial, except for requests, which get replies (a bounded number, as some sources never end).
+    /// Discards packets from before the trial, except for requests, which get replies (a bounded number, as some
+    /// sources never end).
     pub(crate) fn discard_arrived(&mut self) {
         for port in 0..self.ports.len() {
             for _ in 0..1024 {
@@ -146,7 +147,7 @@ impl Instrument {
     }
 }
 
-/// Passes a corrupt packet to the record of the stream that it names.
+/// Passes a corrupt packet to the record of the stream that its stamp names.
 #[cold]
 fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], records: &mut [R]) {
     let Some((stamp, _)) = claimed_stamp(frame) else {

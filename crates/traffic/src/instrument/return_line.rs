@@ -1,5 +1,5 @@
-//! A line of limited rate after the receiving port, for ports without a rate: over shared memory the receiver is as fast as its
-//! processor. It allows overloading a device's port at a known rate.
+//! A line of limited rate after the receiving port, for ports without a rate: over shared memory the receiver is as
+//! fast as its processor. It allows overloading a device's port at a known rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use taut_sys::Clock;
 /// Largest number of packets for which a line that was checked late compensates.
 const MOST_BEHIND: u64 = 4;
 
-/// A line that receives packets no faster than its rate, and retains the last ones, so that their ring has that much less space.
+/// A line that receives packets no faster than its rate, and retains the last ones, so that their ring has that much
+/// less space.
 pub(super) struct ReturnLine {
     interval_ticks: u64,
     /// Time at which the line is free again.

@@ -18,8 +18,8 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// seconds), as the latency of the path is only known after it.
 const ENDLESS: Duration = Duration::from_secs(2);
 
-/// Delay within which a generator may still send pending packets, as a fraction of the trial (and at least 1 ms) and as
-/// a multiple of the stall time. It compensates for stalls, but not for a rate that is too high.
+/// Time for pending packets after the end of a trial, in which they may still be sent. It is a fraction of the trial
+/// (at least 1 ms), and a multiple of the stall time. It compensates for stalls, but not for a rate that is too high.
 const GRACE: f64 = 0.01;
 const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 const STALL_GRACE: u64 = 5;
@@ -27,7 +27,7 @@ const STALL_GRACE: u64 = 5;
 /// An iteration longer than this is a stall: 32 packets take a fraction of that on any port.
 const STALL: Duration = Duration::from_micros(500);
 
-/// Lateness that is no stall: the length of an iteration under load.
+/// Lateness that does not count as a stall: the length of an iteration under load.
 const SLACK: Duration = Duration::from_micros(2);
 
 /// An idle iteration longer than this was interrupted by the machine.
@@ -50,8 +50,8 @@ struct Patience {
 }
 
 impl Patience {
-    /// Returns the timeout of a trial with the longest latency `longest_ticks` so far; 0 before the first arrival. Then the
-    /// longest latency of earlier trials is used.
+    /// Returns the timeout of a trial with the longest latency `longest_ticks` so far; 0 before the first arrival. Then
+    /// the longest latency of earlier trials is used.
     #[inline(always)]
     fn ticks(&self, longest_ticks: u64) -> u64 {
         match (longest_ticks, self.farthest_ticks) {
@@ -65,11 +65,11 @@ impl Patience {
 impl Instrument {
     /// Runs one trial and passes every packet of the first stream to `record`; other streams are sent as well.
     ///
-    /// Sends a packet when it is due, at once if it is late, up to 32 due ones together. Packets delayed by a stall of the
-    /// machine are spaced at 4/3 of the stream's rate. Stops sending at the end of the trial, plus a grace time of 1 % and
-    /// the compensation for stalls. Then waits until all packets are back, or none arrived for 20 ms plus the longest
-    /// latency of the trial (2 s at most). Until the first arrival it waits the 2 s, unless `stop` is set, or no sent
-    /// packet can be identified.
+    /// Sends each packet when it is due, or immediately if it is late, with up to 32 due packets together. Packets
+    /// delayed by a stall of the machine are spaced at 4/3 of the stream's rate. Sending stops at the end of the trial,
+    /// plus a grace time of 1 % and the compensation for stalls. The trial then waits until all packets are back, or
+    /// none has arrived for 20 ms plus the longest latency of the trial (2 s at most). Before the first arrival it
+    /// waits 2 s, unless `stop` is set or no sent packet can be identified.
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
         tallies.into_iter().next().unwrap_or_default()

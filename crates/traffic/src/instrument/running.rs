@@ -6,11 +6,12 @@ use crate::traffic::Traffic;
 use std::time::Duration;
 use taut_sys::Clock;
 
-/// Gap at which a stream sends late packets after a stall, as a fraction of its average gap. It does not send them all
-/// at once: a burst would measure the generator's stall, not the device.
+/// Gap between late packets of a stream after a stall, as a fraction of the stream's average gap. Late packets are not
+/// sent together: a burst would measure the generator's stall, not the device.
 const CATCH_UP: f64 = 0.75;
 
-/// Packets with this gap are a burst to no device, so that slow streams need not take long to catch up.
+/// Upper limit of the gap while catching up, so that slow streams catch up soon. Packets this far apart are a burst to
+/// no device.
 const WIDEST_CATCH_UP: Duration = Duration::from_micros(20);
 
 /// State of one stream in a trial.
@@ -82,8 +83,8 @@ fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
     fastrand::Rng::with_seed(mixed).u64(..)
 }
 
-/// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream of the traffic. `seed` is the run's,
-/// `number` the trial's in it.
+/// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream of the traffic. `seed` is the
+/// run's, `number` the trial's in it.
 pub(super) fn schedules(
     traffic: &Traffic,
     trial: Trial,

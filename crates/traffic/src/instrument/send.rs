@@ -16,8 +16,8 @@ const CRAFTED_AHEAD: usize = 64;
 const CRAFTED_WHILE_IDLE: usize = 16;
 
 impl Instrument {
-    /// Lets the script make packets of a stream with no packet due before `until`, while no packet is due. True if it
-    /// did.
+    /// Lets the script make packets in advance for a stream that has no packet due before `until`. Returns true if it
+    /// made some. Call it while no packet is due.
     #[inline(always)]
     pub(super) fn craft_ahead<H: Hand>(
         &mut self,
@@ -58,8 +58,8 @@ impl Instrument {
             .take_front(made, |packet| crafted.push(packet, measured));
     }
 
-    /// Sends due packets, 32 at most; returns their timestamp, or none without memory for any. [`Instrument::note_handed`]
-    /// passes them to their records, and must be called before the next call.
+    /// Sends due packets, 32 at most; returns their timestamp, or none without memory for any.
+    /// [`Instrument::note_handed`] passes them to their records, and must be called before the next call.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send<H: Hand>(
@@ -101,8 +101,8 @@ impl Instrument {
         (made > 0).then_some(stamp)
     }
 
-    /// Passes the last sent packets to the records, unless that is done. It is called after the check for arrivals, so that
-    /// its time is part of no latency, and before the arrivals are recorded.
+    /// Passes the last sent packets to the records, unless that has already happened. Call it after the check for
+    /// arrivals, so that its time is not part of a latency, and before the arrivals are recorded.
     #[inline(always)]
     pub(super) fn note_handed<R: Record>(
         &mut self,
@@ -121,8 +121,8 @@ impl Instrument {
         }
     }
 
-    /// Sends like [`Instrument::send`], ahead of a line that does the pacing, with fillers where no packet is due.
-    /// Packets that do not fit wait for the line. Returns none if nothing was sent.
+    /// Sends like [`Instrument::send`], but ahead of time, to a line that does the pacing; fillers are sent where no
+    /// packet is due. Packets that do not fit wait for the line. Returns none if nothing was sent.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_on_line<R: Record, H: Hand>(
@@ -200,9 +200,9 @@ impl Instrument {
         (stamp, taken)
     }
 
-    /// Passes the first `count` packets, which leave at `stamp`, to the records. The send delay is the time from a packet's
-    /// intended send time to its timestamp, or to its place on the line where that is later. It includes waiting for the
-    /// line, making packets, and preemption.
+    /// Passes the first `count` packets, which leave at `stamp`, to the records. The send delay is the time from a
+    /// packet's intended send time to its timestamp, or to its place on the line where that is later. It includes
+    /// waiting for the line, making packets, and preemption.
     #[inline(always)]
     pub(super) fn note_sent<R: Record>(
         &mut self,
@@ -219,7 +219,7 @@ impl Instrument {
         }
     }
 
-    /// Counts the rest of `made` packets, the last ones, as refused.
+    /// Counts as refused those of `made` packets that the port did not accept, which are the last ones.
     #[inline(always)]
     pub(super) fn refuse_left<R: Record>(
         &mut self,
@@ -232,7 +232,7 @@ impl Instrument {
         self.out.clear();
     }
 
-    /// Counts packets among the last ones as refused.
+    /// Counts the packets at these indices of the last batch as refused.
     #[inline(always)]
     fn note_refused<R: Record>(
         &mut self,
@@ -449,7 +449,7 @@ mod tests {
     /// A line that accepts nothing for a while, and then shows what it accepted.
     struct Shut {
         ports_of_flows: PortRange,
-        /// Time for which it is shut, from the first packet on, ticks.
+        /// Cycles, from the first packet on, for which the port accepts nothing.
         shut_ticks: u64,
         open_at: Option<u64>,
         wire: VecDeque<Packet>,

@@ -8,7 +8,7 @@ use taut_port::PortError;
 /// A trial: a rate and a duration.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
-    /// Packets per second, of all streams without a rate of their own.
+    /// Packets per second of all streams together that have no rate of their own.
     pub rate_pps: f64,
     /// Duration of sending.
     pub duration: Duration,
@@ -56,7 +56,7 @@ pub struct Tally {
     pub fillers_received: u64,
     /// Seconds from the first packet's intended time until the port had the last one.
     pub seconds: f64,
-    /// True if a stop request ended it early.
+    /// True if a stop request ended the trial early.
     pub stopped: bool,
 }
 

@@ -31,9 +31,9 @@ const RECEIVED_AT_A_TIME: u32 = 16;
 const HANDED_OVER_AT_A_TIME: usize = 16;
 /// Limit on the notices that wait for the caller.
 const MOST_TOLD: usize = 64;
-/// Shorter sleeps are busy-waited: the kernel would wake too late.
+/// Sleeps shorter than this are busy-waited, because the kernel would wake the thread too late.
 const SPIN: Duration = Duration::from_micros(20);
-/// Shorter sleeps use a time limit of their own, longer ones the timer.
+/// Sleeps shorter than this have a timeout of their own; longer ones use the timer.
 const LONG: Duration = Duration::from_micros(500);
 
 /// The settings of connections.
@@ -68,12 +68,12 @@ pub struct DeadlineMessages {
     received: u32,
 }
 
-/// A timer that is set as rarely as possible. The next packet usually postpones the deadlines of connections, and a sleep with a
-/// time limit sets and cancels the processor's timer each time.
+/// A timer that is set as rarely as possible. The next packet usually postpones the deadlines of connections, and a
+/// sleep with a time limit sets and cancels the processor's timer each time.
 #[derive(Debug)]
 struct Timer {
     file: OwnedFd,
-    /// Time at which it expires or has expired.
+    /// Time at which the timer expires or has expired.
     rings_ns: u64,
 }
 
@@ -86,7 +86,8 @@ impl Timer {
         })
     }
 
-    /// Ensures that it expires by then. If it expires earlier, it stays as it is: the woken thread sets it again.
+    /// Ensures that the timer expires by `until_ns`. A timer that already expires earlier stays as it is: the thread
+    /// that it wakes sets it again.
     fn ring_by(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
         if now_ns < self.rings_ns && self.rings_ns <= until_ns {
             return Ok(());
@@ -185,7 +186,7 @@ impl DeadlineMessages {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Replies to an unknown peer, for the datagram at that index.
+    /// Replies to the datagram at index `at`, which is from an unknown peer.
     fn meet(&mut self, now_ns: u64, at: usize, from: SocketAddr) -> io::Result<()> {
         if self.peers.len() >= MOST_PEERS {
             self.make_room(now_ns);
@@ -213,7 +214,8 @@ impl DeadlineMessages {
         Ok(())
     }
 
-    /// Removes the peer that has been idle longest, if that is long enough, so that forged addresses cannot keep others out.
+    /// Removes the peer that has been idle longest, if that is long enough, so that forged addresses cannot keep others
+    /// out.
     fn make_room(&mut self, now_ns: u64) {
         let silence_ns = self.settings.settings.silence_ns;
         let is_over = |endpoint: &Endpoint| {
@@ -344,7 +346,8 @@ impl Messages for DeadlineMessages {
             self.is_drained = false;
             received = self.deliver(message);
         }
-        // Other packets leave when the caller has replied or waits; for a caller that only receives, every few messages.
+        // Other packets leave when the caller has replied or waits; for a caller that only receives, every few
+        // messages.
         self.received = self.received.wrapping_add(1);
         if received.is_none() || self.received.is_multiple_of(RECEIVED_AT_A_TIME) {
             self.give_out();

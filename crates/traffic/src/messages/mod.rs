@@ -1,7 +1,7 @@
 //! Messages between programs over any transport: UDP, UDP with parity, TCP, or the deadline transport.
 //!
-//! [`open`] returns an object that sends messages to addresses and reports their source, like a UDP socket, so that measurements
-//! and control loops are the same for all.
+//! [`open`] returns an object that sends messages to addresses and reports their source, like a UDP socket, so that
+//! measurements and control loops are the same for all.
 
 mod clock;
 mod datagram;

@@ -126,8 +126,8 @@ impl StreamMessages {
         self.add(TcpStream::from(socket), to, Standing::Calling)
     }
 
-    /// Returns true if there is a slot for one more peer. The peer that has been idle longest is replaced, first those that
-    /// have never sent anything, and none to which this side has connected.
+    /// Returns true if there is a slot for one more peer. The peer that has been idle longest is replaced, first those
+    /// that have never sent anything, and none to which this side has connected.
     fn has_room(&mut self) -> bool {
         if self.peers.len() < MOST_PEERS {
             return true;

@@ -16,7 +16,7 @@ pub enum Transport {
     /// A datagram per message, without recovery.
     #[default]
     Udp,
-    /// A datagram per message, and the XOR of each group.
+    /// A datagram per message, and one with the XOR of each group of messages.
     Fec,
     /// A TCP stream without delay (`TCP_NODELAY`); each message is preceded by its length.
     Tcp,
@@ -28,7 +28,7 @@ impl Transport {
     /// All transports.
     pub const ALL: [Self; 4] = [Self::Udp, Self::Fec, Self::Tcp, Self::Deadline];
 
-    /// Returns its name in options.
+    /// Returns the name of the transport in options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -74,10 +74,11 @@ pub trait Messages: std::fmt::Debug + Send {
     /// Returns the next message: its length in `message`, and its source. A longer message than `message` is truncated.
     ///
     /// # Errors
-    /// Errors of the socket, and errors that other machines report about sent messages; [`io::ErrorKind::WouldBlock`] is none.
+    /// Errors of the socket, and errors that other machines report about sent messages; [`io::ErrorKind::WouldBlock`]
+    /// is none.
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>>;
 
-    /// Waits until a message may have arrived, or for that long.
+    /// Waits until a message may have arrived, but no longer than `at_most`.
     fn wait(&mut self, at_most: Duration);
 
     /// Returns the next notice.
@@ -97,10 +98,10 @@ pub trait Messages: std::fmt::Debug + Send {
 /// A received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// Its length.
+    /// Length of the message.
     pub length: usize,
-    /// Its source.
+    /// Address that sent the message.
     pub from: SocketAddr,
-    /// Time since 1970 at which the kernel received it, if it is known.
+    /// Time since 1970 at which the kernel received the message, if it is known.
     pub stamp: Option<Duration>,
 }

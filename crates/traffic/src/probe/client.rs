@@ -24,7 +24,7 @@ const HELLO_PAUSE: Duration = Duration::from_millis(100);
 /// The longest plausible round trip.
 const MOST_RTT: Duration = Duration::from_secs(10);
 
-/// Shorter sleeps are busy-waited: the kernel would wake too late.
+/// Sleeps shorter than this are busy-waited, because the kernel would wake the thread too late.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// Probes that a late client sends before it checks for replies.
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub due_ns: u64,
     /// Actual send time, ns after the begin of the session.
     pub sent_ns: u64,
-    /// Time from sending to its first reply, ns.
+    /// Time from sending the probe to its first reply, ns.
     pub rtt_ns: Option<u64>,
     /// The last part of `rtt_ns`: from the arrival of the reply in the kernel until this program had it, ns. It is none
     /// if the kernel does not report it.
@@ -59,9 +59,9 @@ pub struct Outcome {
     pub departed_ns: [Option<u64>; 2],
     /// Number of replies, at most 255.
     pub arrivals: u8,
-    /// True if a later probe got its reply first.
+    /// True if a later probe got its first reply before this one.
     pub reordered: bool,
-    /// True if the kernel rejected it.
+    /// True if the kernel rejected the probe.
     pub refused: bool,
 }
 
@@ -73,7 +73,7 @@ impl Outcome {
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
     }
 
-    /// Returns the parts of the round trip, ns, if all timestamps are there. The first two are the sender's stack (m2 -
+    /// Returns the parts of the round trip, ns, if all timestamps are known. The first two are the sender's stack (m2 -
     /// m1) and the queue up to the driver (m3 - m2). The others are the path until the kernel had the reply, and the
     /// time until this program had it (m6 - m5).
     pub fn stages_ns(&self) -> Option<[u64; 4]> {
@@ -196,7 +196,7 @@ impl Carrier {
         }
     }
 
-    /// Waits until a datagram arrives, or for that long.
+    /// Waits until a datagram arrives, but no longer than `left`.
     fn wait(&mut self, left: Duration) {
         let socket = match self {
             Self::Socket(socket) => socket,
@@ -336,8 +336,8 @@ impl ProbeSession {
         })
     }
 
-    /// Returns the longest round trip so far, including late replies: an estimate of the path's latency from the first reply
-    /// on. It is at most ten seconds, even if a server forges send times.
+    /// Returns the longest round trip so far, including late replies: an estimate of the path's latency from the first
+    /// reply on. It is at most ten seconds, even if a server forges send times.
     pub fn longest_round_trip(&self) -> Duration {
         Duration::from_nanos(self.longest_rtt_ns).min(MOST_RTT)
     }
@@ -415,7 +415,7 @@ fn is_from_afar(e: &std::io::Error) -> bool {
 struct Sending<'a> {
     session: &'a mut ProbeSession,
     train: Train,
-    /// Sequence number of its first probe.
+    /// Sequence number of the first probe of the train.
     first: u32,
     begun_ns: u64,
     tracker: SequenceTracker,
@@ -605,7 +605,7 @@ impl<'a> Sending<'a> {
         Ok(true)
     }
 
-    /// Waits until a datagram arrives or it is `until_ns`.
+    /// Waits until a datagram arrives, but no longer than until `until_ns`.
     fn wait(&mut self, until_ns: u64) {
         let left_ns = until_ns.saturating_sub(self.session.now_ns());
         let left = Duration::from_nanos(left_ns);
@@ -643,8 +643,8 @@ mod tests {
         patience: Duration::from_millis(300),
     };
 
-    /// Starts a session with a server that replies as `answer` determines: how often, and which earlier probe it
-    /// answers afterwards.
+    /// Starts a session with a server whose replies `answer` determines: how often it replies to a probe, and to which
+    /// earlier probe it replies afterwards.
     fn against(
         address: &str,
         answer: impl Fn(u32) -> usize + Send + 'static,

@@ -9,7 +9,8 @@ use taut_measure::{ThroughputResult, ThroughputSearch, TrialOutcome, Wanted};
 /// Timeout for replies after the last probe of a trial, in addition to the longest round trip so far.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A client is behind if it needs longer for its probes than intended by this factor, and by this many seconds more.
+/// A client is behind if its probes take longer than the intended time multiplied by this factor, plus this many
+/// seconds.
 const MOST_LATE: f64 = 1.02;
 const LATE_AT_LEAST_SECONDS: f64 = 0.002;
 

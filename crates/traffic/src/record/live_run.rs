@@ -8,7 +8,7 @@ use taut_measure::SequenceTracker;
 
 /// A record that keeps sequence statistics.
 pub trait Account: Record {
-    /// Returns the packets that came back so far.
+    /// Returns the statistics of the packets that have come back.
     fn seen(&self) -> &SequenceTracker;
 
     /// Runs a trial with records of this kind and a live view.

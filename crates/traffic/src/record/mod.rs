@@ -23,8 +23,8 @@ use std::sync::atomic::AtomicBool;
 use taut_measure::{Arrival, GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate. A generic default method
-/// would be compiled by the caller's crate.
+/// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate. A generic
+/// default method would be compiled by the caller's crate.
 macro_rules! compiled_here {
     ($run:ident, $record:ty) => {
         #[inline(never)]
@@ -40,7 +40,8 @@ macro_rules! compiled_here {
 }
 pub(crate) use compiled_here;
 
-/// A record that gets every packet of a trial, in the hot loop: inlined, without allocation.
+/// A record of every packet of a trial. The loop of the trial calls its methods for each packet, so they are inlined
+/// and do not allocate.
 pub trait Record: Sized {
     /// Runs a trial with records of this kind by [`Instrument::run_streams`].
     fn run(
@@ -64,8 +65,8 @@ pub trait Record: Sized {
         let _ = frame;
         self.received(sequence, latency_ticks, seen_ticks);
     }
-    /// Returns the number of distinct packets that came back, if it is known: once all are back, the wait ends.
-    /// Otherwise a duplicate counts in place of a packet in flight.
+    /// Returns the number of distinct packets that came back, if the record knows it. The trial stops waiting once all
+    /// packets are back. Without this number, a duplicate counts in place of a packet that is still in flight.
     fn received_unique(&self) -> Option<u64> {
         None
     }
@@ -168,8 +169,8 @@ impl Record for Summaries {
 }
 
 impl Summaries {
-    /// Processes a packet that came back, and returns whether it is the first copy. A duplicate has no latency of its own, because
-    /// fractions and percentiles are of packets.
+    /// Processes a packet that came back, and returns true if it is the first copy. Latencies of duplicates are not
+    /// recorded, because fractions and percentiles are of packets.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, sequence: u64, latency_ticks: u64) -> bool {
         if self.sequence.record(sequence) == Arrival::Duplicate {

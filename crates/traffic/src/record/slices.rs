@@ -30,7 +30,7 @@ impl Sliced {
         }
     }
 
-    /// Returns all slices together.
+    /// Returns the latencies of all slices in one histogram.
     pub fn whole(&self) -> LatencyHistogram {
         let mut whole = LatencyHistogram::new();
         self.slices.iter().for_each(|slice| whole.merge(slice));

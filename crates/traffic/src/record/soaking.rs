@@ -1,7 +1,7 @@
-//! Packets of hours in intervals, in constant memory.
+//! Statistics of packets over hours, divided into intervals, in constant memory.
 //!
-//! The loop fills two intervals: the current one, and the previous one for packets in flight. It passes finished ones through
-//! a bounded channel on which neither side waits.
+//! The loop fills two intervals: the current one, and the previous one for packets in flight. It passes finished ones
+//! through a bounded channel on which neither side waits.
 
 use super::{Account, Record, WithLive, compiled_here};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,7 +18,7 @@ pub struct SoakedInterval {
     pub refused: u64,
     /// Packets that came back.
     pub received: u64,
-    /// Their latencies, ns.
+    /// Latencies of the packets that came back, ns.
     pub latency: LatencyHistogram,
 }
 
@@ -40,8 +40,8 @@ impl SoakedInterval {
     }
 }
 
-/// Fills intervals by the sequence numbers of packets, so that a packet belongs to the interval of its intended time,
-/// whenever it comes back.
+/// Assigns packets to intervals by sequence number: a packet belongs to the interval of its intended send time, no
+/// matter when it comes back.
 #[derive(Debug)]
 pub struct Soaking {
     ns_per_tick: f64,
@@ -59,7 +59,7 @@ pub struct Soaking {
     skipped: u64,
 }
 
-/// The rest at the end of the trial.
+/// The data that is left at the end of the trial.
 #[derive(Debug)]
 pub struct Soaked {
     /// The last two intervals.
@@ -73,8 +73,8 @@ pub struct Soaked {
 }
 
 impl Soaking {
-    /// Makes the record, with `spares` intervals in flight between both sides. Also returns the channel of finished intervals, of
-    /// which the first is the placeholder, and the channel by which they return after reading.
+    /// Makes the record, with `spares` intervals in flight between the loop and the reader. Also returns the channel of
+    /// finished intervals, which begins with the placeholder, and the channel by which the reader returns them.
     pub fn new(
         ns_per_tick: f64,
         packets_per_interval: u64,

@@ -4,7 +4,7 @@ use super::{Record, compiled_here};
 use std::time::Duration;
 use taut_sys::{Clock, ticks};
 
-/// A record of arrival times: the first and the last of each period without a longer pause, ticks.
+/// A record of arrival times: the first and the last arrival of each period without a longer pause, ticks.
 #[derive(Debug)]
 pub struct Stretches {
     apart_ticks: u64,
@@ -12,7 +12,8 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Makes the record: packets with a longer gap belong to different periods, of which at most `most` are stored.
+    /// Makes the record. Packets with a gap longer than `apart` belong to different periods, of which at most `most`
+    /// are stored.
     pub fn new(clock: &Clock, apart: Duration, most: usize) -> Self {
         Self {
             apart_ticks: clock.to_ticks(apart.as_nanos() as f64) as u64,

@@ -222,8 +222,8 @@ fn toml(text: &str) -> taut_model::link::medium::MediumSettings {
 
 #[test]
 fn over_the_published_medium_the_published_cliffs_are_met() {
-    // Gallenmüller's dissertation, section 6.3: at least 97 % are in time from 3.25 ms between packets, 3.25 ms target and 0.48 ms
-    // window on.
+    // Gallenmüller's dissertation, section 6.3: at least 97 % are in time from 3.25 ms between packets, 3.25 ms target
+    // and 0.48 ms window on.
     for (interval, target, payload) in [
         (3.25, 3.25, 20),
         (3.25, 3.25, 1_400),
@@ -276,7 +276,8 @@ fn the_transport_delivers_in_time_as_often_as_plain_datagrams() {
                 let ours = quick(&scenario, &mut SharedMedium::new(&settings).unwrap());
                 let theirs =
                     simulate_datagrams(&scenario, &mut SharedMedium::new(&settings).unwrap());
-                // Datagrams have more messages in time only where both directions fill the medium with our longer headers.
+                // Datagrams have more messages in time only where both directions fill the medium with our longer
+                // headers.
                 let air_us = 162.43 + 120.0 + 0.15 * f64::from(payload as u32 + 28 + 54);
                 let least = if 2.0 * air_us > interval * 1e3 {
                     0.75

@@ -177,7 +177,7 @@ impl<'a> Extensions<'a> {
         Ok(Some((Extension { kind, content }, rest)))
     }
 
-    /// Returns the number of bytes of the chain, if `bytes` contains more than the chain.
+    /// Returns the length of the chain in bytes; more bytes may follow it.
     fn chain_len_bytes(self) -> Result<usize, Error> {
         let mut rest = self;
         let mut length = 0;
@@ -199,8 +199,8 @@ impl<'a> Extensions<'a> {
 }
 
 impl Extension<'_> {
-    /// Returns true if the end of a tunnel must understand this header or else discard the packet. The two highest bits
-    /// of its type are then 1 and 0, or 1 and 1 (TS 29.281 section 5.2.1, figure 5.2.1-2).
+    /// Returns true if a tunnel endpoint that does not understand this header must discard the packet. The two highest
+    /// bits of its type are then 1 and 0, or 1 and 1 (TS 29.281 section 5.2.1, figure 5.2.1-2).
     #[inline]
     pub fn must_be_understood(&self) -> bool {
         self.kind & 0x80 != 0
@@ -250,7 +250,7 @@ impl<B: ByteSlice> Gtpu<B> {
         })
     }
 
-    /// Returns the number of bytes before the payload: 8, or 12 and the extension headers.
+    /// Returns the number of bytes before the payload: 8, or 12 plus the extension headers.
     #[inline]
     pub fn header_len_bytes(&self) -> usize {
         let optional_len = if self.optional.is_some() {
@@ -310,7 +310,7 @@ impl<'a> GtpuRepr<'a> {
         })
     }
 
-    /// Returns the number of bytes before the payload: 8, or 12 and the extension headers.
+    /// Returns the number of bytes before the payload: 8, or 12 plus the extension headers.
     pub fn header_len_bytes(&self) -> usize {
         if self.sequence.is_none() && self.n_pdu.is_none() && self.extensions.is_none() {
             return FIXED_LEN_BYTES;

@@ -23,7 +23,7 @@ pub struct PduSession {
 }
 
 impl PduSession {
-    /// Reads the container from an extension header, if it is one of a known PDU type.
+    /// Reads the container from an extension header, if that is a PDU session container with a known PDU type.
     #[inline]
     pub fn of(extension: Extension<'_>) -> Option<Self> {
         if extension.kind != PDU_SESSION_CONTAINER {
@@ -41,7 +41,8 @@ impl PduSession {
         Some(Self { uplink, qfi })
     }
 
-    /// Returns the extension header, as the last one of its chain, without its leading type [`PDU_SESSION_CONTAINER`].
+    /// Returns the container as the last extension header of a chain, without the type in front of it,
+    /// [`PDU_SESSION_CONTAINER`].
     #[inline]
     pub fn emit(self) -> [u8; PDU_SESSION_LEN_BYTES] {
         [1, u8::from(self.uplink) << 4, self.qfi & MOST_QFI, 0]

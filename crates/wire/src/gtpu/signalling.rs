@@ -58,9 +58,8 @@ pub struct ErrorIndication {
 impl ErrorIndication {
     /// Reads an error indication from the payload of a message of that type; unneeded elements are skipped.
     ///
-    /// # Errors
-    /// `Truncated`, also if one of both elements is missing; `BadLength` for an address of invalid length; `BadValue`
-    /// for an element of unknown length.
+    /// # Errors `Truncated`, also if either element is missing; `BadLength` for an address of invalid length;
+    /// `BadValue` for an element of unknown length.
     pub fn parse(payload: &[u8]) -> Result<Self, Error> {
         let (mut teid, mut peer, mut rest) = (None, None, payload);
         while !rest.is_empty() {

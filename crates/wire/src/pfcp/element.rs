@@ -209,25 +209,25 @@ fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Erro
     Ok((address_v4, address_v6))
 }
 
-/// One end of a tunnel (F-TEID, section 8.2.3).
+/// A tunnel endpoint (F-TEID, section 8.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FTeid {
-    /// An end that is already chosen.
+    /// An endpoint that is already chosen.
     Chosen {
         /// Identifier of the tunnel.
         teid: u32,
-        /// IPv4 address of the end.
+        /// IPv4 address of the endpoint.
         v4: Option<Ipv4Addr>,
-        /// IPv6 address of the end.
+        /// IPv6 address of the endpoint.
         v6: Option<Ipv6Addr>,
     },
-    /// An end that the user plane shall choose.
+    /// An endpoint that the user plane shall choose.
     Choose {
-        /// True if the end shall have an IPv4 address.
+        /// True if the endpoint shall have an IPv4 address.
         v4: bool,
-        /// True if the end shall have an IPv6 address.
+        /// True if the endpoint shall have an IPv6 address.
         v6: bool,
-        /// Choose identifier: all elements of a message with the same one get the same end.
+        /// Choose identifier: all elements of a message that carry the same identifier get the same endpoint.
         id: Option<u8>,
     },
 }
@@ -276,14 +276,14 @@ impl FTeid {
     }
 }
 
-/// The identifier of a session at one end, and the end's address (F-SEID, section 8.2.37).
+/// The identifier of a session at one endpoint, and the address of that endpoint (F-SEID, section 8.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seid {
     /// Identifier of the session.
     pub seid: u64,
-    /// IPv4 address of the end.
+    /// IPv4 address of the endpoint.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 address of the end.
+    /// IPv6 address of the endpoint.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -474,7 +474,7 @@ pub struct SdfFilter<'a> {
     pub security_parameters: Option<u32>,
     /// Flow label of IPv6, 20 bits.
     pub flow_label: Option<u32>,
-    /// Number by which other rules of the session may refer to the filter.
+    /// Identifier by which other rules of the session may refer to the filter.
     pub id: Option<u32>,
 }
 
@@ -555,7 +555,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Reads the element's value; numbers of packets after it are ignored.
+    /// Reads the element's value; packet counts after the volumes are ignored.
     ///
     /// # Errors
     /// `Truncated`.

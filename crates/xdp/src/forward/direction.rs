@@ -20,7 +20,7 @@ const KEPT: [&str; 2] = ["out", "counted"];
 pub(super) struct Direction {
     object: Object,
     attachment: Option<Attachment>,
-    /// Number of the map of egress interfaces.
+    /// Kernel id of the map of egress interfaces.
     pub(super) map_id: u32,
 }
 
@@ -99,7 +99,7 @@ impl Direction {
         self.attachment.as_ref().map(|a| a.mode)
     }
 
-    /// Returns packets and bytes that left through an exit, for a program with several.
+    /// Returns packets and bytes that left through an exit, for a program with several exits.
     pub(super) fn left_through(&self, exit: usize) -> (u64, u64) {
         let key = (exit as u32).to_ne_bytes();
         let cpus = map(&self.object, "left")

@@ -13,7 +13,7 @@ use taut_sys::interface::{self, Interface};
 
 /// An exit of a direction.
 struct Exit {
-    /// Number of the entrance of the same interface.
+    /// Index of the entrance with the same interface.
     to: usize,
     /// Interface in the direction's map.
     interface: Option<u32>,
@@ -178,8 +178,8 @@ impl KernelForwarder {
         self.counters()
     }
 
-    /// Returns whether frames can pass each interface, or the reason. An interface that was deleted and created again
-    /// under its name is attached again. It makes system calls: one call per second is enough.
+    /// Returns for each interface whether frames can pass it, or the reason why not. An interface that was deleted and
+    /// created again under its name is attached again. The check makes system calls: one call per second is enough.
     pub fn links(&mut self) -> Vec<Result<(), String>> {
         let mut links = Vec::new();
         let mut changed = Vec::new();

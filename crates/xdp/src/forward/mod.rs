@@ -40,7 +40,7 @@ pub struct Entrance {
     pub interface: String,
     /// Modes of its program, in order of preference.
     pub modes: &'static [Mode],
-    /// Number of the entrance of the egress interface.
+    /// Index of the entrance whose interface is the egress interface.
     pub to: usize,
 }
 

@@ -51,7 +51,7 @@ impl Refused {
         Ok(())
     }
 
-    /// Returns the number of frames refused so far.
+    /// Returns the number of frames refused since the start.
     pub(super) fn frames(&self) -> u64 {
         let Ok(refused) = map(&self.object, "refused") else {
             return 0;

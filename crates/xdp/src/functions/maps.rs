@@ -24,7 +24,7 @@ pub struct KernelFunctions {
     /// Functions of frames, in order, by egress port.
     directions: Vec<Vec<KernelStage>>,
     outcomes: MapHandle,
-    /// Maps of a translator, which the first load creates.
+    /// Maps of the NAT function, which the first load creates.
     nat: OnceCell<Arc<Shared>>,
 }
 
@@ -67,8 +67,8 @@ impl KernelFunctions {
         })
     }
 
-    /// Continues functions of `before`: `kept` has, by number of the function here, the number of the same function there.
-    /// They keep their seeds, and a translator its mappings. It must be called before the first program is loaded.
+    /// Continues functions of `before`: `kept[i]` is the index in `before` of function `i`, if it continues. Such
+    /// functions keep their seeds, and NAT its mappings. It must be called before the first program is loaded.
     pub fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         for (stages, old) in self.directions.iter_mut().zip(&before.directions) {
             for stage in stages {

@@ -36,7 +36,7 @@ pub enum KernelFunction {
     Headers(HeaderChange),
     /// Passes everything, counted under that outcome.
     Passes {
-        /// Number of the outcome in the function.
+        /// Index of the outcome in the function.
         outcome: usize,
     },
     /// Exclusive-ors every byte of UDP payloads with a key.
@@ -121,7 +121,7 @@ pub struct KernelRule {
 /// A function and its position in a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelStage {
-    /// Number of the function in the chain, under which both directions count.
+    /// Index of the function in the chain, under which the packets of both directions are counted.
     pub number: usize,
     /// The function in this direction.
     pub function: KernelFunction,

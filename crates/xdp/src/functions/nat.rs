@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Sets the size of a map of an object before it is loaded, or replaces it by that of an earlier one.
+/// Sets the size of a map of an object before it is loaded, or replaces it by the map of an earlier object.
 pub(super) fn adjust(
     map: &mut OpenMapMut<'_>,
     nat: &KernelNat,

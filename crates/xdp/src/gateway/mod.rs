@@ -28,7 +28,7 @@ pub struct GatewaySettings {
     pub own: Vec<IpAddr>,
     /// Other addresses to which packets out of a tunnel must not be sent, in addition to the own ones: at most two.
     pub closed: Vec<IpAddr>,
-    /// Numbers of the ingress ports of tunnels; all ports if none.
+    /// Indices of the ingress ports of tunnels; none if tunnels may use all ports.
     pub tunnels: Option<Vec<usize>>,
     /// Limit on bearers.
     pub bearers: usize,
@@ -42,7 +42,7 @@ pub struct GatewaySettings {
     pub answers_neighbours: bool,
 }
 
-/// The entry of one bearer. The function and the programs define the numbers.
+/// The entry of one bearer. The meaning of the numbers is defined by the function and the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelBearer {
     /// The TEID for packets.

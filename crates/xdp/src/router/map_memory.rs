@@ -1,5 +1,5 @@
-//! Numbers of a map that are mapped into this process's memory: written here by atomic stores, without a system call, and read by
-//! programs.
+//! Integers of a map that is mapped into this process's memory: written here by atomic stores, without a system call,
+//! and read by programs.
 
 use libbpf_rs::MapHandle;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -120,7 +120,7 @@ impl KernelRouter {
         }
     }
 
-    /// Sets the next hop of a share of a group's flows; shares are numbered over all groups.
+    /// Sets the next hop of one share of an ECMP group's flows; shares are numbered over all groups.
     pub fn set_share(&self, share: usize, number: usize) {
         if let Some(it) = self.shares.numbers.get(share) {
             it.store(number as u64, Ordering::Release);

@@ -34,8 +34,8 @@ pub struct KernelSwitch {
 }
 
 impl KernelSwitch {
-    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if they match more than the port
-    /// and MAC addresses.
+    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if they match
+    /// more than the port and MAC addresses.
     ///
     /// # Errors
     /// There are more ports or rules than the programs support, or the machine lacks something.

@@ -1,5 +1,5 @@
-//! Rules of a switch inside the kernel: XDP programs apply the first that matches (ebpf/xdp_switch.bpf.c), and pass undecided
-//! frames up.
+//! Rules of a switch inside the kernel: XDP programs apply the first that matches (ebpf/xdp_switch.bpf.c), and pass
+//! undecided frames up.
 //!
 //! It is built with feature `xdp`; without it, making one returns an error.
 
@@ -25,7 +25,7 @@ pub enum Verdict {
     Up,
     /// They leave through a port, with these destination and source addresses, or their own.
     Send {
-        /// Number of the port.
+        /// Index of the port.
         port: u32,
         /// New destination address.
         destination: Option<[u8; 6]>,

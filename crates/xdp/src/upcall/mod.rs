@@ -36,8 +36,8 @@ pub trait UpcallPrograms: Debug + Send + Sync {
         ports: (usize, usize),
     ) -> Result<Object, Error>;
 
-    /// Returns true if the programs choose the egress ports and addresses of frames; otherwise frames leave through the second port of
-    /// a direction.
+    /// Returns true if the programs choose the egress ports and addresses of frames; otherwise frames leave through the
+    /// second port of a direction.
     fn sends(&self) -> bool {
         false
     }

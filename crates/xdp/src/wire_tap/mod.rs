@@ -42,11 +42,11 @@ pub fn ring_bytes(sightings: f64) -> u32 {
 pub struct Sighting {
     /// Time on `CLOCK_MONOTONIC`, ns.
     pub time_ns: u64,
-    /// Number of the packet in its flow, from its stamp.
+    /// Sequence number of the packet in its flow, from the stamp in its payload.
     pub sequence: u64,
-    /// Flow, from its stamp.
+    /// Flow, from the stamp in its payload.
     pub flow: u16,
-    /// Number of the observed interface, from 0.
+    /// Index of the observed interface, from 0.
     pub side: usize,
     /// True if the packet left the device; otherwise it entered.
     pub leaving: bool,

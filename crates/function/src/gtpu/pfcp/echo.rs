@@ -36,7 +36,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// Records a response of a peer, which may have been lost.
+    /// Records a response of a peer. Returns `Found` if the peer had counted as lost.
     pub fn answered(&mut self, remote: IpAddr, now: Instant, echo: &Echo) -> Option<Became> {
         let peer = self.peers.get_mut(&remote)?;
         let was_lost = std::mem::take(&mut peer.is_lost);

@@ -57,7 +57,7 @@ impl Filters {
         })
     }
 
-    /// Returns the filters, with those that it refers to; none if one of them is unknown.
+    /// Returns the rule's filters, including those that it refers to; none if one of them is unknown.
     pub fn resolved(&self, known: &BTreeMap<u32, &FlowFilter>) -> Option<Vec<FlowFilter>> {
         let filters = self.said.iter().map(|said| match said {
             Said::Filter(filter, _) => Some(filter.clone()),

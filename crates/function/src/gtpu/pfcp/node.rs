@@ -76,7 +76,7 @@ pub(in super::super) struct Node {
     next_seid: u64,
     next_sequence: u32,
     timers: Timers,
-    /// The times of notifications of buffered packets: session and forwarding rule.
+    /// The pending notifications of buffered packets: time, session and forwarding rule.
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
     /// True if more work is pending than is done at a time.
@@ -86,7 +86,7 @@ pub(in super::super) struct Node {
     counts: Arc<Counts>,
 }
 
-/// The next check of each usage rule with a timer: session and rule.
+/// The time of the next check of each usage rule with a timer, by session and rule.
 #[derive(Debug, Default)]
 struct Timers(BTreeSet<(Instant, u64, u32)>);
 
@@ -203,10 +203,11 @@ impl Node {
         knows
     }
 
-    /// Returns the matches of the sessions' bearers, if the table has them with their rate limits.
+    /// Checks that the table has the bearers of all sessions with their rate limits, and returns the TEID or user address of
+    /// each.
     ///
     /// # Errors
-    /// Returns the first bearer that differs.
+    /// The first bearer that the table lacks or has otherwise.
     pub fn check(&self, control: &Control) -> Result<Vec<Match>, String> {
         let bytes = self.peers.values().map(|peer| peer.responses.bytes());
         if bytes.max().unwrap_or(0) > self.terms.response_bytes {
@@ -748,8 +749,8 @@ impl Node {
         self.sweep(control);
     }
 
-    /// Removes the bearers of sessions without an owner from the table, and forgets the sessions. They stay for the
-    /// next time while the data plane accepts no changes.
+    /// Removes the bearers of sessions without an owner from the table, and forgets the sessions. While the data plane
+    /// accepts no changes, they stay for the next attempt.
     fn sweep(&mut self, control: &mut Control) {
         let (mut is_stuck, timers) = (false, &mut self.timers);
         self.sessions.retain(|_, session| {

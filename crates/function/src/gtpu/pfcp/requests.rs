@@ -22,8 +22,8 @@ pub(super) struct Requests {
     new: VecDeque<(u32, Vec<u8>)>,
     /// The requests that were sent and not answered.
     sent: BTreeMap<u32, Request>,
-    /// The times of retransmission, soonest first, because all wait for the same time: sequence number, and how often
-    /// the request had been sent.
+    /// The pending retransmissions, soonest first, because all requests have the same timeout: time, sequence number,
+    /// and how often the request had been sent.
     due: VecDeque<(Instant, u32, u32)>,
 }
 

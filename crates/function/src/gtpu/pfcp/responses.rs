@@ -28,8 +28,8 @@ struct Queued {
 
 /// The responses to one peer.
 pub(super) struct Responses {
-    /// The map is a tree, because a hash table with frequent insertions and removals grows once more at a random
-    /// moment.
+    /// The responses by request. The map is a tree, because a hash table with frequent insertions and removals is
+    /// resized at unpredictable moments.
     by_request: BTreeMap<Key, Kept>,
     /// The keys of the responses, oldest first.
     queue: VecDeque<Queued>,

@@ -1,9 +1,9 @@
 //! PFCP session: its rules as the control plane sends them (3GPP TS 29.244 section 7.5), and the bearers derived from
 //! them.
 //!
-//! A bearer is made for each tunnel and for each user's address. Its packets are sorted if several detection rules name
-//! it, or if a rule has filters, QoS flows, usage or buffering. The matching rule of the lowest precedence value
-//! decides, and has a bearer of its own.
+//! A bearer is made for each tunnel and for each user's address. Its packets are sorted if several detection rules
+//! apply to that tunnel or address, or if a rule has filters, QoS flows, usage or buffering. The matching rule of the
+//! lowest precedence value decides, and has a bearer of its own.
 
 use super::super::buffer::Held;
 use super::super::sorting::{Choice, MOST_CHOICES};
@@ -39,7 +39,8 @@ const SEND_END_MARKER: u8 = 2;
 const REPORT_ALL: u8 = 4;
 /// Unit of the downlink data notification delay (section 8.2.28).
 const DELAY_UNIT: Duration = Duration::from_millis(50);
-/// IP and GTP-U, of either version or of the tunnel's own (section 8.2.64): 6 is what Open5GS sends.
+/// The outer headers to remove (section 8.2.64): GTP-U over IPv4, over IPv6, or over either. Open5GS sends 6, which
+/// means either.
 const GTPU_REMOVALS: [u8; 3] = [0, 1, 6];
 
 /// Packet detection rule.
@@ -80,7 +81,7 @@ struct Bar {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sorted {
     pub number: u32,
-    /// The positions of detection rules.
+    /// The position in the sorting of each detection rule.
     places: BTreeMap<u16, u8>,
     pub sorting: Arc<Sorting>,
 }
@@ -92,11 +93,11 @@ pub(super) struct Followed {
     pub sorted: BTreeMap<Match, Sorted>,
 }
 
-/// The requests of a message beyond its rules.
+/// The actions and reports that a message requests in addition to changes of rules.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub created: Vec<CreatedPdr>,
-    /// The tunnels that end, each once.
+    /// The tunnels for which an end marker is due, without duplicates.
     pub ended: Vec<OuterHeaderCreation>,
     /// The usage reports for the response.
     pub reports: Vec<Writer>,
@@ -167,8 +168,8 @@ impl Detections {
 }
 
 impl Followed {
-    /// Adds the bearers of a tunnel or a user with several rules, or with one that is more than a bearer. `before` is
-    /// the previous sorting.
+    /// Adds the bearers of a tunnel or a user with several rules, or with one rule that needs more than a bearer
+    /// offers. `before` is the previous sorting.
     fn sort(
         &mut self,
         matched: Match,
@@ -236,7 +237,7 @@ pub(super) struct Session {
     qers: BTreeMap<u32, Qer>,
     urrs: BTreeMap<u32, Urr>,
     bars: BTreeMap<u8, Bar>,
-    /// The state of buffered packets, by the forwarding rule that has buffered them at any time.
+    /// The state of buffered packets, by forwarding rule. Rules that no longer buffer packets stay in the map.
     held: BTreeMap<u32, Arc<Held>>,
     /// The identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
@@ -838,7 +839,7 @@ impl Session {
         }
     }
 
-    /// Returns the changes that turn the table into `new`, preceded by the tunnels that end.
+    /// Returns the changes that turn the table into `new`. End markers for the tunnels in `ended` come first.
     pub fn wishes(
         &self,
         new: &Followed,

@@ -20,7 +20,7 @@ const VOLUME_THRESHOLD: u32 = 2;
 const TIME_THRESHOLD: u32 = 4;
 const VOLUME_QUOTA: u32 = 1 << 8;
 const TIME_QUOTA: u32 = 1 << 9;
-/// The triggers of reports only (section 8.2.41).
+/// The triggers that occur only in reports (section 8.2.41).
 pub(super) const ASKED: u32 = 1 << 7;
 pub(super) const ENDED: u32 = 1 << 11;
 
@@ -54,20 +54,20 @@ pub(super) struct Urr {
     time_threshold: Option<Duration>,
     quota: Volumes,
     time_quota: Option<Duration>,
-    /// The volumes counted until the quota was assigned.
+    /// The value of the volume counters when the quota was assigned.
     quota_since: Counted,
     is_quota_told: bool,
     is_time_over: bool,
     /// The used part of the time quota before the last report.
     time_used: Duration,
     starts_at_once: bool,
-    /// The volumes counted until the last report.
+    /// The value of the volume counters at the last report.
     reported: Counted,
     sequence: u32,
     /// The time of the last report, or of the rule's beginning.
     since: Instant,
     since_date: u32,
-    /// The time since which time is measured; none before the first packet.
+    /// The start of the time measurement; none before the first packet.
     active_since: Option<Instant>,
     /// The time at which its next timer expires.
     pub due: Option<Instant>,

@@ -100,7 +100,7 @@ fn an_expected_reset_shortens_a_mapping_until_another_packet_arrives() {
     // After a long idle time, the timeout counts from the reset on (RFC 7857 section 2.2).
     assert!(at(&mut *nat, &reset, 0, 500 * *SECOND).is_some());
     assert!(is_open(&mut *nat, outside, 509));
-    // Another one does not restart the timeout.
+    // Another reset does not restart the timeout.
     assert!(at(&mut *nat, &reset, 0, 509 * *SECOND).is_some());
     assert!(!is_open(&mut *nat, outside, 512));
 

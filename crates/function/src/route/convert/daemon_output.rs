@@ -7,7 +7,7 @@ use crate::route::text::address_and_length;
 use std::io::{BufRead, Read};
 use std::net::IpAddr;
 
-/// The daemon that has printed it.
+/// The daemon that has printed the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Printer {
     Bird,

@@ -1,7 +1,7 @@
 //! Converts routing tables of other programs to lines that the router reads: table snapshots of MRT dumps (RFC 6396),
 //! and the output of `birdc show route` and `vtysh -c 'show ip route'`.
 //!
-//! It reads a record or a line at a time: a full table of the Internet has a million routes.
+//! The input is read one record or line at a time, because a full table of the Internet has a million routes.
 
 mod daemon_output;
 mod mrt;
@@ -21,7 +21,7 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"\x28\xb5\x2f\xfd", "unzstd"),
 ];
 
-/// The reason why a file is no routing table.
+/// The reason why a file cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// An error of the system.
@@ -163,8 +163,8 @@ impl Lines<'_> {
 }
 
 /// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. With `via`,
-/// those neighbours replace the table's next hops, each for an equal number of them. Next hops of a dump from elsewhere
-/// are not neighbours here.
+/// those neighbours replace the table's next hops, each for an equal number of next hops. A dump from another router
+/// needs that, because its next hops are not neighbours here.
 ///
 /// # Errors
 /// Returns an error of the file, or one from `each`. Earlier routes have been written.

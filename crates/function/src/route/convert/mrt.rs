@@ -6,7 +6,8 @@ use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
 
 const HEADER_BYTES: usize = 12;
-/// The limit on the length of a record, bytes: a route of one prefix from some thousand peers is shorter.
+/// The limit on the length of a record, bytes. A record with the entries of some thousand peers for one prefix is
+/// shorter.
 const LONGEST_RECORD: usize = 16 << 20;
 /// The type of table snapshots, and the older one, which is unsupported.
 const TABLE_DUMP_V2: u16 = 13;
@@ -21,7 +22,7 @@ const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// The segment type of a path with systems that count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
-/// Returns true if a file with these first bytes is a dump.
+/// Returns true if a file with these first bytes is an MRT dump.
 pub(super) fn is_one(first: &[u8]) -> bool {
     let kind = first
         .get(4..6)

@@ -122,7 +122,7 @@ fn the_cost_of_the_kernels_full_table_is_measured() {
         );
         drop(control);
 
-        // All routes arrive at once, in two parts: reading and applying.
+        // All routes arrive together; reading and applying them are measured separately.
         let mut facts = Vec::new();
         let (told, cpu_s) = timed(|| asking.ask(|fact| facts.push(fact)).unwrap());
         assert!(told);
@@ -192,7 +192,7 @@ fn times_taken() -> u64 {
 #[ignore = "a measurement: cargo test --release -p taut-function --lib full_table_is_loaded -- --ignored --nocapture"]
 fn worker_pauses_are_measured_while_a_full_table_is_loaded() {
     const BATCH: usize = 32;
-    /// The time between two batches from which the worker checks whether it was preempted.
+    /// The threshold of the time between two batches above which the worker checks whether it was preempted.
     const LONG_NS: u64 = 5_000;
     let (four, six) = (
         synthetic::full_table_v4(1, 1),

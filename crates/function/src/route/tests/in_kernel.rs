@@ -31,7 +31,7 @@ prohibit 2001:db8:68::/48
 10.66.7.0/24 via 10.0.1.9
 ";
 
-/// The addresses cover every kind that a router distinguishes.
+/// Addresses of every kind that a router distinguishes.
 const ADDRESSES_V4: [&str; 20] = [
     "192.0.2.1",
     "10.9.1.1",

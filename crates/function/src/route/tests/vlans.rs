@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Two ports; the second has two VLANs and an untagged interface, one of them in a table of its own with port 0's VLAN.
+/// Two ports with an untagged interface each. The second port also has VLANs 7 and 8; VLAN 8 is in table 100, together
+/// with VLAN 9 of the first port.
 const TAGGED: &str = r#"
 [[interface]]
 name = "lan"
@@ -49,7 +50,7 @@ fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0x00, 0xa0 | high, low], &frame[12..]].concat()
 }
 
-/// Returns the tag of a frame, without its priority, and the frame without it.
+/// Returns the VLAN of a frame's tag, and the frame without the tag.
 fn untagged(frame: &[u8]) -> (Option<u16>, Vec<u8>) {
     match frame[12..14] {
         [0x81, 0x00] => {
@@ -60,7 +61,7 @@ fn untagged(frame: &[u8]) -> (Option<u16>, Vec<u8>) {
     }
 }
 
-/// Sends a neighbour's request for the router's address, on a VLAN if it is one.
+/// Sends a neighbour's request for the router's address, with a tag if `vlan` is set.
 fn introduce(bench: &mut Bench, port: usize, vlan: Option<u16>, who: &str, own: &str, at: Mac) {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = EthernetRepr {

@@ -12,7 +12,7 @@ const BASIC: u16 = 0x8000;
 const NICIRA: u16 = 0x0001;
 const NICIRA_TTL: u8 = 29;
 
-/// The required exact match on other fields.
+/// The exact match on other fields that a field requires.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,

@@ -26,20 +26,20 @@ const VERSION: u8 = 4;
 const HEADER: usize = 8;
 const ALL_TABLES: u8 = 0xff;
 const NO_BUFFER: u32 = 0xffff_ffff;
-/// The number of pending output bytes from which input of a peer is not processed: it has to read the replies to its
-/// requests first.
+/// The threshold of pending output bytes at which a peer's input is no longer processed: the peer has to read the
+/// replies to its requests first.
 const HEARD_OUTPUT_BYTES: usize = 256 << 10;
-/// The limit on pending output bytes for a peer, of all kinds: a constant, and some bytes for each possible rule. All
-/// rules can then be removed at once, with a notification of each.
+/// The limit on pending output bytes for a peer, of all kinds: a constant, and some bytes for each possible rule. It
+/// has space for a notification of each rule if all are removed together.
 const MOST_OUTPUT_BYTES: usize = 1 << 20;
 const RULE_OUTPUT_BYTES: usize = 256;
 /// The upper bound of that limit.
 const LARGEST_OUTPUT_BYTES: usize = 64 << 20;
-/// The longest frame that fits on its way from a controller to the worker.
+/// The maximum length of a frame from a controller, so that it fits into the ring to the worker.
 pub(super) const MOST_FRAME_BYTES: usize = 1984;
 /// The longest message, and the size from which a reply continues in another part.
 const PART_BYTES: usize = 60_000;
-/// The number of rule visits after which a peer's message ends its turn and other peers follow.
+/// The number of rule visits at which the messages of a peer are suspended, so that other peers follow.
 const MOST_LOOKED: u64 = 1 << 16;
 /// A peer that was idle for this time gets an echo request.
 const ASKED_AFTER: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ mod multipart {
     pub const PORT_DESC: u16 = 13;
 }
 
-/// The rows of the notifications of a peer.
+/// The row of each kind of notification in `Session::told`.
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const RULES: usize = 2;
@@ -118,7 +118,7 @@ pub(in super::super) enum Gone {
     WithGroup = 3,
 }
 
-/// The switch as a session sees it, and the effects of messages besides changed rules.
+/// The switch as a session sees it, and the effects of messages in addition to changed rules.
 pub(in super::super) struct Plant<'a> {
     pub control: &'a mut Control,
     /// The number of ports of the chain.
@@ -155,7 +155,7 @@ pub(in super::super) enum Why {
     Action = 1,
 }
 
-/// The facts of a packet for a controller.
+/// The metadata of a packet that is sent to a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shown {
     /// The ingress port, if any.
@@ -192,22 +192,22 @@ pub(in super::super) struct Session {
     role: Role,
     /// The reasons for notifications, as bits: of packets, ports, removed rules; each for a slave as well.
     told: [[u32; 2]; 3],
-    /// The number of bytes that it requests of a packet that no rule matches.
+    /// The number of bytes that the peer requests of packets without a matching rule.
     most_shown: u16,
     /// A reply with parts that are still to be written.
     listing: Option<Listing>,
     begun: Instant,
-    /// The time at which it last sent something.
+    /// The time at which the peer last sent something.
     heard: Instant,
     /// True if an echo request has been sent since then.
     is_asked: bool,
-    /// The time at which it last read something, or had nothing to read.
+    /// The time at which the peer last read something, or had nothing to read.
     has_read: Instant,
 }
 
 impl Session {
-    /// Creates a session with the switch's hello as output. `rules` is the number of rules that may be reported at
-    /// once.
+    /// Creates a session with the switch's hello as output. `rules` is the maximum number of rules whose removal may be
+    /// reported together.
     pub fn new(rules: usize, now: Instant) -> Self {
         let most_output = MOST_OUTPUT_BYTES + rules.saturating_mul(RULE_OUTPUT_BYTES);
         let mut session = Self {
@@ -249,17 +249,18 @@ impl Session {
         }
     }
 
-    /// Returns true if it accepts more bytes: the input is processed, and the peer reads its replies.
+    /// Returns true if the session accepts more bytes: the input is processed, and the peer reads its replies.
     pub fn listens(&self) -> bool {
         !self.has_more() && !self.is_full()
     }
 
-    /// Returns true if there is work left that needs no more bytes.
+    /// Returns true if a message or a reply can be continued without more bytes from the peer.
     pub fn has_more(&self) -> bool {
         self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
     }
 
-    /// Returns true if a further call continues the work.
+    /// Returns true if [`Session::take`] without bytes would continue the work: some is left, and the output is not
+    /// full.
     pub fn goes_on(&self) -> bool {
         self.has_more() && !self.is_full()
     }
@@ -310,7 +311,7 @@ impl Session {
         Ok(())
     }
 
-    /// Processes the peer's bytes, in arbitrary pieces, and continues with earlier messages until the end of its turn.
+    /// Processes the peer's bytes, in arbitrary pieces, and continues with earlier messages until a limit is reached.
     pub fn take(&mut self, bytes: &[u8], now: Instant, plant: &mut Plant<'_>) -> Result<(), Over> {
         if !bytes.is_empty() {
             (self.heard, self.is_asked) = (now, false);
@@ -618,7 +619,7 @@ impl Session {
         self.end(start);
     }
 
-    /// Replies to a multipart message: short replies at once, and long ones as the peer reads.
+    /// Replies to a multipart message. Short replies are written immediately, long ones in parts as the peer reads.
     fn multipart(
         &mut self,
         xid: u32,
@@ -686,7 +687,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Returns none for short replies.
+    /// Returns the subject of a long reply; none for short replies.
     fn of(kind: u16, reader: &mut Reader<'_>, plant: &Plant<'_>) -> Result<Option<Self>, Wrong> {
         let one = |asked: u32, all: u32| (asked != all).then_some(asked);
         Ok(Some(match kind {
@@ -716,7 +717,7 @@ impl Subject {
 }
 
 impl Session {
-    /// Continues a reply, up to the output limit and the end of the turn.
+    /// Continues a reply, up to the limits on output and on visited rules.
     fn list(&mut self, plant: &Plant<'_>) {
         let Some(mut listing) = self.listing.take() else {
             return;

@@ -203,7 +203,8 @@ fn all_rules() -> Vec<u8> {
     message(18, &asked.concat())
 }
 
-/// Returns the number of entries in a multipart reply, read as they come; little output is pending at any time.
+/// Returns the number of entries in a multipart reply, the parts of which are read one by one; little output is pending
+/// at any time.
 fn entries(session: &mut Session, control: &mut Control, question: &[u8]) -> usize {
     let now = Instant::now();
     take(session, control, &message(0, &[]), now);

@@ -9,8 +9,8 @@ use super::trace::{Event, What};
 
 /// The name for the cause of unexplained gaps.
 const UNEXPLAINED: &str = "unexplained";
-/// The limit for the part of a gap in which the kernel was not active, ns. A gap with a larger part, which is also more
-/// than half of the gap, is attributed to the levels below. Entering and leaving the kernel takes less.
+/// Maximum time that entering and leaving the kernel takes, ns. A gap is attributed to the levels below the kernel if
+/// the kernel was inactive for longer than this, and for more than half of the gap.
 const ENTRY_NS: f64 = 20_000.0;
 
 /// A gap in the execution of the loop.

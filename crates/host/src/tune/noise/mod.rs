@@ -62,7 +62,7 @@ pub struct Heard {
 pub struct CpuNoise {
     /// The number of the CPU.
     pub cpu: usize,
-    /// The totals of the gaps.
+    /// Statistics over all gaps.
     pub interruptions: Interruptions,
     /// The gaps by length: powers of two from 1 µs on.
     pub histogram: Vec<Bin>,
@@ -90,7 +90,7 @@ pub enum NoiseError {
     Thread(#[from] io::Error),
 }
 
-/// Measures noise as planned. `stop` ends it early, with the results so far.
+/// Measures noise as planned. `stop` ends it early, with the results up to that time.
 ///
 /// # Errors
 /// [`NoiseError`].
@@ -221,7 +221,7 @@ fn untraceable(e: &io::Error) -> String {
     }
 }
 
-/// Returns the name of the level that takes a CPU without an event in the kernel.
+/// Returns the name of the level below the kernel, which can take a CPU without a kernel event.
 fn below_the_kernel() -> String {
     match crate::Machine::read().hypervisor {
         Some(_) => "hypervisor".to_owned(),

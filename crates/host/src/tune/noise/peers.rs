@@ -17,7 +17,7 @@ pub enum Peer {
     Cyclictest,
 }
 
-/// The results of a program over all its slices.
+/// The results of a program over all its time slices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerFigures {
     /// The name of the program.

@@ -104,9 +104,9 @@ fn slowest(repetitions: &[&LoadLatency]) -> Option<SlowestSummary> {
 /// Latency of the device alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InsideRow {
-    /// Packets that were seen on entry and exit.
+    /// Packets that the wiretap saw both entering and leaving the device.
     pub packets: u64,
-    /// Fraction of the entering packets that were not seen leaving.
+    /// Fraction of the packets seen entering the device that were not seen leaving it.
     pub loss: f64,
     /// Frames that the wiretap did not see or could not store.
     pub missed: u64,

@@ -21,7 +21,7 @@ pub(super) use warnings::What;
 use super::results::{Results, Unit};
 use serde::Serialize;
 
-/// Confidence of an interval of the median, which needs six repetitions. An interval of fewer reports its own
+/// Confidence of an interval of the median over at least six repetitions. An interval over fewer reports its own
 /// confidence.
 const CONFIDENCE: f64 = 0.95;
 

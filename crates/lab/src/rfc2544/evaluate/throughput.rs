@@ -28,7 +28,7 @@ pub struct ThroughputRow {
     pub layer1_bits: f64,
     /// The reason that limited the throughput in most repetitions.
     pub limited_by: Limit,
-    /// True if no lower rate failed in any repetition.
+    /// True if, in every repetition, no rate below the throughput failed.
     pub monotonic: bool,
     /// Number of repetitions in which every rate failed.
     pub none_held: u32,
@@ -56,7 +56,7 @@ pub(super) fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
             _ => None,
         })
         .collect();
-    // A device that sometimes holds no rate counts as zero then. Skipping such repetitions would make it look better.
+    // A repetition without any loss-free rate counts as zero. Skipping it would make the device look better.
     let or_none = |rate: Option<f64>| rate.unwrap_or(0.0);
     let rates: Vec<f64> = complete.iter().map(|r| or_none(r.rate_pps)).collect();
     let conditional = complete.iter().map(|r| or_none(r.conditional_pps));
@@ -65,7 +65,8 @@ pub(super) fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
     let of_limit = |limit: Limit| complete.iter().filter(|r| r.limited_by == limit).count();
     let limited_by = [Limit::Device, Limit::Generator, Limit::Range]
         .into_iter()
-        // The order is reversed so that the first of equally frequent reasons is taken.
+        // `max_by_key` returns the last of equal maxima, so the reversed order selects the first of equally frequent
+        // reasons.
         .rev()
         .max_by_key(|limit| of_limit(*limit))?;
     (!complete.is_empty()).then(|| ThroughputRow {

@@ -265,7 +265,7 @@ fn a_perfect_fit_has_finite_criteria() {
 }
 
 #[test]
-fn runs_whose_coefficients_are_beyond_all_numbers_are_refused() {
+fn runs_with_infinite_coefficients_are_refused() {
     let mut rows = vec![vec![0.0]; 11];
     rows.push(vec![1e-150]);
     let mut y = vec![0.0; 11];
