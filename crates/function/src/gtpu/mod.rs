@@ -10,7 +10,7 @@
 //! and applied as if sortings did not exist. Packets with a sorting leave the fast path where others are dropped
 //! (`left_out`), take a second lookup, and come back. Sortings are immutable. The control plane makes them and sends
 //! them to the workers through the ring of changes. All workers share the usage counters (`usage`) and the buffered
-//! packets (`held`). Workers notify the control plane through a ring (`event`), from which PFCP's thread makes reports
+//! packets (`buffer`). Workers notify the control plane through a ring (`event`), from which PFCP's thread makes reports
 //! (`pfcp`).
 
 mod answer;
