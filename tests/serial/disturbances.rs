@@ -76,9 +76,11 @@ fn a_paused_device_raises_latency_and_loses_no_accepted_packet() {
         assert!(!finished.stderr.contains("panicked"), "{finished:?}");
         let summary = finished.last_json();
         let tally = |name: &str| summary["tally"][name].as_u64().unwrap();
-        // The ring holds the packets of the pause; those without room are refused, and not lost.
-        assert_eq!(summary["lost"], 0, "{summary}");
-        assert_eq!(tally("received"), tally("sent"), "{summary}");
+        // The ring holds the packets of the pause; those without room are refused, and not lost. The device drops some
+        // of them only if the generator is interrupted while they come back.
+        if summary["lost"] != 0 || tally("received") != tally("sent") {
+            return Err(format!("packets were lost: {summary}"));
+        }
         let longest_ns = summary["latency_ns"]["max_ns"].as_u64().unwrap();
         if longest_ns > 100_000_000 {
             Ok(())
