@@ -1,9 +1,9 @@
 //! Estimates the difference between two clocks: each packet narrows its bounds, and time widens them.
 //!
-//! A packet cannot arrive before it was sent. Its arrival time minus its send time therefore bounds the difference *own
-//! - other's* from above. The packet also echoes the last packet in the other direction, which bounds the difference
-//! from below. This is as in NTP (RFC 5905 section 8), but does not assume that both directions have the same delay.
-//! Both bounds widen with time, as clocks drift.
+//! A packet cannot arrive before it was sent. Its arrival time minus its send time therefore bounds the difference
+//! `own - other` from above. The packet also echoes the last packet in the other direction, which bounds the
+//! difference from below. This is as in NTP (RFC 5905 section 8), but does not assume that both directions have the
+//! same delay. Both bounds widen with time, as clocks drift.
 
 use crate::Clocks;
 
