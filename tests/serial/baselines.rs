@@ -293,7 +293,7 @@ fn the_router_resolves_its_neighbours_before_the_trial() {
 /// namespaces left behind.
 #[test]
 fn a_killed_demo_takes_its_baselines_with_it() {
-    let ids = ["memif-testpmd-io", "veth-ovs-dpdk"];
+    let ids = ["memif-testpmd-io", "veth-ovs", "veth-ovs-dpdk"];
     let here: Vec<&str> = ids
         .into_iter()
         .filter(|id| installed(id).is_some())
