@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Openings of clauses that have lost their head.
 OPENINGS = {"What", "Of", "As", "Whose", "So", "Told"}
+# Openings that are right only after another sentence.
+FIRST_OPENINGS = OPENINGS | {"Whether", "Where", "That", "Those"}
 MOST_WORDS = 30
 MOST_WORDS_OF_A_NAME = 10
 
@@ -50,8 +52,9 @@ def doc_comments(text):
 
 def sentences(doc):
     """The sentences of a doc comment; rows of tables, headings and lists' marks are none."""
-    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#|]|\d+\.) ?)", doc):
-        if re.match(r"\s*[#|\[]", paragraph):
+    doc = re.sub(r"^#+ .*$", "", doc, flags=re.M)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) ?)", doc):
+        if re.match(r"\s*[|\[]", paragraph):
             continue
         flat = " ".join(re.sub(r"^\s*(?:[-*]|\d+\.) +", "", paragraph).split())
         flat = re.sub(r"`[^`]*`", "`code`", flat)
@@ -61,11 +64,11 @@ def sentences(doc):
 def faults(path):
     text = path.read_text()
     for line, doc in doc_comments(text):
-        for sentence in sentences(doc):
+        openings = FIRST_OPENINGS
+        for sentence in filter(None, sentences(doc)):
             words = sentence.split()
-            if not words:
-                continue
-            if words[0] in OPENINGS and not sentence.startswith("As of ") and not sentence.endswith("?"):
+            wrong, openings = words[0] in openings, OPENINGS
+            if wrong and not sentence.startswith("As of ") and not sentence.endswith("?"):
                 yield line, f"opens with `{words[0]}`: {sentence}"
             elif len(words) > MOST_WORDS:
                 yield line, f"{len(words)} words: {sentence}"

@@ -67,13 +67,13 @@ enum What {
     },
     /// Print the clock and the free space
     Moment {
-        /// Where runs are
+        /// Folder of the runs
         #[arg(long)]
         folder: PathBuf,
     },
     /// Keep this machine for one experiment until standard input closes
     Hold {
-        /// Where runs are
+        /// Folder of the runs
         #[arg(long)]
         folder: PathBuf,
     },

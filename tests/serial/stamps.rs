@@ -27,7 +27,7 @@ fn bridge() -> Testbed {
 }
 
 /// Checks that every packet received has a timestamp, and that at every quantile it is earlier than the generator's.
-/// That fails if more than a few packets are stamped late.
+/// The attempt fails if more than a few packets are stamped late.
 fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
     undisturbed(|| {
         let generated = run(&mut generate(testbed, spec, &["--json"]));

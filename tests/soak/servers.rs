@@ -161,7 +161,7 @@ fn session_managers_that_are_gone_leave_nothing() {
 
 #[test]
 #[ignore = "a minute: ./run soak"]
-fn those_who_probe_and_look_and_are_gone_leave_nothing() {
+fn probing_and_browsing_clients_that_are_gone_leave_nothing() {
     let _turn = alone();
     let folder = scratch();
     let address: SocketAddr = "127.0.0.1:17787".parse().unwrap();

@@ -67,7 +67,7 @@ pub struct Fired {
 pub struct Trouble {
     /// Description in a line.
     pub why: String,
-    /// Whether the analyser must not be called again.
+    /// True if the analyser must not be called again.
     pub is_over: bool,
 }
 

@@ -67,7 +67,7 @@ pub struct Settings {
     pub target: Option<Target>,
     /// Condition for a new file within a dump.
     pub roll: Roll,
-    /// Whether dump files in a folder are compressed by zstd. A single file for all dumps is compressed if its name
+    /// True if dump files in a folder are compressed by zstd. A single file for all dumps is compressed if its name
     /// ends in `.zst`.
     pub zstd: bool,
     /// Names of the ports, by number.
@@ -79,7 +79,7 @@ pub struct Settings {
     /// Longest time for which buckets are hidden from readers, as in Gallenmüller 2021; none if readers see packets as
     /// soon as they are published.
     pub classic: Option<Duration>,
-    /// Whether the trigger thread polls without rest, so that triggers fire without delay.
+    /// True if the trigger thread polls without rest, so that triggers fire without delay.
     pub polls: bool,
     /// Description of the timestamps, for the comments in files.
     pub times: String,
@@ -249,7 +249,7 @@ struct Together {
     slack: Duration,
     polls: bool,
     stop: AtomicBool,
-    /// Whether the ring still grows to its configured size; false once another size was requested.
+    /// True if the ring still grows to its configured size; false once another size was requested.
     grows: AtomicBool,
 }
 

@@ -140,7 +140,7 @@ impl Sink for File {
     }
 }
 
-/// Whether a file ends with a complete block.
+/// True if a file ends with a complete block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
     /// The file ends with a complete block.
@@ -179,7 +179,7 @@ pub(crate) struct Output<F = File> {
     lost: u64,
     /// Last reason for a failed write.
     error: Option<String>,
-    /// Whether the last write failed.
+    /// True if the last write failed.
     is_failing: bool,
 }
 
@@ -403,7 +403,7 @@ pub(crate) struct Dumps {
     pub ring: Arc<Ring>,
     pub target: Target,
     pub roll: Roll,
-    /// Whether files in a folder are compressed.
+    /// True if files in a folder are compressed.
     pub zstd: bool,
     /// Description of the timestamps.
     pub times: String,
@@ -434,15 +434,15 @@ pub(crate) struct Dump {
     /// Counts of its packets; the rest of its status is in `result`.
     tally: Arc<Tally>,
     result: Dumped,
-    /// Whether no file could be created, and the next retry is not due yet.
+    /// True if no file could be created, and the next retry is not due yet.
     waits: bool,
     cause: String,
     from_ns: u64,
     until_ns: u64,
-    /// Whether its trigger has begun another dump.
+    /// True if its trigger has begun another dump.
     has_end: bool,
     flows: HashMap<Flow, u64>,
-    /// Whether it has put a packet into the output that it shares with others.
+    /// True if it has put a packet into the output that it shares with others.
     has_said: bool,
     /// Bytes of the earlier files, and the packets that were missed and lost before the current file.
     bytes_before: u64,

@@ -666,7 +666,7 @@ pub struct Shown {
     room: u64,
     known: AtomicU64,
     forgotten: AtomicU64,
-    /// Whether another thread requests the flows with the highest rates.
+    /// True if another thread requests the flows with the highest rates.
     asked: AtomicBool,
     answers: AtomicU64,
     top: Mutex<Top>,

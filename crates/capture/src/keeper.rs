@@ -31,7 +31,7 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Maximum size in bytes, including indexes.
     pub bytes: u64,
-    /// Whether files are compressed by zstd.
+    /// True if files are compressed by zstd.
     pub zstd: bool,
 }
 

@@ -66,7 +66,7 @@ pub struct Decoder {
     /// Number of the oldest stored symbol, and the number after the newest symbol in any packet.
     base: u64,
     end: u64,
-    /// Whether each symbol is known, by number modulo span.
+    /// True if each symbol is known, by number modulo span.
     known: Vec<bool>,
     symbols: Symbols,
     /// Rows: their column with 1, none for a free row; coefficients by number modulo span; sums.

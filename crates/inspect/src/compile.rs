@@ -571,7 +571,7 @@ pub struct Inspector {
     looks: u32,
     until_ticks: u64,
     is_over_time: bool,
-    /// Whether a rule about the packet has matched that passes the rest of its flow.
+    /// True if a rule about the packet has matched that passes the rest of its flow.
     bypasses: bool,
     /// Number of flow bits that could not be set because all eight were in use.
     pub bits_full: u64,

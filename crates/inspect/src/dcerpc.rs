@@ -47,7 +47,7 @@ pub struct DceRpc {
 struct Side {
     stub: Vec<u8>,
     call: Call,
-    /// Whether rules were evaluated on it.
+    /// True if rules were evaluated on it.
     is_told: bool,
     record: Record,
 }

@@ -77,7 +77,7 @@ pub enum DnsFault {
 pub struct Question {
     /// Identifier.
     pub id: u16,
-    /// Whether the message is a response.
+    /// True if the message is a response.
     pub is_response: bool,
     /// Kind of query.
     pub opcode: u8,
@@ -175,9 +175,9 @@ pub struct Framing {
     /// Remaining bytes of the message, and those that have arrived.
     left: u16,
     come: u16,
-    /// Whether its question was read, or cannot be read any more.
+    /// True if its question was read, or cannot be read any more.
     is_read: bool,
-    /// Whether bytes are missing, so that the boundaries of messages are unknown.
+    /// True if bytes are missing, so that the boundaries of messages are unknown.
     is_lost: bool,
 }
 

@@ -70,15 +70,15 @@ pub struct Packet<'a> {
     pub vlans: Vlans,
     /// Anomalies of the packet, one bit of [`crate::anomaly::Anomaly`] each.
     pub anomalies: u64,
-    /// Whether the payload is inspected as part of its stream.
+    /// True if the payload is inspected as part of its stream.
     pub is_in_stream: bool,
-    /// Whether it is sent to the server of its flow.
+    /// True if it is sent to the server of its flow.
     pub to_server: bool,
-    /// Whether both ends of the flow have sent packets.
+    /// True if both ends of the flow have sent packets.
     pub established: bool,
     /// Application protocol of the flow, if it is one with an inspector.
     pub application: Option<Application>,
-    /// Whether the first bytes of the flow identify no protocol.
+    /// True if the first bytes of the flow identify no protocol.
     pub is_unrecognised: bool,
 }
 
@@ -152,9 +152,9 @@ pub struct Parts<'a> {
 pub struct BodyPart {
     /// Offset in the body at which it begins; rules were evaluated on the bytes before it.
     pub new_from: usize,
-    /// Whether the body is complete. Rules that test for an absent content are evaluated only then.
+    /// True if the body is complete. Rules that test for an absent content are evaluated only then.
     pub is_whole: bool,
-    /// Whether rules see only the earlier bytes.
+    /// True if rules see only the earlier bytes.
     pub is_before: bool,
 }
 
@@ -182,14 +182,14 @@ pub enum Message<'a> {
     Http {
         /// Both directions of its connection.
         http: &'a Http,
-        /// Whether it is a request.
+        /// True if it is a request.
         is_request: bool,
     },
     /// A message of DNS.
     Dns {
         /// Name in the question.
         name: &'a [u8],
-        /// Whether the message is a response.
+        /// True if the message is a response.
         is_response: bool,
     },
     /// The first messages of one end of a TLS connection.

@@ -27,9 +27,9 @@ pub struct Flight {
     head: [u8; RECORD_HEAD],
     head_len: usize,
     in_record: usize,
-    /// Whether no more bytes are accepted.
+    /// True if no more bytes are accepted.
     is_closed: bool,
-    /// Whether the last relevant message was read, or will not arrive.
+    /// True if the last relevant message was read, or will not arrive.
     is_over: bool,
 }
 

@@ -22,7 +22,7 @@ pub enum Length {
 pub struct Framed<'a> {
     /// Bytes that have arrived.
     pub bytes: &'a [u8],
-    /// Whether `bytes` contains the complete message.
+    /// True if `bytes` contains the complete message.
     pub is_whole: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Framer {
     pending: Vec<u8>,
     /// Number of remaining bytes of the current message that are skipped.
     skip: u64,
-    /// Whether the current message is skipped up to its end, wherever that is.
+    /// True if the current message is skipped up to its end, wherever that is.
     is_open: bool,
     is_lost: bool,
 }

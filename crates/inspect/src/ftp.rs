@@ -39,7 +39,7 @@ struct Session {
     has_greeted: bool,
     /// Command to which the server has replied with a port that is not yet reported in the client's direction.
     answered: Option<(Command, u16)>,
-    /// Whether later bytes are encrypted.
+    /// True if later bytes are encrypted.
     is_over: bool,
 }
 

@@ -117,12 +117,12 @@ struct Side {
 #[derive(Default)]
 struct Headers {
     decoder: Option<Decoder<'static>>,
-    /// Whether a block was missed, so that the table is unknown.
+    /// True if a block was missed, so that the table is unknown.
     is_lost: bool,
     block: Vec<u8>,
     /// Stream of the block, and the type of its first frame; none between blocks.
     of: Option<(u32, u8)>,
-    /// Whether the block is the end of its stream.
+    /// True if the block is the end of its stream.
     ends_stream: bool,
     /// Names and values of a block.
     fields: Record,

@@ -34,9 +34,9 @@ pub struct Options {
     pub variables: Variables,
     /// Syntax; by default that of most rules in the file.
     pub dialect: Option<Dialect>,
-    /// Whether rules that are commented out are read, too.
+    /// True if rules that are commented out are read, too.
     pub with_disabled: bool,
-    /// Whether a rule is loaded without its unsupported parts.
+    /// True if a rule is loaded without its unsupported parts.
     pub is_lenient: bool,
 }
 
@@ -243,7 +243,7 @@ struct Reader<'a> {
     /// Names of the variables of byte_extract and byte_math.
     variable_names: Vec<String>,
     not_understood: Vec<String>,
-    /// Whether the header of the rule has `=>`: the rule is about a request and its response.
+    /// True if the header of the rule has `=>`: the rule is about a request and its response.
     is_of_transactions: bool,
     /// Message of the selected buffer in a rule with `=>`, if it is given: `true` for the request.
     side: Option<bool>,

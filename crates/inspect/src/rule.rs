@@ -61,7 +61,7 @@ pub struct Rule {
     pub source: Side,
     /// Addresses and ports of the receiver.
     pub destination: Side,
-    /// Whether the rule also matches with sender and receiver exchanged.
+    /// True if the rule also matches with sender and receiver exchanged.
     pub both_ways: bool,
     /// Test of the flow.
     pub flow: FlowTest,
@@ -69,18 +69,18 @@ pub struct Rule {
     pub headers: Vec<HeaderTest>,
     /// Tests of buffers, in order.
     pub steps: Vec<Step>,
-    /// Whether the rule fixes a position in the payload, so that it is evaluated on each packet alone. Other rules also
+    /// True if the rule fixes a position in the payload, so that it is evaluated on each packet alone. Other rules also
     /// see the preceding bytes of the stream.
     pub is_positional: bool,
     /// Tests and changes of the flow's bits.
     pub bits: Vec<FlowBit>,
     /// Tests and changes of the bits of hosts.
     pub host_bits: Vec<HostBit>,
-    /// Whether the rule only sets bits, so that no match is logged.
+    /// True if the rule only sets bits, so that no match is logged.
     pub is_silent: bool,
-    /// Whether a match is logged although the action of the rule is to pass.
+    /// True if a match is logged although the action of the rule is to pass.
     pub is_told: bool,
-    /// Whether the rest of the flow passes without inspection, unless the packet is dropped.
+    /// True if the rest of the flow passes without inspection, unless the packet is dropped.
     pub bypasses: bool,
     /// The rate at which the rule has to match, or at which matches are logged.
     pub rate: Option<Rate>,
@@ -139,11 +139,11 @@ pub struct About {
 pub struct FlowTest {
     /// Direction: to the server or to the client.
     pub to_server: Option<bool>,
-    /// Whether both ends have sent packets; for TCP, whether the handshake is complete.
+    /// True if both ends have sent packets; for TCP, whether the handshake is complete.
     pub established: Option<bool>,
-    /// Whether the rule sees only the ordered bytes of a stream, and never a single packet.
+    /// True if the rule sees only the ordered bytes of a stream, and never a single packet.
     pub only_stream: bool,
-    /// Whether the rule tests more of the flow than its direction, so that without contents it is evaluated for each
+    /// True if the rule tests more of the flow than its direction, so that without contents it is evaluated for each
     /// packet.
     pub is_of_packets: bool,
 }
@@ -155,7 +155,7 @@ pub struct Within {
     pub least: i64,
     /// Largest number in the range.
     pub most: i64,
-    /// Whether the numbers outside the range match instead.
+    /// True if the numbers outside the range match instead.
     pub not: bool,
 }
 
@@ -174,9 +174,9 @@ pub struct Measure {
     pub least: f64,
     /// Largest number in the range.
     pub most: f64,
-    /// Whether the two ends of the range match as well.
+    /// True if the two ends of the range match as well.
     pub with_ends: bool,
-    /// Whether the numbers outside the range match instead.
+    /// True if the numbers outside the range match instead.
     pub not: bool,
 }
 
@@ -275,7 +275,7 @@ pub enum HeaderTest {
     Anomaly {
         /// Bits, at least one of which has to be set.
         bits: u64,
-        /// Whether none of the bits may be set.
+        /// True if none of the bits may be set.
         not: bool,
     },
     /// Number of a VLAN of the frame.
@@ -381,9 +381,9 @@ pub enum Test {
     Regex {
         /// The expression.
         regex: Arc<Regex>,
-        /// Whether the expression must not match.
+        /// True if the expression must not match.
         not: bool,
-        /// Whether the search begins after the last match.
+        /// True if the search begins after the last match.
         relative: bool,
     },
     /// A number in the buffer that is compared with another.
@@ -392,7 +392,7 @@ pub enum Test {
         field: Field,
         /// Kind of comparison.
         how: Comparison,
-        /// Whether the comparison must fail.
+        /// True if the comparison must fail.
         not: bool,
         /// Number to compare with.
         value: Number,
@@ -403,7 +403,7 @@ pub enum Test {
         field: Field,
         /// Factor.
         times: i64,
-        /// Whether the distance is rounded up to a multiple of four bytes.
+        /// True if the distance is rounded up to a multiple of four bytes.
         align: bool,
         /// Position from which the distance counts.
         from: JumpFrom,
@@ -436,12 +436,12 @@ pub enum Test {
     DataAt {
         /// Position.
         at: Number,
-        /// Whether the position counts from the last match.
+        /// True if the position counts from the last match.
         relative: bool,
-        /// Whether the position after the last byte counts too. In Suricata, exactly this many bytes after the last
+        /// True if the position after the last byte counts too. In Suricata, exactly this many bytes after the last
         /// match are enough.
         to_end: bool,
-        /// Whether there must be no data.
+        /// True if there must be no data.
         not: bool,
     },
     /// Length of the buffer.
@@ -466,7 +466,7 @@ pub enum Test {
     },
     /// The buffer is absent. This is the first test of its buffer.
     Absent {
-        /// Whether a present buffer is tested by the other steps. If false, the rule does not match if the buffer is
+        /// True if a present buffer is tested by the other steps. If false, the rule does not match if the buffer is
         /// present.
         or_else: bool,
     },
@@ -476,7 +476,7 @@ pub enum Test {
         bytes: usize,
         /// Offset of the encoded bytes.
         offset: usize,
-        /// Whether the offset counts from the last match.
+        /// True if the offset counts from the last match.
         relative: bool,
     },
 }
@@ -518,7 +518,7 @@ pub struct Field {
     pub bytes: Number,
     /// Offset of the number.
     pub offset: Number,
-    /// Whether the offset counts from the last match.
+    /// True if the offset counts from the last match.
     pub relative: bool,
     /// Encoding of the number.
     pub form: Form,
@@ -553,9 +553,9 @@ impl Form {
 pub struct Content {
     /// Bytes; in lower case if the search ignores case.
     pub bytes: Box<[u8]>,
-    /// Whether the search ignores the case of ASCII letters.
+    /// True if the search ignores the case of ASCII letters.
     pub any_case: bool,
-    /// Whether the bytes must not occur.
+    /// True if the bytes must not occur.
     pub not: bool,
     /// Start of the search, counted from the beginning of the buffer.
     pub offset: Option<Number>,
@@ -565,9 +565,9 @@ pub struct Content {
     pub distance: Option<Number>,
     /// Number of bytes after `distance` within which the content must be.
     pub within: Option<Number>,
-    /// Whether the bytes must be at the end of the buffer.
+    /// True if the bytes must be at the end of the buffer.
     pub at_end: bool,
-    /// Whether the rule selects this content as its pattern (`fast_pattern`).
+    /// True if the rule selects this content as its pattern (`fast_pattern`).
     pub is_fast: bool,
 }
 
@@ -659,7 +659,7 @@ pub enum FlowBit {
     IsSet {
         /// Numbers of the bits ([`crate::read::Names`]).
         bits: Vec<u16>,
-        /// Whether one of the bits is enough.
+        /// True if one of the bits is enough.
         any: bool,
     },
     /// None of the bits is set.

@@ -32,7 +32,7 @@ pub struct Ssh {
 struct End {
     record: Record,
     has_version: bool,
-    /// Whether all relevant messages were read.
+    /// True if all relevant messages were read.
     is_over: bool,
 }
 

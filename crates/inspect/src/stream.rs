@@ -19,7 +19,7 @@ pub struct StreamLimits {
     pub kept: usize,
     /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
-    /// Whether segments can be refused, because the program is in line. A passive listener gives up missing bytes if it
+    /// True if segments can be refused, because the program is in line. A passive listener gives up missing bytes if it
     /// has no memory for the bytes after them.
     pub in_line: bool,
 }
@@ -47,7 +47,7 @@ pub struct Stream {
     previous: u32,
     newest: u32,
     is_started: bool,
-    /// Whether bytes before `next` are missing.
+    /// True if bytes before `next` are missing.
     gap: bool,
     /// First chunk of early data, in order of sequence numbers, and the memory of those chunks.
     early: u32,
@@ -84,7 +84,7 @@ pub struct Piece<'a> {
     pub before: &'a [u8],
     /// New bytes.
     pub data: &'a [u8],
-    /// Whether bytes are missing directly before these.
+    /// True if bytes are missing directly before these.
     pub gap: bool,
     /// Sequence numbers that the stream has used, including these bytes ([`Stream::taken`]).
     pub taken: u32,

@@ -21,7 +21,7 @@ pub struct Joined {
     text: String,
     /// Offset of each line in the text, with the line's number.
     lines: Vec<(usize, usize)>,
-    /// Whether a quote was still open at the end of a line that does not continue in the next one.
+    /// True if a quote was still open at the end of a line that does not continue in the next one.
     is_torn: bool,
 }
 
@@ -188,9 +188,9 @@ enum Seen {
 struct Scan {
     /// Offset that is read next.
     at: usize,
-    /// Whether it is after the parenthesis before the options.
+    /// True if it is after the parenthesis before the options.
     is_inside: bool,
-    /// Whether it is after the parenthesis that ends the options.
+    /// True if it is after the parenthesis that ends the options.
     is_ended: bool,
     /// Offset of the current option.
     option: usize,
@@ -198,9 +198,9 @@ struct Scan {
     colon: Option<usize>,
     /// Offset of its open quote.
     quote: Option<usize>,
-    /// Whether a quote was closed and nothing has followed since.
+    /// True if a quote was closed and nothing has followed since.
     is_closed: bool,
-    /// Whether a backslash precedes the next byte.
+    /// True if a backslash precedes the next byte.
     is_escaped: bool,
 }
 

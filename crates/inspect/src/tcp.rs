@@ -66,9 +66,9 @@ pub enum Refusal {
 /// The policy for accepting segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether a connection whose handshake was not seen is accepted.
+    /// True if a connection whose handshake was not seen is accepted.
     pub takes_midstream: bool,
-    /// Whether the inspection sees all segments, and can withhold them from their receivers. A listener may have missed
+    /// True if the inspection sees all segments, and can withhold them from their receivers. A listener may have missed
     /// some, and accepts any plausible segment.
     pub in_line: bool,
 }
@@ -76,7 +76,7 @@ pub struct Policy {
 /// The changes that an accepted segment makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change {
-    /// Whether a new connection began, so that the state of an earlier one is void. The client of the new connection is
+    /// True if a new connection began, so that the state of an earlier one is void. The client of the new connection is
     /// the receiver of this segment.
     pub is_new: bool,
     /// Sequence numbers of the first bytes of streams that begin with this segment, by direction; none for a stream
@@ -178,7 +178,7 @@ const FARTHEST: u32 = 1 << 30;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Connection {
     ends: [End; 2],
-    /// Whether its SYN or the answer to it was not seen.
+    /// True if its SYN or the answer to it was not seen.
     is_midstream: bool,
     is_established: bool,
     is_reset: bool,

@@ -35,7 +35,7 @@ pub struct Crossed {
     pub arrivals: u8,
     /// Number of times that the packet left, up to 255.
     pub departures: u8,
-    /// Whether a packet of its flow that entered later left earlier (RFC 4737).
+    /// True if a packet of its flow that entered later left earlier (RFC 4737).
     pub reordered: bool,
 }
 

@@ -56,7 +56,7 @@ pub struct TrialOutcome {
     pub received: u64,
     /// Packets that the device's port did not accept from the generator: lost before they were sent.
     pub refused: u64,
-    /// Whether the generator itself missed its schedule.
+    /// True if the generator itself missed its schedule.
     pub generator_behind: bool,
 }
 
@@ -105,7 +105,7 @@ pub struct Trial {
     pub outcome: TrialOutcome,
     /// Verdict on the rate.
     pub verdict: Verdict,
-    /// Whether the trial repeats the failed one before it.
+    /// True if the trial repeats the failed one before it.
     pub repeat: bool,
     /// Rate of the trial, packets per second; none in results that contain only the offered rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,10 +134,10 @@ pub struct SearchResult {
     pub limited_by: Limit,
     /// Lowest rate above `loss_free_pps` at which two trials lost packets.
     pub first_lossy_pps: Option<f64>,
-    /// Whether no rate below the highest loss-free one lost packets twice. If false, the device
+    /// True if no rate below the highest loss-free one lost packets twice. If false, the device
     /// fails in the middle of its range and a single figure does not describe it.
     pub monotonic: bool,
-    /// Whether the search is complete.
+    /// True if the search is complete.
     pub complete: bool,
     /// All trials in the order in which they ran: the points of the curve.
     pub trials: Vec<Trial>,

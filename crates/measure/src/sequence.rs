@@ -62,7 +62,7 @@ pub struct SequenceReport {
     pub max_reorder_extent: u64,
     /// Packets that are too late for the window to tell whether they are copies.
     pub outside_window: u64,
-    /// Whether no packet was outside the window, and none has a number that was never sent.
+    /// True if no packet was outside the window, and none has a number that was never sent.
     pub exact: bool,
 }
 

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_stopped_the_interval_mostly_covers_the_truth() {
+    fn the_interval_at_the_stop_mostly_covers_the_truth() {
         let mut random = Rng::with_seed(5);
         let (mut stopped, mut covered) = (0, 0);
         for _ in 0..400 {

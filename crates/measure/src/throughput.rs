@@ -133,7 +133,7 @@ pub struct ThroughputResult {
     pub limited_by: Limit,
     /// False if a rate below a passing one failed: a single figure then does not describe the device.
     pub monotonic: bool,
-    /// Whether the search is complete.
+    /// True if the search is complete.
     pub complete: bool,
     /// All trials in the order in which they ran.
     pub trials: Vec<TimedTrial>,

@@ -261,7 +261,7 @@ impl PortSpec {
     /// port.
     ///
     /// # Errors
-    /// As [`PortSpec::open`]; also if the workers cannot share it.
+    /// The errors are those of [`PortSpec::open`]; it also fails if the workers cannot share the port.
     pub fn parts(&self, workers: usize) -> Result<Vec<Part>, PortError> {
         self.check_workers(workers)?;
         match self.backend.split {

@@ -891,7 +891,7 @@ mod tests {
     }
 
     #[test]
-    fn where_packets_are_sent_survives_that_others_drop_out() {
+    fn egress_ports_survive_the_removal_of_other_packets() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 5);
         assert!(batch.goes_together());

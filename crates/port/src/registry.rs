@@ -58,7 +58,7 @@ impl PortSpec {
     /// Prepares the port for workers that join one after the other, while earlier ones run.
     ///
     /// # Errors
-    /// As [`PortSpec::open`]; also if the number of workers is fixed once the port is open.
+    /// The errors are those of [`PortSpec::open`]; it also fails if the number of workers is fixed once the port is open.
     pub fn joinable(&self) -> Result<Joinable, PortError> {
         self.check_joinable()?;
         match self.split() {

@@ -155,7 +155,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
     /// waiting.
     ///
     /// # Errors
-    /// As `UdpSocket::recv_from`.
+    /// The errors are those of `UdpSocket::recv_from`.
     pub fn receive(&mut self, socket: &UdpSocket, at_most: usize) -> io::Result<usize> {
         let at_most = at_most.min(DATAGRAMS_AT_A_TIME);
         self.count = 0;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_length_are_told_apart_where_they_come() {
+    fn datagrams_of_equal_length_are_separated_on_receipt() {
         let near = socket("127.0.0.1:0");
         let far = socket("127.0.0.1:0");
         let other = socket("127.0.0.1:0");

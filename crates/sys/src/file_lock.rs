@@ -30,7 +30,7 @@ impl<F: AsFd> Locked<F> {
     /// Locks a file shared: other shared locks are possible, exclusive ones are not.
     ///
     /// # Errors
-    /// As for [`Locked::exclusive`].
+    /// The conditions are those of [`Locked::exclusive`].
     pub fn shared(file: F) -> io::Result<Self> {
         flock(&file, FlockOperation::NonBlockingLockShared)?;
         Ok(Self { file })

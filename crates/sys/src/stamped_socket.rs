@@ -132,7 +132,7 @@ const QUEUE: u32 = 1;
 /// not fit is truncated.
 ///
 /// # Errors
-/// As `UdpSocket::recv`.
+/// The errors are those of `UdpSocket::recv`.
 pub fn receive_stamped(
     socket: &UdpSocket,
     bytes: &mut [u8],

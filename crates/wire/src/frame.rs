@@ -114,7 +114,7 @@ impl UdpFlow {
     /// as is usual for tunnels (RFC 6935 for IPv6).
     ///
     /// # Errors
-    /// As [`UdpFlow::frame`]; `BadValue` for an ICMP echo over IPv6.
+    /// The errors are those of [`UdpFlow::frame`]; `BadValue` for an ICMP echo over IPv6.
     pub fn frame_as(
         &self,
         transport: Protocol,

@@ -109,7 +109,7 @@ pub struct Receiver {
     collectors: [Collector; 2],
     /// Connections of clients, by the port they connect to.
     clients: Vec<(u16, TcpStream)>,
-    /// Those of them that still have to send a request.
+    /// The clients that still have to send a request.
     asking: Vec<TcpStream>,
     servers: Vec<Server>,
     missing: Vec<Target>,

@@ -67,7 +67,7 @@ pub(super) struct Segment {
     /// Maximum size of the segment in bytes, and the number of bytes that its last block reserves for its end.
     most_bytes: u64,
     end_bytes: usize,
-    /// Whether the buffered block is the last one.
+    /// True if the buffered block is the last one.
     is_last: bool,
     frames: Option<Written>,
 }
@@ -363,7 +363,7 @@ use super::tests::faults::write_at;
 pub(super) struct Contents {
     /// Number of bytes up to the padding, or to an incomplete block of pcapng.
     pub(super) whole_bytes: usize,
-    /// Whether an incomplete block follows.
+    /// True if an incomplete block follows.
     pub(super) is_damaged: bool,
 }
 
@@ -521,7 +521,7 @@ struct Frames<'a> {
     /// Offset in the file of the first byte, and offset in `bytes` of the next frame.
     start: u64,
     at: usize,
-    /// Whether the next bytes are no complete frame.
+    /// True if the next bytes are no complete frame.
     is_broken: bool,
 }
 

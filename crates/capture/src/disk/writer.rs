@@ -29,7 +29,7 @@ pub struct Settings {
     pub ports: Vec<String>,
     /// Snap length in bytes, as stated in the files; 0 for no limit.
     pub snap_bytes: u32,
-    /// Whether segments are compressed by zstd; their size then counts the uncompressed bytes.
+    /// True if segments are compressed by zstd; their size then counts the uncompressed bytes.
     pub zstd: bool,
     /// Texts in the section header of each file.
     pub texts: Section,
@@ -102,7 +102,7 @@ pub struct Writer {
     last_ns: u64,
     counts: Written,
     last_tick: Option<Instant>,
-    /// Whether the failure was reported, and nothing could be written since.
+    /// True if the failure was reported, and nothing could be written since.
     told: bool,
 }
 

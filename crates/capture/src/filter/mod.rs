@@ -44,7 +44,7 @@ pub struct FilterError {
     pub column: Option<usize>,
     /// Description by libpcap.
     pub reason: String,
-    /// Whether the cause is that libpcap is not installed.
+    /// True if the cause is that libpcap is not installed.
     pub is_missing: bool,
 }
 

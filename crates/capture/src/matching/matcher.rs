@@ -13,7 +13,7 @@ pub struct Settings {
     /// Maximum time before A at which a packet may be seen at B, ns: the uncertainty of the order of observations. It
     /// has no effect if packets travel in both directions.
     pub before_ns: u64,
-    /// Whether packets travel in both directions: a packet that is first seen at B comes from B, and may arrive at A
+    /// True if packets travel in both directions: a packet that is first seen at B comes from B, and may arrive at A
     /// within the same time limit.
     pub both: bool,
     /// Maximum number of packets that wait at A for B; the same number applies to the other direction.
@@ -36,7 +36,7 @@ impl Default for Settings {
 pub enum Outcome {
     /// The packet was seen at both places.
     Matched {
-        /// Whether it came from B; only if packets travel in both directions.
+        /// True if it came from B; only if packets travel in both directions.
         from_b: bool,
         /// Index among all packets seen at its origin, from 0.
         number: u64,
@@ -44,7 +44,7 @@ pub enum Outcome {
         time_ns: u64,
         /// Time from its origin to the other place, ns; negative if it was seen there first.
         delay_ns: i64,
-        /// Whether a packet that left the origin later was seen earlier at the other place (RFC 4737, section 3.4).
+        /// True if a packet that left the origin later was seen earlier at the other place (RFC 4737, section 3.4).
         reordered: bool,
     },
     /// The packet was seen at A, and not at B within the time.

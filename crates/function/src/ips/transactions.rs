@@ -110,7 +110,7 @@ fn both_messages_of_a_transaction_have_to_fit() {
 }
 
 #[test]
-fn where_nobody_knows_which_response_answers_any_may() {
+fn unassignable_responses_may_match_any_request() {
     let secret = "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";
     let other = "GET /other HTTP/1.1\r\nHost: a\r\n\r\n";
     let many = format!("{}{secret}", other.repeat(20));

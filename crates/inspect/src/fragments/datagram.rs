@@ -28,7 +28,7 @@ const _: () = assert!(CHUNK_BYTES / UNIT_BYTES == u64::BITS as usize);
 struct Laid {
     /// Number of bytes that were not present yet.
     new: usize,
-    /// Whether bytes that were present differ from these.
+    /// True if bytes that were present differ from these.
     differs: bool,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Datagram {
     pub chain: u32,
     pub source: u32,
     pub is_given_up: bool,
-    /// Whether the last fragment had bytes in common with another one.
+    /// True if the last fragment had bytes in common with another one.
     pub overlaps: bool,
     /// Number of fragments that brought bytes.
     fragments: u16,

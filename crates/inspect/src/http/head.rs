@@ -39,7 +39,7 @@ impl Part {
 pub(super) struct Side {
     pub state: State,
     pub head: Memory,
-    /// Whether the first byte of the next head has arrived.
+    /// True if the first byte of the next head has arrived.
     pub is_in_head: bool,
     /// Offset of the current line.
     line_at: usize,
@@ -48,9 +48,9 @@ pub(super) struct Side {
     pub held: Held,
     pub body: Memory,
     pub unpacker: Unpacker,
-    /// Whether the end of the body was reported.
+    /// True if the end of the body was reported.
     pub is_whole: bool,
-    /// Whether bytes of the message were not stored or are missing, so that it may have a body that is not visible.
+    /// True if bytes of the message were not stored or are missing, so that it may have a body that is not visible.
     pub is_cut: bool,
     /// The first line with its end, once it has arrived, and its parts.
     first: Option<Part>,
@@ -84,7 +84,7 @@ impl Side {
 pub(super) struct Held {
     pub bytes: [u8; AHEAD_BYTES],
     pub len: usize,
-    /// Whether their meaning is known now, so that they are to be parsed.
+    /// True if their meaning is known now, so that they are to be parsed.
     pub is_known: bool,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Framing {
     pub contradicts: bool,
     pub is_odd: bool,
     pub upgrades: bool,
-    /// Whether the requested upgrade is HTTP/2 without TLS.
+    /// True if the requested upgrade is HTTP/2 without TLS.
     pub wants_http2: bool,
     /// The outermost codings, in the order in which they were applied.
     codings: [Option<Coding>; MOST_CODINGS],

@@ -46,16 +46,16 @@ pub struct Http {
     awaited: [Asked; AWAITED],
     asked: usize,
     answered: usize,
-    /// Whether more requests were pending than are stored, so that responses cannot be matched with requests any more.
+    /// True if more requests were pending than are stored, so that responses cannot be matched with requests any more.
     is_lost: bool,
     /// Index of the transaction of the current response; the current request belongs to the last of `asked`.
     answering: usize,
     /// Halves of rules that matched in each transaction. There is one more than are pending, as a response may still
     /// arrive while all others wait, and one for all transactions that cannot be distinguished.
     halves: [FlowBits; AWAITED + 2],
-    /// Whether both ends continue with HTTP/2.
+    /// True if both ends continue with HTTP/2.
     speaks_http2: bool,
-    /// Whether the client began with HTTP/2 before the server agreed.
+    /// True if the client began with HTTP/2 before the server agreed.
     is_ahead: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct Pushed {
     pub ready: BufferSet,
     /// Offset in the body at which its new part begins.
     pub body_from: usize,
-    /// Whether the body is complete.
+    /// True if the body is complete.
     pub body_is_whole: bool,
     /// Fault of the message.
     pub fault: Option<HttpFault>,

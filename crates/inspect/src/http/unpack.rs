@@ -91,9 +91,9 @@ struct Layer {
     /// The first bytes, until there is output.
     held: [u8; HELD_BYTES],
     held_len: usize,
-    /// Whether this member has produced output.
+    /// True if this member has produced output.
     has_given: bool,
-    /// Whether it follows another gzip member.
+    /// True if it follows another gzip member.
     is_again: bool,
     taken: usize,
     given: usize,

@@ -34,11 +34,11 @@ enum Stage {
 /// The properties of a segment that several stages need.
 struct Asked {
     is_fin: bool,
-    /// Whether it acknowledges unsent bytes.
+    /// True if it acknowledges unsent bytes.
     is_bad: bool,
-    /// Whether it is outside of the window.
+    /// True if it is outside of the window.
     is_out: bool,
-    /// Whether it begins after all that its sender has sent.
+    /// True if it begins after all that its sender has sent.
     is_behind: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::fit::FitError;
 /// Fits latencies and shares to measured points by their relative errors. Sizes of caches, their inclusion and
 /// the reach of translation buffers are those of `nominal`; its shares, latencies and steepness do not count.
 ///
-/// Where the points do not distinguish the levels, as when other machines use up a shared cache, the fit omits
+/// If the points do not distinguish the levels, as when other machines use up a shared cache, the fit omits
 /// the level whose omission gives the best fit.
 ///
 /// # Errors

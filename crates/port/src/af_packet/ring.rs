@@ -114,7 +114,7 @@ pub(super) struct RxRing(Frames);
 
 impl RxRing {
     /// # Safety
-    /// As for a ring in general: `base` must point at `frames * frame_bytes` bytes, aligned to 16 and
+    /// The conditions are those of a ring in general: `base` must point at `frames * frame_bytes` bytes, aligned to 16 and
     /// valid for as long as the ring or anything received from it is used; `frames` must be a power
     /// of two and `frame_bytes` a multiple of 16.
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
@@ -182,7 +182,7 @@ pub(super) struct TxRing(Frames);
 
 impl TxRing {
     /// # Safety
-    /// As for [`RxRing::new`].
+    /// The conditions are those of [`RxRing::new`].
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
         // SAFETY: the caller's promise is the same.
         Self(unsafe { Frames::new(base, frame_bytes, frames) })

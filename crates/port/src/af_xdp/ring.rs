@@ -34,7 +34,7 @@ struct Ring<T> {
 
 impl<T: Copy> Ring<T> {
     /// # Safety
-    /// As for [`Producer::new`].
+    /// The conditions are those of [`Producer::new`].
     unsafe fn new(layout: Layout) -> Self {
         debug_assert!(layout.size.is_power_of_two());
         Self {
@@ -71,9 +71,9 @@ pub(super) struct Producer<T>(Ring<T>);
 
 impl<T: Copy> Producer<T> {
     /// # Safety
-    /// The layout's parts must be valid and aligned for as long as the ring is used, its entries
-    /// `size` values of `T` that any bytes are a value of; both indexes must be 0, and nobody else in
-    /// this process may use this end.
+    /// The layout's parts must be valid and aligned for as long as the ring is used. Its entries must be
+    /// `size` values of `T`, of which any bytes are a value. Both indexes must be 0, and nobody else in this process may
+    /// use this end.
     pub(super) unsafe fn new(layout: Layout) -> Self {
         // SAFETY: the caller's promise is the same.
         Self(unsafe { Ring::new(layout) })
@@ -125,7 +125,7 @@ pub(super) struct Consumer<T>(Ring<T>);
 
 impl<T: Copy> Consumer<T> {
     /// # Safety
-    /// As for [`Producer::new`].
+    /// The conditions are those of [`Producer::new`].
     pub(super) unsafe fn new(layout: Layout) -> Self {
         // SAFETY: the caller's promise is the same.
         Self(unsafe { Ring::new(layout) })

@@ -71,7 +71,7 @@ impl Ring {
     ///
     /// # Safety
     /// `memory` must be 64-byte aligned and valid for [`Ring::bytes`] for as long as this value or a copy of it is
-    /// used; nobody may access the range but through atomics or as a ring.
+    /// used. Nobody may access the range but through atomics or as a ring.
     pub unsafe fn at(memory: NonNull<u8>, log2_size: u8) -> Self {
         debug_assert!(log2_size <= MAX_LOG2_RING_SIZE);
         Self {

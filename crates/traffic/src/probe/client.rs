@@ -821,7 +821,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_listens_that_is_said() {
+    fn a_server_without_a_listener_is_reported() {
         // The address was bound and released, so that no other program uses it.
         let address = ProbeServer::bind("127.0.0.1:0").unwrap().address().unwrap();
         let never = AtomicBool::new(false);

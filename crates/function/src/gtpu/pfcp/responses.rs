@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_ends_the_oldest_go_and_are_counted() {
+    fn the_oldest_responses_are_removed_and_counted_at_the_limit() {
         let room = 3 * (BYTES_BESIDE + 10);
         let mut responses = Responses::new(TIME, room);
         let now = Instant::now();
