@@ -2,7 +2,7 @@
 //! control plane, BIRD, an OpenFlow controller. Every packet is counted, and neither memory nor open files grow. Each
 //! piece prints its result as a line of JSON.
 
-use super::packets::{number, passed, router_hosts};
+use super::packets::{number, passed, routed};
 use super::{held_by, loss_free_rate, sending, share_of};
 use crate::support::drivers::{bird, birdc, establishment, group, moved, networks, ofctl, simple};
 use crate::support::hosts::Hosts;
