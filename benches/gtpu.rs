@@ -180,7 +180,7 @@ fn main() {
 impl Contender {
     fn worker(&self, clock: &Clock) -> Worker {
         let mut function =
-            taut_function::build(self.function, self.settings.parse().unwrap()).unwrap();
+            taut_functions::build(self.function, self.settings.parse().unwrap()).unwrap();
         function.prepare().unwrap();
         let port: Box<dyn Port> = Box::new(Tunnels::new(self.tunnels));
         Worker::new(vec![port], vec![function], Flush::default(), clock)

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use taut_function::Context;
-use taut_function::gtpu::Detached;
+use taut_gateway::Detached;
 use taut_measure::ratio_interval;
 use taut_port::{Batch, PoolHandle};
 use taut_sys::{Clock, ticks};

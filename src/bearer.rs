@@ -8,9 +8,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::time::Instant;
-use taut_function::gtpu::{
-    Answer, BearerText, CSV_HEADER, MOST_FILE_BYTES, Request, bearers_of, churn,
-};
+use taut_gateway::{Answer, BearerText, CSV_HEADER, MOST_FILE_BYTES, Request, bearers_of, churn};
 use taut_traffic::Rate;
 
 #[derive(clap::Args)]

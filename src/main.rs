@@ -182,10 +182,15 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
+/// Returns the subcommands that help shows.
+fn shown(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|it| !it.is_hide_set())
+}
+
 /// Removes the hidden parts of a command, which only programs use.
 fn for_people(command: &clap::Command) -> clap::Command {
     let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
-    let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+    let below = shown(command);
     let mut shown = clap::Command::new(command.get_name().to_string())
         .version(env!("CARGO_PKG_VERSION"))
         .disable_help_flag(true)
@@ -236,7 +241,7 @@ fn write_man_pages(folder: &Path) -> Result<(), Failure> {
 
 /// Writes the manual pages of a command and of its subcommands.
 fn write_man_page(command: &clap::Command, folder: &Path) -> std::io::Result<()> {
-    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+    for below in shown(command) {
         write_man_page(below, folder)?;
     }
     // The pages show names alone.

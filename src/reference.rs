@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::shown;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ type Named = (String, clap::Command);
 
 /// Collects all commands that help shows, including nested ones.
 fn commands(command: &clap::Command, path: &str, found: &mut Vec<Named>) {
-    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+    for below in shown(command) {
         let path = format!("{path} {}", below.get_name());
         found.push((path.clone(), below.clone()));
         commands(below, &path, found);
@@ -130,7 +131,7 @@ fn row(argument: &clap::Arg) -> String {
 /// Returns the table of a command's subcommands, with links to their pages.
 fn subcommands(command: &clap::Command) -> String {
     let mut table = "| Command | Does |\n|---|---|\n".to_string();
-    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+    for below in shown(command) {
         let about = below
             .get_about()
             .map(ToString::to_string)

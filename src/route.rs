@@ -9,9 +9,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use taut_function::route::{
-    self, Answer, ConvertError, Converted, MOST_FILE_BYTES, Request, RouteText,
-};
+use taut_router::{Answer, ConvertError, Converted, MOST_FILE_BYTES, Request, RouteText};
 use taut_traffic::Rate;
 
 /// Routes that are changed by one request.
@@ -230,7 +228,7 @@ fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
         false => writeln!(output, "{line}"),
         true => writeln!(output, "{}", json!({ "route": line })),
     };
-    let converted = route::convert(&mut *input, via, &mut each);
+    let converted = taut_router::convert(&mut *input, via, &mut each);
     // A reader that closes the pipe early is no error.
     let flushed = output.flush();
     let Converted { routes, left_out } = match (converted, flushed) {

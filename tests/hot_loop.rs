@@ -103,7 +103,8 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
                     .iter()
                     .map(|s| s.open(&mut resources).unwrap())
                     .collect();
-                let functions = vec![taut_function::build("mac-swap", Default::default()).unwrap()];
+                let functions =
+                    vec![taut_functions::build("mac-swap", Default::default()).unwrap()];
                 let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
                 // A link change may cost this allocation; after the last change the loop has none.
                 let mark = std::rc::Rc::new(Cell::new(None));
@@ -341,7 +342,7 @@ fn a_switch_with_rules_allocates_nothing_for_packets() {
         [[group]]\nid = 1\ntype = \"all\"\nbuckets = [{ actions = [\"output:2\"] }, { actions = [\"output:3\"] }]\n\
         [[rule]]\nip_proto = \"udp\"\nactions = [\"set:ip_dst=10.0.0.1\", \"dec_ttl\", \"push_vlan\", \"goto:1\"]\n\
         [[rule]]\ntable = 1\nvlan = \"any\"\nactions = [\"pop_vlan\", \"meter:1\", \"queue:3\", \"group:1\", \"normal\"]\n";
-    let mut switch = taut_function::build("switch", rules.parse().unwrap()).unwrap();
+    let mut switch = taut_functions::build("switch", rules.parse().unwrap()).unwrap();
     switch.prepare().unwrap();
     let context = Context {
         to_port: 1,
@@ -387,7 +388,7 @@ fn an_inspection_allocates_nothing_for_packets() {
         rules.display(),
         folder.path().display()
     );
-    let mut ips = taut_function::build("ips", settings.parse().unwrap()).unwrap();
+    let mut ips = taut_functions::build("ips", settings.parse().unwrap()).unwrap();
     ips.prepare().unwrap();
     let context = Context {
         to_port: 1,
@@ -449,7 +450,7 @@ fn an_inspection_allocates_nothing_for_packets() {
 fn a_recording_allocates_nothing_for_packets() {
     // The buckets are small, so that many are used.
     let settings = "ring = \"1 MB\"\nbucket = \"64 kB\"";
-    let mut record = taut_function::build("record", settings.parse().unwrap()).unwrap();
+    let mut record = taut_functions::build("record", settings.parse().unwrap()).unwrap();
     record.prepare().unwrap();
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();
@@ -477,7 +478,7 @@ fn functions_of_users_allocate_nothing_for_packets() {
     );
     for (name, file) in [("plugin", library.to_str().unwrap()), ("lua", script)] {
         let settings = format!("file = \"{file}\"");
-        let mut function = taut_function::build(name, settings.parse().unwrap()).unwrap();
+        let mut function = taut_functions::build(name, settings.parse().unwrap()).unwrap();
         function.prepare().unwrap();
         let context = Context {
             to_port: 1,

@@ -23,16 +23,16 @@ mod soak {
         ((whole as f64 * share) as u64).max(1)
     }
 
-    /// Returns the number of file descriptors of a process, and its resident memory in kilobytes.
+    /// Returns the number of file descriptors of a process, and its resident memory in kilobytes. Pages of files do not
+    /// count: the kernel loads those of the program at first use, and takes them back at any time.
     pub fn held_by(process: u32) -> (usize, u64) {
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .unwrap();
-        let kilobytes = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        (descriptors, kilobytes)
+        let kilobytes = ["RssAnon:", "RssShmem:"].map(|name| -> u64 {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        });
+        (descriptors, kilobytes.iter().sum())
     }
 
     /// Builds a command of taut that sends 128-byte packets with these fields through these ports, and prints JSON.

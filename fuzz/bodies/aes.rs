@@ -1,6 +1,6 @@
 //! The body of the fuzz target of encrypted packets; `cargo test` runs the same over seeded noise.
 
-use taut_function::aes::Header;
+use taut_functions::aes::Header;
 
 /// Checks that a header that was read is written again unchanged.
 pub fn header(bytes: &[u8]) {

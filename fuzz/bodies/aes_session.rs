@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use taut_function::aes::simulated;
 use taut_function::{Context, Function};
+use taut_functions::aes::simulated;
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 

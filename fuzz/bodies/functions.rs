@@ -7,7 +7,8 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use taut_function::{Context, Function, Handler, Passage, Punted, build};
+use taut_function::{Context, EmptyBatches, Function, Handler, Passage, Punted};
+use taut_functions::build;
 use taut_port::pair::Lane;
 use taut_port::{Batch, Packet, PoolHandle, Punt};
 use taut_wire::{Protocol, Tunnel, UdpFlow};
@@ -225,7 +226,7 @@ impl All {
         // Delayed packets leave with a later call.
         for round in 0..2 {
             for (number, stage) in (1..).zip(&mut chain) {
-                if round == 0 || stage.function.holds_packets() {
+                if round == 0 || stage.function.needs().empty_batches != EmptyBatches::No {
                     // The headers in a peer's memory may be read before they change.
                     batch.read_headers();
                     change(&mut batch, change_at, number);

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
-use taut_function::gtpu::{Action, Bearer, Detached, Limit, Match, MeterName, Path, Refused, Wish};
 use taut_function::{Context, Punted};
+use taut_gateway::{Action, Bearer, Detached, Limit, Match, MeterName, Path, Refused, Wish};
 use taut_port::{Batch, PoolHandle, Punt};
 use taut_wire::pfcp::{
     ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, SdfFilter, Seid,

@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::io::Write;
-use taut_function::{Context, Function, build};
+use taut_function::{Context, Function};
+use taut_functions::build;
 use taut_port::{Batch, PoolHandle};
 
 /// Longest frame that is tried, bytes.

@@ -1,7 +1,8 @@
 //! The body of the fuzz target of address translation; `cargo test` runs the same over seeded noise.
 
 use std::cell::RefCell;
-use taut_function::{Context, Function, build};
+use taut_function::{Context, Function};
+use taut_functions::build;
 use taut_port::{Batch, PoolHandle};
 
 /// Longest frame that is tried, bytes.

@@ -2,7 +2,8 @@
 //! advances. An observer of both sides checks the translator. `cargo test` runs the same over seeded noise.
 
 use std::cell::RefCell;
-use taut_function::{Context, Function, build};
+use taut_function::{Context, Function};
+use taut_functions::build;
 use taut_port::{Batch, PoolHandle};
 use taut_sys::Clock;
 use taut_wire::Sum;

@@ -1,6 +1,6 @@
 //! The body of the fuzz target of OpenFlow; `cargo test` runs the same over seeded noise.
 
-use taut_function::switch::heard;
+use taut_switch::heard;
 
 /// Longest conversation that is tried, bytes.
 const MOST: usize = 1 << 16;

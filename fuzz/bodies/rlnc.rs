@@ -1,8 +1,8 @@
 //! The body of the fuzz target of the network decoder; `cargo test` runs the same over seeded operations.
 
 use std::cell::RefCell;
-use taut_function::rlnc::simulated;
 use taut_function::{Context, Function};
+use taut_functions::rlnc::simulated;
 use taut_port::{Batch, PoolHandle};
 use taut_wire::UdpFlow;
 

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
-use taut_function::route::Detached;
 use taut_port::{Batch, PoolHandle};
+use taut_router::Detached;
 
 /// Longest frame that is tried, bytes.
 const MOST: usize = 1600;

@@ -1,7 +1,7 @@
 //! The body of the fuzz target of tables of routes; `cargo test` runs the same over seeded noise.
 
 use std::io;
-use taut_function::route::convert;
+use taut_router::convert;
 
 /// Reads a table, with and without neighbours in place of its next hops: every output line has a prefix. Returns the
 /// number of lines.

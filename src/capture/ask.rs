@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use taut_capture::capture::{Found, Status};
 use taut_capture::dump::{Dumped, time_in_words};
 use taut_capture::flows::By;
-use taut_function::record::{Answer, Request};
+use taut_functions::record::{Answer, Request};
 
 /// The control socket of a capture.
 #[derive(Clone)]

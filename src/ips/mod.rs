@@ -12,10 +12,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use taut_function::ips::{Answer, Costs, Request, read_files};
 use taut_inspect::compile::RuleSet;
 use taut_inspect::read::{Dialect, Options, Reading};
 use taut_inspect::variables::Variables;
+use taut_ips::{Answer, Costs, Request, read_files};
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 

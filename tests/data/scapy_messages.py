@@ -2,7 +2,7 @@
 """Writes scapy_messages.txt: GTP-U frames and PFCP messages, right and broken, as scapy makes them.
 
 Made with scapy 2.6.1: python3 scapy_messages.py >scapy_messages.txt
-A line each: name, a space, bytes in hexadecimal digits. What is to become of them: crates/function/src/gtpu/scapy.rs
+A line each: name, a space, bytes in hexadecimal digits. What is to become of them: crates/gateway/src/scapy.rs
 """
 
 from scapy.contrib.gtp import (

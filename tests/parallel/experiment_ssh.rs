@@ -181,6 +181,15 @@ impl Machines {
         }
     }
 
+    /// Returns the number of connections from here that were refused.
+    fn refused_connections(&self) -> u64 {
+        let read = run(in_namespace(&self.here.0, "cat").arg("/proc/net/snmp")).success();
+        let mut lines = read.stdout.lines().filter(|line| line.starts_with("Tcp: "));
+        let [names, counts] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+        let (_, refused) = names.zip(counts).find(|it| it.0 == "AttemptFails").unwrap();
+        refused.parse().unwrap()
+    }
+
     /// Sets the boot ID that the device's machine reports from now on.
     fn boot_id(&self, id: &str) {
         let cat = format!(
@@ -754,8 +763,13 @@ fn a_machine_is_reset_before_each_run() {
         if count == 2 {
             machines.boot_id("second-boot");
         }
+        let before = machines.refused_connections();
         fs::write(machines.path("resets.back"), "").unwrap();
-        sleep(Duration::from_secs(1));
+        // It is not back at once.
+        while machines.refused_connections() == before {
+            assert!(Instant::now() < deadline, "nobody tries to connect");
+            sleep(Duration::from_millis(20));
+        }
         machines.serve(1);
     }
     driver.finish().success();

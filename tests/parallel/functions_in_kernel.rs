@@ -1,7 +1,7 @@
 //! Functions in the kernel between real interfaces, in native and generic XDP. Their output equals that of the
 //! functions in user space, and other programs reach each other through a translator.
 
-#[path = "../../crates/function/tests/frames/mod.rs"]
+#[path = "../../crates/functions/tests/frames/mod.rs"]
 mod frames;
 
 use crate::support::hosts::{FAR, Transport, in_namespace, ip, transfer, two_hosts};
@@ -11,7 +11,8 @@ use crate::support::{alone_and_root, is_installed, scratch};
 use frames::{STAMPS, frames, without_stamps};
 use serde_json::{Value, json};
 use std::process::Command;
-use taut_function::{Context, Function, build};
+use taut_function::{Context, Function};
+use taut_functions::build;
 use taut_host::Testbed;
 use taut_port::{Batch, PoolHandle};
 use taut_sys::{ClockReading, StampClock};

@@ -1,7 +1,7 @@
 //! The mobile gateway in the kernel. Its XDP programs handle and count every frame as the function does in user space,
 //! and hold a million bearers. PFCP adds and deletes sessions, and a kernel finds the gateway by ARP.
 
-#[path = "../../crates/function/src/gtpu/scapy.rs"]
+#[path = "../../crates/gateway/src/scapy.rs"]
 mod scapy;
 
 use crate::support::hosts::{gateway_answers_echo, in_namespace, ip};
@@ -106,7 +106,7 @@ impl InProcess {
         let file = folder.path().join("bearers.csv");
         std::fs::write(&file, bearers).unwrap();
         let table = format!("{}{settings}load = \"{}\"\n", own(), file.display());
-        let mut function = taut_function::build("gtpu", table.parse().unwrap()).unwrap();
+        let mut function = taut_functions::build("gtpu", table.parse().unwrap()).unwrap();
         function.prepare().unwrap();
         Self {
             slow: function.handler().unwrap(),

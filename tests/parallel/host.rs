@@ -37,7 +37,7 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
         ping(host, "10.8.1.3", 1, &[], 0);
         // Nothing listens at this address: the host's kernel accepts the ICMP error and reports it to the socket.
         let mut command = in_namespace(&host.0, "bash");
-        let asked = "exec 3<>/dev/udp/10.8.1.1/33434; echo a >&3; sleep 0.5; echo b >&3";
+        let asked = "exec 3<>/dev/udp/10.8.1.1/33434; for _ in {1..500}; do echo a >&3 || break; sleep 0.02; done";
         let finished = run(command.args(["-c", asked]));
         assert!(
             finished.stderr.contains("Connection refused"),

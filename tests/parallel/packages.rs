@@ -381,7 +381,7 @@ fn a_purged_debian_package_leaves_no_file() {
     let script = format!(
         "dpkg --install /tmp/old.deb
         {nobody} taut -V
-        {nobody} taut generate --port null: --rate 1k --seconds 0.1 --max-loss 1 --json | tail -n 1
+        {nobody} taut generate --port null: --rate 1k --seconds 0.1 --warm-up 0 --max-loss 1 --json | tail -n 1
         {nobody} taut experiment check /usr/share/taut/experiments/stylianopoulos-fig2.toml >/dev/null || test $? = 3
         test -d /etc/taut
         dpkg --install /tmp/new.deb

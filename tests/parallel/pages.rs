@@ -12,8 +12,8 @@
 //! - `<!-- run: may end with another code than 0 -->`
 //! - `<!-- file: NAME -->`: a block of any kind that the reader saves
 
-use crate::support::program::{Finished, Program};
-use crate::support::{is_root, scratch};
+use crate::support::program::{Finished, Program, run};
+use crate::support::{is_root, scratch, taut};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The environment of a page: two interfaces that a bridge joins, folders for running programs, a capture.
+/// The environment of a page: two interfaces that a bridge joins, and folders for running programs.
 const SURROUNDINGS: &str = r#"
 mount -t tmpfs tmpfs /run
 mkdir /run/netns /run/lock
@@ -127,7 +127,9 @@ for n in 1 2; do
     ip link set eth$n arp off up
     ip -n device link set dev$n master bridge arp off up
 done
-taut generate --port pcap:in.pcap,role=write --rate 10k --seconds 0.1 --warm-up 0 --max-loss 1 >/dev/null
+for n in 1 2; do
+    until ip -n device -d link show dev$n | grep -q 'state forwarding'; do sleep 0.05; done
+done
 beside=
 end_beside() {
     for group in $beside; do
@@ -167,8 +169,22 @@ fn script(blocks: &[Block], folder: &Path) -> String {
     script
 }
 
-/// Prepares a folder like the reader's: the repository's files, and space for new ones.
-fn place(folder: &Path) -> PathBuf {
+/// Makes the capture of all pages in `folder`. The generator waits seconds for packets to come back, so no page makes
+/// its own.
+fn capture(folder: &Path) -> PathBuf {
+    let file = folder.join("in.pcap");
+    let port = format!("pcap:{},role=write", file.display());
+    let mut generate = taut(&["generate", "--port", &port, "--rate", "10k"]);
+    let made = run(generate.args(["--seconds", "0.1", "--warm-up", "0", "--max-loss", "1"]));
+    assert!(
+        made.code() == Some(0) || is_kept_from_its_core(&made),
+        "{made:?}"
+    );
+    file
+}
+
+/// Prepares a folder like the reader's: the repository's files, a capture, and space for new ones.
+fn place(folder: &Path, capture: &Path) -> PathBuf {
     let (place, programs) = (folder.join("place"), folder.join("programs"));
     fs::create_dir(&place).unwrap();
     fs::create_dir(&programs).unwrap();
@@ -177,6 +193,7 @@ fn place(folder: &Path) -> PathBuf {
             symlink(entry.path(), place.join(entry.file_name())).unwrap();
         }
     }
+    fs::copy(capture, place.join("in.pcap")).unwrap();
     symlink(env!("CARGO_BIN_EXE_taut"), programs.join("taut")).unwrap();
     let sudo = programs.join("sudo");
     fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n").unwrap();
@@ -241,6 +258,8 @@ fn is_kept_from_its_core(finished: &Finished) -> bool {
 }
 
 fn work_as_typed(wanted: impl Fn(&str) -> bool) {
+    let shared = scratch();
+    let capture = capture(shared.path());
     let mut complaints = Vec::new();
     for page in pages() {
         if !wanted(&page.strip_prefix(ROOT).unwrap().to_string_lossy()) {
@@ -252,7 +271,7 @@ fn work_as_typed(wanted: impl Fn(&str) -> bool) {
             continue;
         }
         let folder = scratch();
-        let place = place(folder.path());
+        let place = place(folder.path(), &capture);
         let file = folder.path().join("page.sh");
         fs::write(&file, script(&blocks, folder.path())).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();

@@ -10,10 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use taut_function::route::Detached;
+use taut_router::Detached;
 
 const ROUTES: [usize; 2] = [5_000, 2_000];
-const ADDRESSES: [usize; 2] = [80_000, 20_000];
 const INTERFACES: usize = 4;
 /// Number of requests in flight at a time: their replies fit into a socket's buffer.
 const AT_A_TIME: usize = 100;
@@ -64,16 +63,11 @@ impl Range {
         }
     }
 
-    /// Draws an address within the prefix, at an end, or next to it.
-    fn some_address(&self, random: &mut fastrand::Rng) -> IpAddr {
-        let number = match random.u8(..5) {
-            0 => self.first,
-            1 => self.last,
-            2 => self.first - 1,
-            3 => self.last + 1,
-            _ => self.first + random.u128(..=self.last - self.first),
-        };
-        self.address(number)
+    /// Returns the addresses where a route may go wrong: both ends of the prefix, those next to them, and one within.
+    fn addresses(&self, random: &mut fastrand::Rng) -> [IpAddr; 5] {
+        let within = self.first + random.u128(..=self.last - self.first);
+        let numbers = [self.first - 1, self.first, within, self.last, self.last + 1];
+        numbers.map(|number| self.address(number))
     }
 }
 
@@ -190,16 +184,10 @@ fn linux_and_taut_route_every_address_alike() {
     let batch = path("batch").display().to_string();
     run(in_namespace(namespace, "ip").args(["-batch", &batch])).success();
 
-    let mut addresses = Vec::new();
-    for (count, is_v4) in ADDRESSES.into_iter().zip([true, false]) {
-        let ranges: Vec<_> = routes
-            .values()
-            .map(|it| it.0)
-            .filter(|it| it.is_v4 == is_v4)
-            .collect();
-        addresses
-            .extend((0..count).map(|_| random.choice(&ranges).unwrap().some_address(&mut random)));
-    }
+    let ranges = routes.values().map(|(range, _)| range);
+    let addresses: Vec<_> = ranges
+        .flat_map(|range| range.addresses(&mut random))
+        .collect();
     let settings = format!("routes = \"{}\"\n{interfaces}", path("routes").display());
     let socket = path("control");
     let chain = path("chain.toml").display().to_string();

@@ -245,12 +245,12 @@ fn bird_drives_the_router_by_the_kernels_routes() {
              interface \"lan\" {{ stub; }}; }}; }}\n"
         ),
     );
-    kernels.bird(0, &announcer(100_000));
+    kernels.bird(0, &announcer(30_000));
     let ospf = format!(
         "interface eth0\n{OSPF_FRR}router ospf\n ospf router-id 10.8.2.2\n network 10.8.2.0/24 area 0\n network 10.99.0.0/16 area 0\n"
     );
     kernels.frr(1, &[("zebra", "hostname b\n"), ("ospfd", &ospf)]);
-    routes_come_and_go(&kernels, 100_000);
+    routes_come_and_go(&kernels, 30_000);
     kernels.end();
 }
 

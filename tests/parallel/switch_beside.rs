@@ -13,7 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use taut_function::{Context, Function, build};
+use taut_function::{Context, Function};
+use taut_functions::build;
 use taut_port::{Batch, PoolHandle};
 
 const RULE_SETS: usize = 200;

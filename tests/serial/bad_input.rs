@@ -33,17 +33,17 @@ fn trials_that_cannot_be() {
                 "start the server first",
             ),
             (
-                "generate --port null: --rate 1G --seconds 0.1",
+                "generate --port null: --rate 1G --seconds 0.1 --warm-up 0",
                 LIMIT,
                 "were never sent",
             ),
             (
-                "generate --port null: --rate 1k --seconds 0.1",
+                "generate --port null: --rate 1k --seconds 0.1 --warm-up 0",
                 LIMIT,
                 "nothing came back",
             ),
             (
-                "generate --port null: --rate 1k --seconds 0.1 --max-loss 0.5",
+                "generate --port null: --rate 1k --seconds 0.1 --warm-up 0 --max-loss 0.5",
                 LIMIT,
                 "% lost, more than the",
             ),
@@ -85,7 +85,8 @@ fn without_privileges_memif_is_measured_and_skipped_ports_are_named() {
     let folder = scratch();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let out = folder.path().join("results").display().to_string();
-    let mut begun = Program::start(watch.over(&mut as_nobody(&["demo", "--quick", "--out", &out])));
+    let words = ["demo", "--quick", "--seconds", "0.1", "--out", &out];
+    let mut begun = Program::start(watch.over(&mut as_nobody(&words)));
     // One run is enough to have a result.
     let index = Path::new(&out).join("runs.jsonl");
     begun.wait_until("a run", |_, _| {
@@ -154,6 +155,8 @@ fn on_one_core_the_demo_runs_to_its_end() {
         env!("CARGO_BIN_EXE_taut"),
         "demo",
         "--quick",
+        "--seconds",
+        "0.1",
         "--repetitions",
         "1",
         "--devices",
@@ -212,8 +215,9 @@ fn results_folders_that_cannot_be_read() {
         let path = out.join("runs/v1-r1/local/comparison/runs/memif-idle/1/samples.parquet");
         path.exists().then_some(path)
     };
-    let words = ["demo", "--quick", "--devices", "memif-idle", "--out"];
-    let mut measuring = Program::start(taut(&words).arg(&out));
+    let words = ["demo", "--quick", "--seconds", "0.1"];
+    let devices = ["--devices", "memif-idle", "--out"];
+    let mut measuring = Program::start(taut(&words).args(devices).arg(&out));
     measuring.wait_until("a run", |_, _| samples(&out).is_some());
     measuring.interrupt();
     let report = || run(taut(&["report"]).arg(&out));
@@ -261,7 +265,10 @@ fn foreign_packets_are_counted_and_not_measured() {
     testpmd.forward("txonly");
     let mut arguments = vec!["generate".to_string()];
     arguments.extend(sockets.ports("client", ""));
-    arguments.extend(["--rate", "1k", "--seconds", "0.5", "--json"].map(String::from));
+    // None of ours comes back, for which each trial waits, a warm-up too.
+    let trial = ["--rate", "1k", "--seconds", "0.5", "--warm-up", "0"];
+    arguments.extend(trial.map(String::from));
+    arguments.push("--json".to_string());
     let finished = run(&mut taut(&arguments));
     let summary = finished.last_json();
     assert!(
@@ -278,7 +285,7 @@ fn a_reader_that_goes_away_is_no_reason_to_panic() {
     let _turn = alone();
     for line in [
         "forward --port null: --seconds 1.2",
-        "generate --port null: --seconds 1.2 --rate 1k --max-loss 1",
+        "generate --port null: --seconds 1.2 --warm-up 0 --rate 1k --max-loss 1",
         "ports",
         "doctor",
         "completions bash",

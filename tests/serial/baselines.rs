@@ -5,15 +5,17 @@ use crate::support::leftovers::Watch;
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::undisturbed::undisturbed;
 use crate::support::{alone, scratch, taut};
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use taut_host::baseline::{Baseline, Frames, Reach, Running, baselines};
 use taut_host::{Testbed, choose_cores, pin_current_thread};
-use taut_lab::device::{flow_through, offers, ports_to};
-use taut_port::PortSpec;
+use taut_lab::device::{Choice, chosen, flow_through, ports_to};
+use taut_port::{Batch, Link, Port, PortCounters, PortError, PortSpec};
 use taut_sys::Clock;
 use taut_traffic::{Instrument, Stream, Summaries, Trial};
 
@@ -27,27 +29,51 @@ fn named(id: &str) -> &'static Baseline {
 /// Returns the baseline if it is installed; else prints that it is not.
 fn installed(id: &str) -> Option<&'static Baseline> {
     let baseline = named(id);
-    let offer = offers().into_iter().find(|o| o.device.id == id).unwrap();
-    match offer.here {
-        Ok(_) => Some(baseline),
-        Err(missing) => {
-            println!("skipped: needs {} ({missing})", baseline.label);
-            None
-        }
+    let (_, missing) = chosen(&Choice::parse(id).unwrap());
+    let Some(missing) = missing.first() else {
+        return Some(baseline);
+    };
+    let (why, how) = (&missing.why, &missing.how);
+    println!("skipped: needs {} ({why}; {how})", baseline.label);
+    None
+}
+
+/// A port of the generator that has the place of the other one while the direction is turned.
+struct Turning {
+    /// Both open ports.
+    ports: Rc<RefCell<Vec<Box<dyn Port>>>>,
+    place: usize,
+    is_turned: Rc<Cell<bool>>,
+}
+
+impl Turning {
+    fn with<T>(&self, act: impl FnOnce(&mut dyn Port) -> T) -> T {
+        let place = self.place ^ usize::from(self.is_turned.get());
+        act(&mut *self.ports.borrow_mut()[place])
     }
 }
 
-/// Returns the ports of the generator, in the order of one direction or the other.
-fn specs(baseline: &Baseline, folder: &Path, back: bool) -> [String; 2] {
-    let mut specs = ports_to(baseline, folder);
-    if back {
-        specs.reverse();
+impl Port for Turning {
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        self.with(|port| port.rx(batch))
     }
-    specs
+
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        self.with(|port| port.tx(batch))
+    }
+
+    fn link(&mut self) -> Link {
+        self.with(|port| port.link())
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        self.with(|port| port.counters())
+    }
 }
 
-/// Starts the baseline and sends through it, once for each of these directions.
-fn pass(baseline: &Baseline, folder: &Path, directions: &[bool]) -> Result<(), String> {
+/// Starts the baseline and sends through it in both directions, one after the other, over the same open ports: DPDK's
+/// memif driver may crash when a peer leaves a busy port, so one start has one peer.
+fn pass(baseline: &Baseline, folder: &Path) -> Result<(), String> {
     let cores = choose_cores();
     let testbed = baseline.on_interfaces().then(|| {
         Testbed::builder()
@@ -60,51 +86,49 @@ fn pass(baseline: &Baseline, folder: &Path, directions: &[bool]) -> Result<(), S
         .unwrap();
     let _inside = testbed.as_ref().map(|t| t.enter_generator().unwrap());
     pin_current_thread(cores.generator).unwrap();
-    let (mut outcome, mut last) = (Ok(()), None);
-    for &back in directions {
-        drop(last.take());
-        let (passed, instrument) = pass_once(baseline, &mut running, folder, back);
-        outcome = outcome.and(passed);
-        last = Some(instrument);
+    let stop = AtomicBool::new(false);
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let stream = |back| Stream::new(&flow_through(baseline.frames, back), 64).unwrap();
+    let specs = ports_to(baseline, folder).map(|spec| PortSpec::parse(&spec).unwrap());
+    let ports = Rc::<RefCell<Vec<Box<dyn Port>>>>::default();
+    let is_turned = Rc::<Cell<bool>>::default();
+    let instrument = Instrument::open_with(&specs, stream(false), clock, |place, open| {
+        let turning = Turning {
+            ports: Rc::clone(&ports),
+            place,
+            is_turned: Rc::clone(&is_turned),
+        };
+        turning.ports.borrow_mut().push(open()?);
+        Ok::<Box<dyn Port>, PortError>(Box::new(turning))
+    });
+    let mut instrument = instrument.unwrap();
+    let linked = instrument.wait_for_links(PATIENCE, &stop);
+    running.check().unwrap();
+    linked.unwrap();
+    let mut outcome = Ok(());
+    for back in [false, true] {
+        is_turned.set(back);
+        instrument.set_traffic(stream(back).into()).unwrap();
+        let trial = Trial {
+            rate_pps: RATE_PPS,
+            duration: Duration::from_millis(200),
+        };
+        // The first frames of a flow may take a slow path.
+        instrument.run(trial, &mut Summaries::new(&clock), &stop);
+        let tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
+        let is_whole = tally.sent == trial.packets() && tally.received == tally.sent;
+        outcome = outcome.and(match is_whole && tally.corrupt == 0 {
+            true => Ok(()),
+            false => Err(format!("{} back={back}: {tally:?}", baseline.id)),
+        });
     }
     running.check().unwrap();
     // The ports are still open, for the same reason as one start has one peer.
     running.stop().unwrap();
-    drop(last);
     outcome
 }
 
-/// Sends through a running baseline, in one direction; its ports stay open.
-fn pass_once(
-    baseline: &Baseline,
-    running: &mut Running,
-    folder: &Path,
-    back: bool,
-) -> (Result<(), String>, Instrument) {
-    let stop = AtomicBool::new(false);
-    let clock = Clock::calibrate(Duration::from_millis(20));
-    let stream = Stream::new(&flow_through(baseline.frames, back), 64).unwrap();
-    let specs = specs(baseline, folder, back).map(|spec| PortSpec::parse(&spec).unwrap());
-    let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
-    let linked = instrument.wait_for_links(PATIENCE, &stop);
-    running.check().unwrap();
-    linked.unwrap();
-    let trial = Trial {
-        rate_pps: RATE_PPS,
-        duration: Duration::from_millis(200),
-    };
-    // The first frames of a flow may take a slow path.
-    instrument.run(trial, &mut Summaries::new(&clock), &stop);
-    let tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
-    let is_whole = tally.sent == trial.packets() && tally.received == tally.sent;
-    let outcome = match is_whole && tally.corrupt == 0 {
-        true => Ok(()),
-        false => Err(format!("{} back={back}: {tally:?}", baseline.id)),
-    };
-    (outcome, instrument)
-}
-
-/// Works like [`pass`], with the generator in another process: DPDK keeps its resources in this one.
+/// Works like [`pass`] in one direction, with the generator in another process: DPDK keeps its resources in this one.
 fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(), String> {
     let cores = choose_cores();
     let mut running = baseline.start(None, cores.device, folder).unwrap();
@@ -115,7 +139,11 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     generate.args(["--wait", "30"]);
     // After it connects, it forwards nothing for 0.2 s.
     generate.args(["--warm-up", "0.5"]);
-    for spec in specs(baseline, folder, back) {
+    let mut specs = ports_to(baseline, folder);
+    if back {
+        specs.reverse();
+    }
+    for spec in specs {
         generate.args(["--port", &spec]);
     }
     let generated = run(&mut generate);
@@ -141,21 +169,13 @@ fn passes_both_ways_and_leaves_nothing(id: &str) {
     // The thread may be pinned and enter a namespace.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
-            // DPDK's memif driver may crash when a peer leaves a busy port, so one start has one peer there.
-            let starts: &[&[bool]] = if baseline.on_interfaces() {
-                &[&[false, true]]
+            let folder = || tempfile::tempdir_in(watch.temporary()).unwrap();
+            if baseline.reach == Reach::Vhost {
+                for back in [false, true] {
+                    undisturbed(|| pass_from_outside(baseline, folder().path(), back));
+                }
             } else {
-                &[&[false], &[true]]
-            };
-            for directions in starts {
-                undisturbed(|| {
-                    let folder = tempfile::tempdir_in(watch.temporary()).unwrap();
-                    if baseline.reach == Reach::Vhost {
-                        pass_from_outside(baseline, folder.path(), directions[0])
-                    } else {
-                        pass(baseline, folder.path(), directions)
-                    }
-                });
+                undisturbed(|| pass(baseline, folder().path()));
             }
         });
         done.join().unwrap();
@@ -305,7 +325,8 @@ fn a_killed_demo_takes_its_baselines_with_it() {
     for id in here {
         let (watch, folder) = (Watch::begin(), scratch());
         let demo = |name: &str| {
-            let mut command = taut(&["demo", "--quick", "--devices", id, "--out"]);
+            let mut command = taut(&["demo", "--quick", "--seconds", "0.1"]);
+            command.args(["--repetitions", "1", "--devices", id, "--out"]);
             command.arg(folder.path().join(name));
             Program::start(watch.over(&mut command))
         };
@@ -324,10 +345,8 @@ fn a_killed_demo_takes_its_baselines_with_it() {
             assert!(Instant::now() < deadline, "still runs: {left}");
             sleep(Duration::from_millis(50));
         }
-        let run = folder.path().join("next/runs/v1-r1/run.json");
-        let mut next = demo("next");
-        next.wait_until("a run", |_, _| run.exists());
-        next.interrupt();
+        // This one starts the baseline again.
+        demo("next").finish().success();
         watch.nothing_is_left();
     }
 }
@@ -396,14 +415,14 @@ fn devices_that_cannot_be_had_are_said_in_one_line() {
 fn a_device_without_forwarding_is_skipped_and_others_are_measured() {
     let _turn = alone();
     let folder = scratch();
-    let demo = |devices: &str, out: &str| {
+    let demo = |repetitions: &str, devices: &str, out: &str| {
         let mut command = taut(&["demo", "--quick", "--seconds", "0.1", "--json"]);
-        command.args(["--devices", devices, "--out"]);
+        command.args(["--repetitions", repetitions, "--devices", devices, "--out"]);
         let demo = Program::start(command.arg(folder.path().join(out)));
         demo.finish_within(Duration::from_secs(120))
     };
     let silent = "memif,function=impair(loss=1)";
-    let summary = demo(&format!("{silent},memif-idle"), "both")
+    let summary = demo("2", &format!("{silent},memif-idle"), "both")
         .success()
         .stdout;
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
@@ -419,7 +438,7 @@ fn a_device_without_forwarding_is_skipped_and_others_are_measured() {
         "{head}"
     );
     assert!(part("how", "taut bench comparison --device"), "{head}");
-    let none = demo(silent, "none");
+    let none = demo("1", silent, "none");
     assert_eq!(none.code(), Some(3), "{none:?}");
     assert!(
         none.stderr.contains("no device could be measured"),

@@ -2,10 +2,11 @@
 
 use crate::support::program::run;
 use crate::support::taut;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 const PAGE: &str = "docs/explanation/compared-with-other-generators.md";
 
@@ -169,14 +170,19 @@ fn every_cell_of_the_comparison_has_a_source() {
 
 /// Checks that the subcommand has all options named, and that a named file exists.
 fn command_is_there(span: &str) {
+    /// Help by subcommand, as many spans name the same one.
+    static HELPS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let words: Vec<&str> = span.split(' ').skip(1).collect();
     let subcommand: Vec<&str> = words
         .iter()
         .copied()
         .take_while(|word| !word.starts_with('-') && !word.contains('/'))
         .collect();
-    let mut command = taut(&subcommand);
-    let help = run(command.arg("--help")).success().stdout;
+    let mut helps = HELPS.lock().unwrap();
+    let help = helps.entry(subcommand.join(" ")).or_insert_with(|| {
+        let mut command = taut(&subcommand);
+        run(command.arg("--help")).success().stdout
+    });
     for word in words {
         if word.starts_with("--") {
             let named = help.split(|c: char| !c.is_alphanumeric() && c != '-');

@@ -44,10 +44,10 @@ fn start_forward(ports: &[String]) -> Program {
 
 /// Builds the generator's command. All of its packets fit into a ring of 1024 at once, so that no stall of the machine
 /// loses any.
-fn generate(ports: &[String], size: usize) -> Command {
+fn generate(ports: &[String], sizes: &str) -> Command {
     let mut command = taut(&["generate", "--json", "--rate", "2k", "--seconds", "0.4"]);
     command
-        .args(["--wait", "30", "--size", &size.to_string()])
+        .args(["--wait", "30", "--size", sizes])
         .args(["--core", &choose_cores().generator.to_string()])
         .args(ports);
     command
@@ -128,23 +128,22 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
         return;
     }
     let _turn = alone();
-    for size in [64, 1518] {
-        undisturbed(|| -> Result<(), Complaint> {
-            let sockets = Sockets::new();
-            let paths = sockets.paths();
-            let mut generator = Program::start(&mut generate(&sockets.ports("server", ""), size));
-            // DPDK's client connects only once.
-            wait_until_listened_on(&mut generator, &paths);
-            let devices = paths.iter().enumerate();
-            let devices = devices.map(|(i, path)| memif_device(i, "client", path));
-            let forward = start_forward(&ports(devices));
-            let came_back = all_came_back(generator.finish());
-            let summary = unless_net_memif_died(forward.interrupt())?.last_json();
-            came_back?;
-            assert!(counter(&summary, "tx_packets") >= 300, "{summary}");
-            Ok(())
-        });
-    }
+    undisturbed(|| -> Result<(), Complaint> {
+        let sockets = Sockets::new();
+        let paths = sockets.paths();
+        let mut generate = generate(&sockets.ports("server", ""), "64,1518");
+        let mut generator = Program::start(&mut generate);
+        // DPDK's client connects only once.
+        wait_until_listened_on(&mut generator, &paths);
+        let devices = paths.iter().enumerate();
+        let devices = devices.map(|(i, path)| memif_device(i, "client", path));
+        let forward = start_forward(&ports(devices));
+        let came_back = all_came_back(generator.finish());
+        let summary = unless_net_memif_died(forward.interrupt())?.last_json();
+        came_back?;
+        assert!(counter(&summary, "tx_packets") >= 300, "{summary}");
+        Ok(())
+    });
 }
 
 #[test]
@@ -222,7 +221,7 @@ fn our_memif_clients_are_served_by_dpdks_memif_servers() {
         let devices = devices.map(|(i, path)| memif_device(i, "server", path));
         let mut forward = start_forward(&ports(devices));
         wait_until_listened_on(&mut forward, &paths);
-        let came_back = all_came_back(run(&mut generate(&sockets.ports("client", ""), 64)));
+        let came_back = all_came_back(run(&mut generate(&sockets.ports("client", ""), "64")));
         forward.wait_until("both links up", |_, stderr| {
             stderr.matches(": up").count() >= 2
         });
@@ -246,7 +245,7 @@ fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
             let vhost = paths.iter().enumerate();
             let vhost =
                 vhost.map(|(i, path)| format!("dpdk:net_vhost{i},iface={}", path.display()));
-            let mut generator = Program::start(&mut generate(&ports(vhost), 64));
+            let mut generator = Program::start(&mut generate(&ports(vhost), "64"));
             wait_until_listened_on(&mut generator, &paths);
             let user = paths.iter().enumerate().map(|(i, path)| {
                 format!("net_virtio_user{i},path={},queue_size=1024", path.display())
@@ -281,7 +280,7 @@ fn every_packet_comes_back_over_virtio_user_from_a_testpmd() {
                 path.display()
             )
         });
-        let finished = run(&mut generate(&ports(user), 64));
+        let finished = run(&mut generate(&ports(user), "64"));
         assert!(testpmd.is_running(), "{}", testpmd.output());
         all_came_back(finished)
     });
@@ -309,7 +308,7 @@ fn every_packet_crosses_veth_pairs_through_dpdk_drivers() {
             stderr.matches(": up").count() >= 2
         });
         undisturbed(|| {
-            let ours = generate(&ports([0, 1].map(|i| format!("af_packet:gen{i}"))), 64);
+            let ours = generate(&ports([0, 1].map(|i| format!("af_packet:gen{i}"))), "64");
             let mut command = Command::new("ip");
             command
                 .args(["netns", "exec", testbed.generator_namespace()])

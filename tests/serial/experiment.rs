@@ -252,8 +252,12 @@ fn a_killed_experiment_leaves_no_process_and_no_complete_run() {
     );
     let mut command = study.command(&["run", "study.toml", "--out", "out"]);
     let mut program = Program::start(watch.over(&mut command));
-    program.wait_for_stderr("v1-r");
-    std::thread::sleep(Duration::from_millis(500));
+    program.wait_until("the command in the background", |_, _| {
+        watch
+            .processes()
+            .iter()
+            .any(|it| it.ends_with(" sleep 61.5 "))
+    });
     program.kill();
     watch.nothing_is_left();
     let partial = fs::read_dir(study.path("out/runs"))
@@ -563,6 +567,8 @@ fn reference_experiments_need_nothing_but_the_program() {
     let taut = |words: &[&str]| {
         let mut command = crate::support::taut(&[&["experiment"], words].concat());
         command.current_dir(nowhere.path());
+        // No other program is there. (The versions of many would take time.)
+        command.env("PATH", nowhere.path());
         Program::start(&mut command).finish_within(Duration::from_secs(60))
     };
     let listed = taut(&["list", "--reference"]).success();
@@ -574,7 +580,7 @@ fn reference_experiments_need_nothing_but_the_program() {
     assert!(names.len() > 20, "{listed:?}");
     for name in names {
         let checked = taut(&["check", name, "--offline", "--json"]);
-        // Third-party programs may be missing here.
+        // Third-party programs are missing here.
         assert!(matches!(checked.code(), Some(0 | 3)), "{name}: {checked:?}");
         let check: Value = serde_json::from_str(&checked.stdout).unwrap();
         assert!(!check["order"].as_array().unwrap().is_empty(), "{name}");
@@ -621,15 +627,17 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
         let mut command = crate::support::taut(&["experiment", "replicate-all", "--quick"]);
         run(command.arg("--out").arg(&out).args(more))
     };
-    let first = replicate(&["xiang-fig1"]).success();
+    let first = replicate(&["gallenmueller-table6-3"]).success();
     assert!(
-        first.stderr.contains("1 of 1  xiang-fig1\n"),
+        first.stderr.contains("1 of 1  gallenmueller-table6-3\n"),
         "{}",
         first.stderr
     );
-    let again = replicate(&["xiang-fig1", "--json"]).success();
+    let again = replicate(&["gallenmueller-table6-3", "--json"]).success();
     assert!(
-        again.stderr.contains("1 of 1  xiang-fig1: there already"),
+        again
+            .stderr
+            .contains("1 of 1  gallenmueller-table6-3: there already"),
         "{}",
         again.stderr
     );
@@ -638,11 +646,11 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
         let mut all = report["experiments"].as_array().unwrap().iter();
         all.find(|it| it["name"] == name).unwrap().clone()
     };
-    assert_eq!(of("xiang-fig1")["missing"], "");
+    assert_eq!(of("gallenmueller-table6-3")["missing"], "");
     assert_eq!(of("demo")["missing"], "not run");
     for (file, part) in [
-        ("index.html", "xiang-fig1"),
-        ("replication.md", "| `xiang-fig1` |"),
+        ("index.html", "gallenmueller-table6-3"),
+        ("replication.md", "| `gallenmueller-table6-3` |"),
     ] {
         let text = fs::read_to_string(out.join(file)).unwrap();
         assert!(text.contains(part), "{file}");

@@ -404,8 +404,9 @@ fn secrets_are_in_no_result() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();
-    // The secret is printed complete, in two pieces, on both outputs, into a file, and at the end of a failed run.
-    let more = "test \\\"$(printenv TOKEN | wc -c)\\\" = 14 || exit 3; printenv TOKEN; printf hunter2-; sleep 0.2; echo pass1; printenv TOKEN >&2; printenv TOKEN > kept.txt; test {{ run }} != v1-r2";
+    // The secret is printed complete, in two pieces (apart in one run), on both outputs, into a file, and at the end of
+    // a failed run.
+    let more = "test \\\"$(printenv TOKEN | wc -c)\\\" = 14 || exit 3; printenv TOKEN; printf hunter2-; test {{ run }} != v1-r1 || sleep 0.2; echo pass1; printenv TOKEN >&2; printenv TOKEN > kept.txt; test {{ run }} != v1-r2";
     write(dir, "tiny.toml", "100", more);
     let text = fs::read_to_string(dir.join("tiny.toml")).unwrap();
     fs::write(

@@ -203,7 +203,7 @@ fn a_killed_device_is_an_error_and_leaves_no_results() {
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("half");
     let words = format!(
-        "--device memif-idle --rate 1k --seconds 3 --json --out {}",
+        "--device memif-idle --rate 1k --seconds 2 --json --out {}",
         out.display()
     );
     let program = start(&watch, &words);

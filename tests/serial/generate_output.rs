@@ -151,8 +151,9 @@ fn streams_have_folders_of_their_own() {
         "[[stream]]\nname = \"voice\"\nrate = \"1k\"\n[[stream]]\nname = \"bulk\"\nrate = \"2k\"\n";
     fs::write(&traffic, text).unwrap();
     let out = folder.path().join("run");
+    // A warm-up would wait for packets that never come back.
     let arguments = format!(
-        "{} --port null: --seconds 0.2 --max-loss 1",
+        "{} --port null: --seconds 0.2 --warm-up 0 --max-loss 1",
         traffic.display()
     );
     run(&mut generate(&arguments, &out)).success();
@@ -179,7 +180,7 @@ fn streams_have_folders_of_their_own() {
 fn a_folder_with_results_is_not_written_over() {
     let _turn = alone();
     let folder = scratch();
-    let arguments = "--port null: --rate 1k --seconds 0.1 --max-loss 1 --samples csv";
+    let arguments = "--port null: --rate 1k --seconds 0.1 --warm-up 0 --max-loss 1 --samples csv";
     run(&mut generate(arguments, folder.path())).success();
     let before = fs::read(folder.path().join("samples.csv")).unwrap();
     let again = run(&mut generate(arguments, folder.path()));
@@ -205,7 +206,7 @@ fn ctrl_c_leaves_whole_files() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("run");
-    let arguments = "--port null: --rate 50k --seconds 1000 --json";
+    let arguments = "--port null: --rate 50k --seconds 1000 --warm-up 0 --json";
     let mut generator = Program::start(&mut generate(arguments, &out));
     generator.wait_for_stdout("\"second\":1");
     let summary = generator.interrupt().success().last_json();
@@ -239,7 +240,8 @@ fn a_full_disk_is_reported_and_written_samples_stay_complete() {
         fs::create_dir(&small).unwrap();
         let script = format!(
             "mount -t tmpfs -o size={size} tmpfs {small} || exit 99\n\
-             {taut} generate --port null: --rate 1M --seconds 1.2 --max-loss 1 --samples {format} --out {small}/run\n\
+             {taut} generate --port null: --rate 1M --seconds 1.2 --warm-up 0 --max-loss 1 --samples {format} \
+             --out {small}/run\n\
              code=$?\ncp -r {small}/run {kept}\nexit $code\n",
             taut = env!("CARGO_BIN_EXE_taut"),
             small = small.display(),

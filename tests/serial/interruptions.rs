@@ -122,7 +122,10 @@ fn a_demo_stores_and_reports_interruptions_of_both_cores() {
     let _turn = alone();
     let folder = scratch();
     let out = folder.path().join("out");
-    let line = format!("demo --quick --devices memif-idle --out {}", out.display());
+    let line = format!(
+        "demo --quick --repetitions 1 --devices memif-idle --out {}",
+        out.display()
+    );
     run(&mut taut(&words(&line))).success();
     let json = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
     let noted = json(&out.join("runs/v1-r1/local/comparison/runs/memif-idle/1/interruptions.json"));

@@ -167,9 +167,12 @@ fn dropped_packets_are_reported_by_their_sequence_number() {
 fn captured(testbed: &Testbed, interface: &str, folder: &Path) -> Program {
     let file = folder.join(format!("{interface}.pcap"));
     let mut command = testbed.command_in_device("tshark");
-    command.args(["-i", interface, "-f", "udp", "-w"]).arg(file);
-    let mut tshark = Program::start(&mut command);
-    tshark.wait_for_stderr("Capturing on");
+    command.args(["-i", interface, "-f", "udp", "-w"]);
+    let mut tshark = Program::start(command.arg(&file));
+    // tshark reports that it captures before it does. It begins its file once the interface is open.
+    tshark.wait_until("a file with a header", |_, _| {
+        std::fs::metadata(&file).is_ok_and(|file| file.len() > 0)
+    });
     tshark
 }
 
@@ -217,11 +220,10 @@ fn another_programs_time_stamps_agree() {
         let folder = scratch();
         let inside = folder.path().join("tap");
         let captures = ["dut0", "dut1"].map(|i| captured(&testbed, i, folder.path()));
-        // tshark reports that it is ready before it is.
-        std::thread::sleep(Duration::from_secs(1));
         let out = format!("--out={}", inside.display());
         let tap = start_tap(&testbed, &[&out, "--samples=csv"]);
         run(&mut generate(&testbed, "", &["--rate=2k", "--seconds=0.5"]));
+        // tshark reads packets some time after they came.
         std::thread::sleep(Duration::from_secs(1));
         tap.interrupt().success();
         for capture in captures {

@@ -345,7 +345,7 @@ fn the_detector_finds_injected_pauses_and_takes_nothing_for_itself() {
         let list = cpu.to_string();
         let path = file.display().to_string();
         let line = [
-            "tune", "noise", "--cpus", &list, "--for", "2s", "--gaps", &path, "--json",
+            "tune", "noise", "--cpus", &list, "--for", "1s", "--gaps", &path, "--json",
         ];
         let finished = run(&mut taut(&line));
         end.store(true, Ordering::Relaxed);
@@ -441,7 +441,7 @@ fn noise_is_heard_with_its_causes() {
 fn an_interrupted_listener_says_what_it_heard() {
     let _turn = alone();
     let Some(cpu) = quiet_cpu() else { return };
-    let program = Program::start(&mut taut(&[
+    let mut program = Program::start(&mut taut(&[
         "tune",
         "noise",
         "--cpus",
@@ -449,7 +449,10 @@ fn an_interrupted_listener_says_what_it_heard() {
         "--for",
         "600s",
     ]));
-    std::thread::sleep(Duration::from_secs(1));
+    let id = program.id();
+    program.wait_until("its loop", |_, _| {
+        taut_host::process::thread_named(id, "taut-noise").is_some()
+    });
     let started = Instant::now();
     let finished = program.interrupt().success();
     assert!(started.elapsed() < Duration::from_secs(20));

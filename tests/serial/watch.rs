@@ -101,6 +101,7 @@ fn samples_of(text: &str) -> BTreeMap<String, f64> {
 #[test]
 fn a_generator_gives_out_metrics_that_grow() {
     let _turn = alone();
+    // A warm-up would wait for packets that never come back.
     let mut generator = Program::start(&mut taut(&[
         "generate",
         "--port",
@@ -109,6 +110,8 @@ fn a_generator_gives_out_metrics_that_grow() {
         "10k",
         "--seconds",
         "1000",
+        "--warm-up",
+        "0",
         "--metrics",
         "127.0.0.1:0",
     ]));
@@ -230,6 +233,8 @@ fn without_a_terminal_live_prints_plain_lines() {
         "10k",
         "--seconds",
         "1.3",
+        "--warm-up",
+        "0",
         "--max-loss",
         "1",
         "--live",
@@ -271,8 +276,9 @@ fn the_terminal_is_given_back_as_it_was() {
         return;
     }
     for (seconds, keys) in [("1000", &b"q"[..]), ("1000", b"\x03"), ("1.5", b"")] {
-        let arguments =
-            format!("generate --port null: --rate 10k --seconds {seconds} --max-loss 1");
+        let arguments = format!(
+            "generate --port null: --rate 10k --seconds {seconds} --warm-up 0 --max-loss 1"
+        );
         let shown = on_a_terminal(&arguments, "slowest", keys);
         let at = |text: &str| {
             shown
@@ -418,7 +424,7 @@ fn a_terminal_that_goes_away_leaves_no_program_behind() {
     }
     let watch = crate::support::leftovers::Watch::begin();
     let command = format!(
-        "stty rows 40 cols 120; exec {} generate --port null: --rate 10k --seconds 1000 --live",
+        "stty rows 40 cols 120; exec {} generate --port null: --rate 10k --seconds 1000 --warm-up 0 --live",
         env!("CARGO_BIN_EXE_taut")
     );
     let out = watch.temporary().join("typescript");
@@ -443,7 +449,7 @@ fn a_terminal_that_goes_away_leaves_no_program_behind() {
 fn the_last_second_is_told_as_well() {
     let _turn = alone();
     undisturbed(|| {
-        let words = "generate --port null: --rate 1k --seconds 2 --max-loss 1 --json";
+        let words = "generate --port null: --rate 1k --seconds 2 --warm-up 0 --max-loss 1 --json";
         let words: Vec<&str> = words.split(' ').collect();
         let finished = run(&mut taut(&words)).success();
         let lines = finished

@@ -171,7 +171,7 @@ impl Held {
         let slope = &fit.coefficients[1];
         let most = self.descriptors.iter().max();
         row["descriptors"] = json!([self.descriptors[0], most]);
-        row["resident_kb"] = json!([self.kilobytes[0], self.kilobytes.last()]);
+        row["memory_kb"] = json!([self.kilobytes[0], self.kilobytes.last()]);
         row["slope_kb_an_hour"] = json!([slope.low, slope.value, slope.high]);
         row["looks"] = json!(self.terms.len());
         let hours = self.terms[self.terms.len() - 1][1] - self.terms[0][1];

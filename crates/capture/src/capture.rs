@@ -1131,7 +1131,7 @@ mod tests {
         has
     }
 
-    /// The files of a trigger contain every packet of its times that its filter matches, once. The test has a thousand
+    /// The files of a trigger contain every packet of its times that its filter matches, once. The test has hundreds of
     /// triggers with random filters and times, and packets of two producers; libpcap's own interpreter is the reference
     /// for the filters.
     #[test]
@@ -1141,7 +1141,7 @@ mod tests {
         }
         let mut random = fastrand::Rng::with_seed(7);
         let mut cases = 0;
-        for round in 0..10 {
+        for round in 0..4 {
             // Few packets fire each trigger, so that its times do not overlap.
             let expression = |random: &mut fastrand::Rng| {
                 let flow = random.u16(..256);
@@ -1246,7 +1246,7 @@ mod tests {
                 cases += 1;
             }
         }
-        assert_eq!(cases, 1000);
+        assert_eq!(cases, 400);
     }
 
     /// An analyser that fires trigger 0 for all packets of a batch, and takes long to begin.

@@ -5,7 +5,7 @@
 //!
 //! A new key gets the fastest implementation for the processor. It is either a kernel (`kernel/`), written once and
 //! compiled for each set of vector instructions, or the `aes` crate (`portable.rs`). Nonces, sessions and tags belong
-//! to the function `aes` in `taut-function`, which uses this crate.
+//! to the function `aes` in `taut-functions`, which uses this crate.
 //!
 //! The kernels are `unsafe`, as they use instructions that not every processor has. Tests compare each kernel that this
 //! machine supports with the `aes` crate.

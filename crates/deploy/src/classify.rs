@@ -48,14 +48,14 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
         reason,
     };
     let in_kernel = || {
-        let known = taut_function::in_kernel(&stage.name, stage.settings.clone(), 0);
+        let known = taut_functions::in_kernel(&stage.name, stage.settings.clone(), 0);
         known.map(drop).map_err(|e| e.to_string())
     };
     stage.check().map_err(|e| match e {
         taut_engine::ChainError::Function { reason, .. } => refused(reason),
         other => other.into(),
     })?;
-    let entry = taut_function::functions().iter();
+    let entry = taut_functions::functions().iter();
     let class = entry.filter(|entry| entry.name == stage.name);
     // The class exists, as the function was just made.
     let class = class
@@ -235,7 +235,7 @@ mod tests {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let page =
             std::fs::read_to_string(docs.join("explanation/where-functions-run.md")).unwrap();
-        for entry in taut_function::functions() {
+        for entry in taut_functions::functions() {
             let (name, class) = (format!("`{}`", entry.name), entry.class.name());
             let rows = page
                 .lines()

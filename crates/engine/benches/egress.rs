@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_engine::{Flush, Worker};
-use taut_function::{Context, Function};
+use taut_function::{Context, Function, Needs};
 use taut_measure::{median, ratio_interval};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_sys::Clock;
@@ -32,8 +32,11 @@ impl Function for Reads {
         }
     }
 
-    fn sends(&self) -> bool {
-        self.obeys
+    fn needs(&self) -> Needs {
+        Needs {
+            chooses_ports: self.obeys,
+            ..Needs::default()
+        }
     }
 }
 

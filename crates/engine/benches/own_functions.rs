@@ -67,7 +67,7 @@ impl Contender {
         let mut settings = toml::Table::new();
         let file = self.file.clone();
         settings.extend(file.map(|file| ("file".to_string(), file.into())));
-        let mut function = taut_function::build(self.function, settings).unwrap();
+        let mut function = taut_functions::build(self.function, settings).unwrap();
         function.prepare().unwrap();
         function
     }

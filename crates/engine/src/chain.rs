@@ -18,7 +18,9 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
-use taut_function::{Function, Member, PortNames, SettingsError, Shared, Spread, Watcher};
+use taut_function::{
+    EmptyBatches, Function, Member, Needs, PortNames, SettingsError, Shared, Spread, Watcher,
+};
 use taut_host::affinity::AffinityError;
 use taut_port::{PortError, PortSpec, backends};
 use taut_settings::{SettingsFileError, duration, place_in, suggestion};
@@ -112,7 +114,7 @@ impl Stage {
     /// # Errors
     /// The error says what is wrong, and what would be right.
     pub fn check(&self) -> Result<(), ChainError> {
-        let built = taut_function::build(&self.name, self.settings.clone());
+        let built = taut_functions::build(&self.name, self.settings.clone());
         built.map(drop).map_err(|e| ChainError::Function {
             function: self.name.clone(),
             reason: e.to_string(),
@@ -121,12 +123,12 @@ impl Stage {
 
     /// Makes the function only to query its properties; None if its settings are wrong.
     fn made(&self) -> Option<Box<dyn Function>> {
-        taut_function::build(&self.name, self.settings.clone()).ok()
+        taut_functions::build(&self.name, self.settings.clone()).ok()
     }
 
     /// Returns the settings key that names ports, and its value.
     fn ports(&self) -> Option<(&'static str, &toml::Value)> {
-        let functions = taut_function::functions().iter();
+        let functions = taut_functions::functions().iter();
         let key = functions
             .filter(|f| f.name == self.name)
             .find_map(|f| f.ports)?;
@@ -184,7 +186,7 @@ impl Stage {
             function: self.name.clone(),
             reason: e.to_string(),
         };
-        let built = taut_function::build(&self.name, self.settings.clone());
+        let built = taut_functions::build(&self.name, self.settings.clone());
         let mut function = built.map_err(wrong)?;
         function.join(making.member, shared).map_err(wrong)?;
         if making.stamped.contains(&true) {
@@ -418,16 +420,16 @@ impl File {
             s.number_ports(&self.ports.names)
                 .and_then(|()| {
                     match self.place {
-                        Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
+                        Place::User => taut_functions::build(&s.name, s.settings.clone()).map(drop),
                         Place::Kernel => {
-                            taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop)
+                            taut_functions::in_kernel(&s.name, s.settings.clone(), 0).map(drop)
                         }
                     }
                     .map_err(|e| e.to_string())
                 })
                 .and_then(|()| s.check_ports(ports))
                 .map_err(|reason| {
-                    let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
+                    let is_named = taut_functions::functions().iter().any(|f| f.name == s.name);
                     let about = if is_named { &reason } else { "name" };
                     let place = place_in(text, "function", number, about);
                     (place.unwrap_or(at), reason)
@@ -629,28 +631,35 @@ impl Chain {
         match self.ports.len() {
             0 => Err("no ports: a chain needs one port, or pairs of ports".to_string()),
             n if n > MOST_PORTS => Err(format!("{n} ports: a worker has {MOST_PORTS} at most")),
-            n if n > 1 && n % 2 == 1 && !functions.any(|f| f.sends()) => Err(format!(
-                "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
+            n if n > 1 && n % 2 == 1 && !functions.any(|f| f.needs().chooses_ports) => {
+                Err(format!(
+                    "{n} ports: give one port (packets go back out of it) or pairs of ports, or a function that says where packets \
                  go, such as switch"
-            )),
+                ))
+            }
             ports => {
                 check_burst(self.burst)?;
                 self.check_queue()?;
-                let is = |of: fn(&dyn Function) -> bool| {
+                let is = |of: fn(Needs) -> bool| {
                     let mut with_stages = self.functions.iter().zip(&made);
-                    let found = with_stages.find(|(_, made)| made.as_deref().is_some_and(of));
+                    let found =
+                        with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| of(f.needs())));
                     found.map(|(stage, _)| &stage.name)
                 };
-                if let (Some(forgets), Some(sends)) = (is(|f| f.forgets_ports()), is(|f| f.sends()))
-                {
+                let forgets = is(|needs| needs.forgets_ports);
+                let chooses = is(|needs| needs.chooses_ports);
+                if let (Some(forgets), Some(sends)) = (forgets, chooses) {
                     return Err(format!(
                         "function \"{forgets}\" makes packets of its own, of which \"{sends}\" cannot say which port they leave \
                          through: give each a chain of its own"
                     ));
                 }
                 let mut with_stages = self.functions.iter().zip(&made);
-                let asleep =
-                    with_stages.find(|(_, made)| made.as_ref().is_some_and(|f| !f.wakes()));
+                let polls = |made: &Option<Box<dyn Function>>| {
+                    made.as_ref()
+                        .is_some_and(|f| f.needs().empty_batches == EmptyBatches::Polls)
+                };
+                let asleep = with_stages.find(|(_, made)| polls(made));
                 self.check_wait(asleep.map(|(stage, _)| stage))?;
                 for stage in &self.functions {
                     let named = stage.check_ports(ports);
@@ -701,7 +710,7 @@ impl Chain {
                 continue;
             };
             let name = &stage.name;
-            match made.spread() {
+            match made.needs().spread {
                 Spread::Any => {}
                 Spread::No => {
                     return Err(format!(
@@ -762,7 +771,7 @@ impl Chain {
             }
         }
         let knows = self.functions.iter().find(|stage| {
-            let spread = stage.made().map(|made| made.spread());
+            let spread = stage.made().map(|made| made.needs().spread);
             spread.is_some_and(|spread| spread != Spread::Any)
         });
         knows.map_or(Ok(()), |stage| {

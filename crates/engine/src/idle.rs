@@ -257,14 +257,14 @@ mod tests {
     use super::*;
     use crate::time::made_up;
 
-    /// Simulates sleeps that end late by `late`, and random packet arrivals. Returns the number of sleeps, and the
-    /// waiting time of each packet, sorted.
-    fn waits(at_most: Duration, late: Duration) -> (u64, Vec<u64>) {
+    /// Simulates sleeps that end late by `late`, and packets that arrive randomly, at most `gap` after each other.
+    /// Returns the number of sleeps, and the waiting time of each packet, sorted.
+    fn waits(at_most: Duration, late: Duration, gap: Duration) -> (u64, Vec<u64>) {
         let time = made_up::time();
         made_up::wake_late(late);
         let mut idle = Idle::new(Wait::Sleep { at_most }, &made_up::CLOCK, time);
         let mut seed = fastrand::Rng::with_seed(3);
-        let mut due = std::iter::repeat_with(|| seed.u64(0..30_000_000));
+        let mut due = std::iter::repeat_with(|| seed.u64(0..gap.as_nanos() as u64));
         let mut next = (time.now)() + due.next().unwrap_or_default();
         let mut waits = Vec::new();
         while waits.len() < 1_000 {
@@ -286,7 +286,7 @@ mod tests {
     fn a_packet_waits_no_longer_than_the_sleep_allows() {
         let most = Duration::from_millis(10);
         for late in [Duration::ZERO, Duration::from_micros(60)] {
-            let (sleeps, waits) = waits(most, late);
+            let (sleeps, waits) = waits(most, late, 3 * most);
             assert!(sleeps > 1_000, "{sleeps}");
             // The first sleeps teach it the lateness.
             let longest = waits[waits.len() - 3];
@@ -300,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_worker_hardly_sleeps_when_wakeups_are_late() {
-        let (sleeps, waits) = waits(Duration::from_micros(50), Duration::from_millis(1));
+        let [short, ms] = [50, 1000].map(Duration::from_micros);
+        let (sleeps, waits) = waits(short, ms, 5 * ms);
         let late = waits.iter().filter(|wait| **wait > 50_000).count();
         assert!(late < waits.len() / 10, "{late} of {}", waits.len());
         assert!(sleeps > 1, "it is tried again");

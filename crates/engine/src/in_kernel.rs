@@ -155,7 +155,7 @@ impl Chain {
             stages.reverse();
         }
         let stage = |(number, stage): (usize, &Stage)| {
-            let function = taut_function::in_kernel(&stage.name, stage.settings.clone(), port);
+            let function = taut_functions::in_kernel(&stage.name, stage.settings.clone(), port);
             function
                 .map(|function| KernelStage { number, function })
                 .map_err(|e| wrong(stage, e.to_string()))
@@ -172,7 +172,7 @@ impl Chain {
 
     fn names_of_outcomes(&self) -> Result<Vec<Vec<&'static str>>, ChainError> {
         let names = |stage: &Stage| {
-            let built = taut_function::build(&stage.name, stage.settings.clone());
+            let built = taut_functions::build(&stage.name, stage.settings.clone());
             let outcomes = built.map_err(|e| wrong(stage, e.to_string()))?.outcomes();
             Ok(outcomes.into_iter().map(|(name, _)| name).collect())
         };
@@ -184,7 +184,7 @@ impl Chain {
         let mut found = None;
         let shared = shared_by(&self.functions, &self.names_of_ports());
         for (stage, own) in self.functions.iter().zip(&shared) {
-            let Some(upcall) = taut_function::upcall(&stage.name) else {
+            let Some(upcall) = taut_functions::upcall(&stage.name) else {
                 continue;
             };
             if found.is_some() {

@@ -16,7 +16,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_function::{Context, Function, Member, Shared, Spread};
+use taut_function::{Context, EmptyBatches, Function, Member, Needs, Shared, Spread};
 use taut_port::{
     BATCH_CAPACITY, Batch, Breakdown, Direction, Link, Packet, Pairs, PoolHandle, Port,
     PortCounters, PortError, Supply,
@@ -62,6 +62,8 @@ pub struct Worker {
     /// Egress of the packets of each port.
     ways: Vec<Egress>,
     functions: Vec<Box<dyn Function>>,
+    /// The needs of the functions, in their order.
+    needs: Vec<Needs>,
     /// Numbers by which the slow path identifies the functions.
     numbers: Numbers,
     /// Stages of the functions, if they may be replaced.
@@ -137,6 +139,7 @@ impl Worker {
             sends: false,
             numbers: Numbers::of(functions.len()),
             functions,
+            needs: Vec::new(),
             stages: Vec::new(),
             updates: Arc::default(),
             leaving: None,
@@ -154,15 +157,19 @@ impl Worker {
 
     /// Updates the settings that depend on the functions.
     fn suit_functions(&mut self) {
-        self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
-        self.sends = self.functions.iter().any(|f| f.sends());
-        let judges = self.functions.iter().any(|f| f.judges_bytes());
-        self.ports.iter_mut().for_each(|it| it.own_bytes(judges));
+        self.needs = self.functions.iter().map(|f| f.needs()).collect();
+        self.holds_packets = self
+            .needs
+            .iter()
+            .any(|it| it.empty_batches != EmptyBatches::No);
+        self.sends = self.needs.iter().any(|it| it.chooses_ports);
+        let own_bytes = self.needs.iter().any(|it| it.own_bytes);
+        self.ports.iter_mut().for_each(|it| it.own_bytes(own_bytes));
         self.counters
             .have_functions(self.functions.iter().filter_map(|f| f.counted()));
-        let mut functions = self.functions.iter();
+        let mut needs = self.needs.iter();
         self.knows_homes = match self.lanes.handoff {
-            Some(_) => functions.position(|f| f.spread() == Spread::Homes),
+            Some(_) => needs.position(|it| it.spread == Spread::Homes),
             None => None,
         };
         self.burst = if self.holds_packets {
@@ -464,7 +471,8 @@ impl Worker {
         let direction = Direction::from_port(context.from_port);
         for at in (0..count).map(|step| direction.place(step, count)) {
             let function = &mut self.functions[at];
-            if is_behind || (lacks_addresses && at != place && function.sets_addresses()) {
+            let sets_addresses = self.needs[at].sets_addresses;
+            if is_behind || (lacks_addresses && at != place && sets_addresses) {
                 batch.set_stage(self.numbers.all()[at]);
                 function.process(batch, context);
             }
@@ -697,16 +705,17 @@ impl Worker {
             match mtu {
                 Some(mtu) if packet.len() > usize::from(mtu) => {
                     let (mut made, mut is_whole) = (0_u64, true);
-                    let is_cut =
-                        taut_function::cut(packet.bytes(), mtu, |head, payload| {
-                            match pool.and_then(|pool| joined(pool, head, payload)) {
-                                Some(fragment) => {
-                                    outbox.push(fragment, priority, &mut **port);
-                                    made += 1;
-                                }
-                                None => is_whole = false,
+                    let is_cut = taut_function::fragment::cut(
+                        packet.bytes(),
+                        mtu,
+                        |head, payload| match pool.and_then(|pool| joined(pool, head, payload)) {
+                            Some(fragment) => {
+                                outbox.push(fragment, priority, &mut **port);
+                                made += 1;
                             }
-                        });
+                            None => is_whole = false,
+                        },
+                    );
                     // One packet came from the slow path. Each of its fragments is counted when it leaves or is
                     // dropped, and so is the packet if a fragment had no memory.
                     let ends = made + u64::from(!is_whole);
@@ -918,7 +927,7 @@ impl Worker {
     /// Passes this worker's counts to the functions that request them.
     fn tell_counts(&mut self, own: &CountersView) {
         for at in 0..self.functions.len() {
-            let wanted = self.functions[at].wanted_counts();
+            let wanted = &self.needs[at].counts;
             if wanted.is_empty() {
                 continue;
             }
@@ -1467,8 +1476,11 @@ mod tests {
             }
         }
 
-        fn holds_packets(&self) -> bool {
-            true
+        fn needs(&self) -> Needs {
+            Needs {
+                empty_batches: EmptyBatches::Polls,
+                ..Needs::default()
+            }
         }
     }
 
@@ -1553,8 +1565,11 @@ mod tests {
     impl Function for Hoarder {
         fn process(&mut self, _: &mut Batch, _: &Context) {}
 
-        fn holds_packets(&self) -> bool {
-            true
+        fn needs(&self) -> Needs {
+            Needs {
+                empty_batches: EmptyBatches::Polls,
+                ..Needs::default()
+            }
         }
 
         fn held(&self) -> usize {
@@ -1575,8 +1590,11 @@ mod tests {
     impl Function for Curious {
         fn process(&mut self, _: &mut Batch, _: &Context) {}
 
-        fn wanted_counts(&self) -> &[String] {
-            &self.names
+        fn needs(&self) -> Needs {
+            Needs {
+                counts: self.names.clone(),
+                ..Needs::default()
+            }
         }
 
         fn hear_counts(&mut self, counts: &[Option<u64>]) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use taut_engine::{Flush, Wait, Worker};
-use taut_function::{Context, Function, Handler, Passage, Punted, Send};
+use taut_function::{Context, Function, Handler, Needs, Passage, Punted, Send};
 use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
 use taut_sys::Clock;
 
@@ -31,8 +31,11 @@ impl Function for Named {
         }
     }
 
-    fn sets_addresses(&self) -> bool {
-        self.sets_addresses
+    fn needs(&self) -> Needs {
+        Needs {
+            sets_addresses: self.sets_addresses,
+            ..Needs::default()
+        }
     }
 }
 

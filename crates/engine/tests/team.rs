@@ -13,6 +13,8 @@ const DIES: usize = 2;
 const FRAME_BYTES: u16 = 60;
 /// A number of packets below the slots of any ring on the path.
 const MOST_UNDER_WAY: u64 = 100;
+/// The packets that each worker has to pass: several times as many.
+const EACH: u64 = 400;
 /// A timeout longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -97,7 +99,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
         }
     };
     let mut far = vec![another(0, &mut resources)];
-    pass(&mut far, &resources, &exchange, 1000);
+    pass(&mut far, &resources, &exchange, EACH);
     for joined in 1..cores.len() {
         // Packets are in the rings while the worker joins, and the other workers continue.
         let core = std::thread::scope(|scope| {
@@ -109,11 +111,11 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
         });
         assert_eq!(core, cores[joined]);
         far.push(another(joined, &mut resources));
-        pass(&mut far, &resources, &exchange, 1000);
+        pass(&mut far, &resources, &exchange, EACH);
         // All workers get new functions, including those that join later.
         let stages = ["xor(key=7)", "forward"].map(|it| it.parse().unwrap());
         exchange.replace(&stages[..joined]).unwrap();
-        pass(&mut far, &resources, &exchange, 1000);
+        pass(&mut far, &resources, &exchange, EACH);
     }
     let none_left = exchange.add_worker().unwrap_err().to_string();
     assert!(
@@ -182,13 +184,13 @@ fn a_failed_port_of_one_worker_leaves_three_others_running() {
         }
     };
     until(&mut far, "all of them pass packets", &|far| {
-        far.iter().all(|it| it.seen > 1000)
+        far.iter().all(|it| it.seen > EACH)
     });
     far[DIES].east = None;
     let before: Vec<u64> = far.iter().map(|it| it.seen).collect();
     until(&mut far, "one ends and the others go on", &|far| {
         let mut each = far.iter().zip(&before).enumerate();
-        each.all(|(number, (it, before))| number == DIES || it.seen > before + 10_000)
+        each.all(|(number, (it, before))| number == DIES || it.seen > before + 5 * EACH)
             && has_ended.load(Ordering::Relaxed)
     });
     // All packets in rings have arrived.

@@ -56,7 +56,7 @@ const PIECES: [&str; 40] = [
 #[test]
 fn experiment_files_survive_seeded_noise() {
     let mut random = fastrand::Rng::with_seed(0xE4F);
-    for _ in 0..3000 {
+    for _ in 0..1500 {
         let mut text = String::from("title = 't'\n");
         for _ in 0..random.usize(..12) {
             text += random.choice(PIECES).unwrap();
@@ -73,7 +73,7 @@ fn experiment_files_survive_seeded_noise() {
 #[test]
 fn published_archives_survive_seeded_noise() {
     let mut random = fastrand::Rng::with_seed(0xA2C);
-    for _ in 0..200 {
+    for _ in 0..120 {
         let mut bytes = vec![0; random.usize(1..200)];
         random.fill(&mut bytes);
         published::archive(&bytes);

@@ -18,7 +18,7 @@ fn plans_too_large_to_run_are_refused_before_expansion() {
     let letters = ["a", "b", "c", "d", "e", "f"];
     let loops: String = letters
         .iter()
-        .map(|name| format!("{name} = {{ from = 1, to = 100000, by = 1 }}\n"))
+        .map(|name| format!("{name} = {{ from = 1, to = 10000, by = 1 }}\n"))
         .collect();
     let uses: String = letters
         .iter()
@@ -83,7 +83,7 @@ fn texts_that_grow_beyond_all_bounds_are_refused() {
     // Long values in many combinations.
     let long = "x".repeat(100_000);
     let message = refusal(&format!(
-        "[variables]\nl = '{long}'\n[loop]\na = {{ from = 1, to = 100000, by = 1 }}\n[[step]]\nrun = '{{{{ a }}}}{{{{ l }}}}'\n"
+        "[variables]\nl = '{long}'\n[loop]\na = {{ from = 1, to = 5000, by = 1 }}\n[[step]]\nrun = '{{{{ a }}}}{{{{ l }}}}'\n"
     ));
     assert!(message.contains("bytes"), "{message}");
 }

@@ -9,9 +9,9 @@ use crate::overload::{Taken, published_errors};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use taut_engine::{functions_ticks, look_ticks};
-use taut_function::ips::looking;
 use taut_function::{Context, Function};
 use taut_inspect::trace;
+use taut_ips::looking;
 use taut_measure::rank::nearest_rank;
 use taut_measure::{median, median_interval};
 use taut_model::estimate::{Estimate, Prediction};
@@ -571,9 +571,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules");
         std::fs::write(&path, taut_inspect::sample::rules()).unwrap();
-        let rules = toml::Value::Array(vec![path.display().to_string().into()]);
+        // Each of 42 inspections has its own memory; the traffic fits into a part of the usual memory.
+        let settings = format!(
+            "rules = [{path:?}]\nflows = 8192\nmemory = \"8 MB\"\nhead_limit = \"8 KiB\"\nbody_limit = \"8 KiB\"\n"
+        );
         let asked = Inspection {
-            settings: [("rules".to_owned(), rules)].into_iter().collect(),
+            settings: settings.parse().unwrap(),
             ..asked(512)
         };
         let mut told = 0;

@@ -2,7 +2,7 @@
 
 /// A token bucket. The caller supplies the time, in any unit.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     left: u64,
     at_once: u64,
     /// The time between two tokens, in units of the clock.
@@ -13,7 +13,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Creates a full bucket of `at_once` tokens, which gains one token every `apart`.
-    pub(crate) fn new(at_once: u64, apart: u64, now: u64) -> Self {
+    pub fn new(at_once: u64, apart: u64, now: u64) -> Self {
         Self {
             left: at_once,
             at_once,
@@ -23,7 +23,7 @@ impl Budget {
     }
 
     /// Takes a token; returns false if there is none.
-    pub(crate) fn admits(&mut self, now: u64) -> bool {
+    pub fn admits(&mut self, now: u64) -> bool {
         let earned = now.saturating_sub(self.since) / self.apart;
         if earned > 0 {
             self.left = self.left.saturating_add(earned).min(self.at_once);

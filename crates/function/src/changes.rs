@@ -12,9 +12,9 @@ use taut_port::PortError;
 use taut_sys::{Alarm, Doorbell};
 
 /// The capacity of the ring, in changes.
-pub(crate) const RING: usize = 4096;
+pub const RING: usize = 4096;
 /// The time without progress after which a worker counts as stuck.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// The time in which a worker that polls on another core applies changes: the sender spins for this long. A worker that
 /// takes longer sleeps or shares the core, and is checked at intervals of [`LOOK`].
 const SOON: Duration = Duration::from_micros(5);
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// The control plane's end.
 #[derive(Debug)]
-pub(crate) struct Sender<C> {
+pub struct Sender<C> {
     ring: Producer<C>,
     /// The changes that did not fit into the ring in time: they are sent before all others.
     unsent: VecDeque<C>,
@@ -36,7 +36,7 @@ pub(crate) struct Sender<C> {
 
 /// The worker's end.
 #[derive(Debug)]
-pub(crate) struct Receiver<C> {
+pub struct Receiver<C> {
     ring: Consumer<C>,
     doorbell: Arc<Doorbell>,
     taken: u64,
@@ -48,9 +48,7 @@ pub(crate) struct Receiver<C> {
 ///
 /// # Errors
 /// Fails if there are too many open files.
-pub(crate) fn changes<C: Clone>(
-    most_per_batch: usize,
-) -> Result<(Sender<C>, Receiver<C>), PortError> {
+pub fn changes<C: Clone>(most_per_batch: usize) -> Result<(Sender<C>, Receiver<C>), PortError> {
     let (producer, consumer) = RingBuffer::new(RING);
     let doorbell = Arc::new(Doorbell::new()?);
     let made = Arc::default();
@@ -74,7 +72,7 @@ pub(crate) fn changes<C: Clone>(
 
 /// The error that the worker applies no changes: it has ended, or hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stuck;
+pub struct Stuck;
 
 impl<C: Clone> Sender<C> {
     /// Returns true if the worker has ended.
@@ -164,7 +162,7 @@ impl<C: Clone> Sender<C> {
 }
 
 /// Waits between two checks of a worker that has made no progress since `since`.
-pub(crate) fn pause(since: Instant) {
+pub fn pause(since: Instant) {
     if since.elapsed() < SOON {
         // Yielding is avoided: a worker on the same core would then occupy it for milliseconds.
         return std::hint::spin_loop();
@@ -182,6 +180,7 @@ impl<C> Receiver<C> {
         self.doorbell.arm(alarm) && self.ring.is_empty()
     }
 
+    /// Ends the preparation of [`Self::arm`].
     pub fn disarm(&self) {
         self.doorbell.disarm();
     }

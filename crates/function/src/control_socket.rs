@@ -25,7 +25,7 @@ pub const MOST_FILE_BYTES: u64 = 1 << 30;
 const MOST_CLIENTS: usize = 64;
 
 /// The control plane of a function, as a control socket calls it.
-pub(crate) trait Decides: Send + Sync + 'static {
+pub trait Decides: Send + Sync + 'static {
     /// Replies to the request in `line`; data after the line is read from `input`.
     ///
     /// # Errors
@@ -54,10 +54,10 @@ struct Refusal {
 
 /// The bytes of files that all clients are sending at the moment.
 #[derive(Default)]
-pub(crate) struct Loading(AtomicU64);
+pub struct Loading(AtomicU64);
 
 /// The space reserved for one file, released on drop.
-pub(crate) struct Room<'a> {
+pub struct Room<'a> {
     loading: &'a Loading,
     bytes: u64,
 }
@@ -92,7 +92,7 @@ impl Drop for Room<'_> {
 }
 
 /// The thread that listens. Dropping it ends it and its clients, and removes the socket.
-pub(crate) struct ControlSocket {
+pub struct ControlSocket {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -255,13 +255,13 @@ fn serve(
 }
 
 /// Writes a reply, or a line of one.
-pub(crate) fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io::Result<()> {
+pub fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io::Result<()> {
     serde_json::to_writer(&mut *output, answer)?;
     output.write_all(b"\n")
 }
 
 /// Writes a refusal.
-pub(crate) fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
+pub fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
     write(output, &Refusal { ok: false, error })
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<(
 ///
 /// # Errors
 /// Fails if the client has disconnected.
-pub(crate) fn answer<R: DeserializeOwned, A: Serialize>(
+pub fn answer<R: DeserializeOwned, A: Serialize>(
     line: &[u8],
     output: &mut dyn Write,
     grant: impl FnOnce(R) -> Result<A, String>,
@@ -286,7 +286,7 @@ pub(crate) fn answer<R: DeserializeOwned, A: Serialize>(
 /// # Errors
 /// Fails if the client stops sending. Also fails after a refusal for lack of space, because the file's bytes stay
 /// unread.
-pub(crate) fn read_file(
+pub fn read_file(
     bytes: u64,
     input: &mut dyn Read,
     output: &mut dyn Write,

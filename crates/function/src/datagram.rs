@@ -8,7 +8,7 @@ use taut_wire::{Fault, Headers, IpProtocol, Layer3, Udp};
 
 /// The kind of a frame, for a function that changes UDP payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub enum Seen {
     /// A complete UDP datagram.
     Datagram(Datagram),
     /// Another packet, or a part of a datagram.
@@ -19,21 +19,21 @@ pub(crate) enum Seen {
 
 /// Offsets in a frame, bytes from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Datagram {
+pub struct Datagram {
     /// The offset of the IP header.
-    pub(crate) ip: usize,
+    pub ip: usize,
     /// True if the datagram is in IPv4; otherwise it is in IPv6.
-    pub(crate) is_v4: bool,
+    pub is_v4: bool,
     /// The offset of the UDP header.
-    pub(crate) udp: usize,
+    pub udp: usize,
     /// The offset after the last byte of the payload.
-    pub(crate) end: usize,
+    pub end: usize,
 }
 
 impl Seen {
     /// Finds the datagram from the parsed headers of a frame.
     #[inline]
-    pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
+    pub fn of(headers: &Headers, frame: &[u8]) -> Self {
         match headers.fault() {
             None | Some(Fault::Ports) => {}
             Some(_) => return Self::Malformed,
@@ -59,19 +59,22 @@ fn is_udp(headers: &Headers) -> bool {
 }
 
 /// Returns true if a frame has a fragment of a UDP datagram.
-pub(crate) fn is_fragment(headers: &Headers) -> bool {
+#[inline]
+pub fn is_fragment(headers: &Headers) -> bool {
     is_udp(headers) && headers.is_fragment()
 }
 
 impl Datagram {
     /// Returns the range of the payload.
-    pub(crate) fn payload(&self) -> std::ops::Range<usize> {
+    #[inline]
+    pub fn payload(&self) -> std::ops::Range<usize> {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
     /// Inserts `bytes`, of an even number, before the payload. Lengths and checksums are updated, so that a wrong
     /// checksum stays wrong. Returns false, without a change, if there is no space.
-    pub(crate) fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
+    #[inline]
+    pub fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
         let keep = self.udp + HEADER_LEN_BYTES;
         // Padding of a short frame is removed.
         packet.truncate(self.end as u16);
@@ -85,7 +88,8 @@ impl Datagram {
     }
 
     /// Removes the first `count` bytes of the payload; `count` is even and at most the payload's length.
-    pub(crate) fn remove(&self, packet: &mut Packet, count: usize, pool: &PoolHandle) {
+    #[inline]
+    pub fn remove(&self, packet: &mut Packet, count: usize, pool: &PoolHandle) {
         let keep = self.udp + HEADER_LEN_BYTES;
         let gone = Sum::of(&packet.bytes()[keep..keep + count]).fold();
         packet.truncate(self.end as u16);
@@ -94,13 +98,15 @@ impl Datagram {
     }
 
     /// Returns the length of the UDP header and the payload, bytes.
-    pub(crate) fn length(&self) -> u16 {
+    #[inline]
+    pub fn length(&self) -> u16 {
         (self.end - self.udp) as u16
     }
 
     /// Extends the datagram to the end of the frame: writes the lengths into its headers, and updates the checksum of
     /// an IPv4 header. Returns the new offsets.
-    pub(crate) fn ends_with(self, frame: &mut [u8]) -> Self {
+    #[inline]
+    pub fn ends_with(self, frame: &mut [u8]) -> Self {
         let now = Self {
             end: frame.len(),
             ..self
@@ -129,7 +135,8 @@ impl Datagram {
     }
 
     /// Returns the contribution of the datagram's length and payload to the UDP checksum.
-    pub(crate) fn sum(&self, frame: &[u8]) -> u16 {
+    #[inline]
+    pub fn sum(&self, frame: &[u8]) -> u16 {
         // The length counts in the pseudo header and in the UDP header.
         Sum::of(&frame[self.payload()])
             .add_u16(self.length())
@@ -139,7 +146,8 @@ impl Datagram {
 
     /// Changes the UDP checksum by as much as [`Datagram::sum`] has changed. A wrong one stays wrong, and a missing one
     /// stays missing. (RFC 1624.)
-    pub(crate) fn update_checksum(&self, frame: &mut [u8], before: u16) {
+    #[inline]
+    pub fn update_checksum(&self, frame: &mut [u8], before: u16) {
         let after = self.sum(frame);
         self.add_to_checksum(frame, before, after);
     }
@@ -155,8 +163,7 @@ impl Datagram {
 }
 
 /// Returns the kind of a frame, for tests of functions that change payloads.
-#[cfg(test)]
-pub(crate) fn seen(frame: &[u8]) -> Seen {
+pub fn seen(frame: &[u8]) -> Seen {
     Seen::of(&Headers::of(frame), frame)
 }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Mixes every bit of both into all bits of the result. (The last step of SplitMix64: Steele et al., OOPSLA 2014.)
 #[inline]
-pub(crate) fn mix(state: u64, word: u64) -> u64 {
+pub fn mix(state: u64, word: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -13,7 +13,7 @@ pub(crate) fn mix(state: u64, word: u64) -> u64 {
 
 /// The hashers of a map. Each map has a random seed, so that nobody can choose keys that collide.
 #[derive(Debug, Clone)]
-pub(crate) struct Seeded(u64);
+pub struct Seeded(u64);
 
 impl Default for Seeded {
     fn default() -> Self {
@@ -31,7 +31,7 @@ impl BuildHasher for Seeded {
 
 /// A hasher for keys of a few integers. It takes a third of the time of the standard library's hasher.
 #[derive(Debug)]
-pub(crate) struct Mixing(u64);
+pub struct Mixing(u64);
 
 impl Hasher for Mixing {
     #[inline]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The longest IP packet that may leave, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
-pub(crate) struct Mtu(pub(crate) usize);
+pub struct Mtu(pub usize);
 
 impl Default for Mtu {
     fn default() -> Self {

@@ -4,7 +4,8 @@ use taut_port::{Packet, PoolHandle};
 
 /// Replaces `old` bytes after the first `keep` ones by `new` undefined ones. Returns false, without a change, if
 /// neither the packet nor the pool has space, or if the packet is shorter than `keep + old`.
-pub(crate) fn move_start(
+#[inline]
+pub fn move_start(
     packet: &mut Packet,
     keep: usize,
     old: usize,

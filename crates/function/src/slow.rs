@@ -29,7 +29,7 @@ pub struct Passage {
     /// last function, if that is allowed.
     pub mtu: Option<u16>,
     /// True if the frame has no MAC addresses yet: earlier functions that only set addresses
-    /// ([`Function::sets_addresses`](crate::Function::sets_addresses)) process it first.
+    /// ([`Needs::sets_addresses`](crate::Needs::sets_addresses)) process it first.
     pub lacks_addresses: bool,
 }
 
@@ -85,13 +85,14 @@ const ERRORS_APART: Duration = Duration::from_millis(1);
 
 /// The limit on errors, so that a flood of bad packets does not cause a flood of errors.
 #[derive(Debug)]
-pub(crate) struct ErrorLimit {
+pub struct ErrorLimit {
     begun: Instant,
     budget: Budget,
 }
 
 impl ErrorLimit {
-    pub(crate) fn new() -> Self {
+    /// Creates a limit that has admitted nothing.
+    pub fn unused() -> Self {
         Self {
             begun: Instant::now(),
             budget: Budget::new(ERRORS_AT_ONCE, ERRORS_APART.as_nanos() as u64, 0),
@@ -99,7 +100,7 @@ impl ErrorLimit {
     }
 
     /// Returns true if one more error may be sent.
-    pub(crate) fn admits(&mut self) -> bool {
+    pub fn admits(&mut self) -> bool {
         self.budget.admits(self.begun.elapsed().as_nanos() as u64)
     }
 }

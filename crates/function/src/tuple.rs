@@ -6,21 +6,24 @@ use taut_wire::{Headers, IpProtocol, Layer3};
 
 /// A tuple of addresses and ports, which identifies a flow.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tuple {
-    pub(crate) protocol: IpProtocol,
-    pub(crate) source: u128,
-    pub(crate) destination: u128,
+pub struct Tuple {
+    /// The IP protocol.
+    pub protocol: IpProtocol,
+    /// The source address; IPv4 addresses are mapped.
+    pub source: u128,
+    /// The destination address; IPv4 addresses are mapped.
+    pub destination: u128,
     /// The source and destination ports; none for other protocols than TCP, UDP and SCTP, and for later fragments.
-    pub(crate) ports: Option<(u16, u16)>,
+    pub ports: Option<(u16, u16)>,
     /// True for a fragment, including the first one.
-    pub(crate) is_fragment: bool,
+    pub is_fragment: bool,
 }
 
 impl Tuple {
     /// Returns a hash that is the same for all packets of a flow in one direction, and spread evenly over all 64 bits.
     /// Fragments are hashed by their addresses alone, because only the first one has ports.
     #[inline]
-    pub(crate) fn flow_hash(&self, seed: u64) -> u64 {
+    pub fn flow_hash(&self, seed: u64) -> u64 {
         let (source_port, destination_port) = match self.ports {
             Some(ports) if !self.is_fragment => ports,
             _ => (0, 0),
@@ -36,16 +39,19 @@ impl Tuple {
 }
 
 /// The kind of a frame, for a function that uses addresses and ports.
-pub(crate) enum Seen {
+pub enum Seen {
+    /// A packet with addresses.
     Tuple(Tuple),
+    /// A frame without IP.
     NoIp,
+    /// A packet with a wrong or truncated header.
     Malformed,
 }
 
 impl Seen {
     /// Parses it from the headers of a frame.
     #[inline]
-    pub(crate) fn of(headers: &Headers, frame: &[u8]) -> Self {
+    pub fn of(headers: &Headers, frame: &[u8]) -> Self {
         // This includes a packet truncated before its ports, which could otherwise bypass the rules.
         if headers.fault().is_some() {
             return Self::Malformed;
@@ -65,7 +71,7 @@ impl Seen {
 }
 
 /// Returns an address as IPv6; IPv4 addresses are mapped.
-pub(crate) fn mapped(address: IpAddr) -> u128 {
+pub fn mapped(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
         IpAddr::V6(address) => address.to_bits(),

@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn a_device_that_ignores_everything_is_killed() {
         let (mut device, _folder) =
-            shell("trap '' INT TERM; echo ready; while :; do sleep 0.01; done");
+            shell("trap '' INT TERM; echo ready; exec sleep 1000");
         device
             .wait_for_line(|line| line == "ready", PATIENCE)
             .unwrap();
@@ -592,7 +592,7 @@ mod tests {
         let line = [
             "sh",
             "-c",
-            "trap '' INT TERM; echo $$; cat; while :; do sleep 0.01; done",
+            "trap '' INT TERM; echo $$; cat; exec sleep 1000",
         ];
         let folder = tempfile::tempdir().unwrap();
         let cpu = crate::choose_cores().device;

@@ -52,22 +52,29 @@ fn second_interrupt_ends_the_program() {
     if std::env::var_os(AS_CHILD).is_some() {
         stubborn_child();
     }
-    for first in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let (mut child, mut wait_for) = start();
-        let pid = Pid::from_child(&child);
-        wait_for("ready");
-        kill_process(pid, first).unwrap();
-        wait_for("flag set");
-        // Two signals at once mean one stop.
-        kill_process(pid, Signal::INT).unwrap();
-        std::thread::sleep(Duration::from_millis(400));
-        assert_eq!(child.try_wait().unwrap(), None, "{first:?}");
-        kill_process(pid, Signal::INT).unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(
-            (status.code(), status.signal()),
-            (Some(130), None),
-            "{first:?}"
-        );
-    }
+    std::thread::scope(|scope| {
+        for first in [Signal::INT, Signal::TERM, Signal::HUP] {
+            scope.spawn(move || ends_at_the_second(first));
+        }
+    });
+}
+
+/// Checks that a program which ignores this signal ends at the interrupt after it, unless both come at once.
+fn ends_at_the_second(first: Signal) {
+    let (mut child, mut wait_for) = start();
+    let pid = Pid::from_child(&child);
+    wait_for("ready");
+    kill_process(pid, first).unwrap();
+    wait_for("flag set");
+    // Two signals at once mean one stop.
+    kill_process(pid, Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(child.try_wait().unwrap(), None, "{first:?}");
+    kill_process(pid, Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(
+        (status.code(), status.signal()),
+        (Some(130), None),
+        "{first:?}"
+    );
 }

@@ -1134,9 +1134,8 @@ mod tests {
     }
 
     /// Returns the identifiers of the rules that match at each piece of a request, and at its end.
-    fn fitting(rules: &str, pieces: &[&[u8]]) -> Vec<Vec<u64>> {
-        let set = set(rules);
-        let mut inspector = Inspector::new(&set, 16);
+    fn fitting(set: &RuleSet, pieces: &[&[u8]]) -> Vec<Vec<u64>> {
+        let mut inspector = Inspector::new(set, 16);
         let packet = Packet {
             protocol: 6,
             to_server: true,
@@ -1159,7 +1158,7 @@ mod tests {
             };
             inspector.begin(u64::MAX);
             let bits = &mut FlowBits::default();
-            inspector.inspect(&set, &packet, &parts, false, pushed.ready, bits, 0);
+            inspector.inspect(set, &packet, &parts, false, pushed.ready, bits, 0);
             let ids = |&rule: &u32| u64::from(set.rules()[rule as usize].about.id);
             found.extend(inspector.matches().iter().map(ids));
             found.sort_unstable();
@@ -1194,18 +1193,19 @@ mod tests {
         let head: &[u8] = b"POST /very HTTP/1.1\r\nContent-Length: 13\r\n\r\n";
         let body: &[u8] = b"a&cmd=ls&last";
         let whole = [head, body].concat();
+        let set = set(OF_HEAD_AND_BODY);
         for cut in 1..whole.len() {
-            let found = fitting(OF_HEAD_AND_BODY, &[&whole[..cut], &whole[cut..]]);
+            let found = fitting(&set, &[&whole[..cut], &whole[cut..]]);
             let mut all: Vec<_> = found.concat();
             all.sort_unstable();
             assert_eq!(all, [1, 2, 3, 4, 5, 6], "cut at {cut}: {found:?}");
         }
         let bytes: Vec<&[u8]> = whole.chunks(1).collect();
-        let mut all = fitting(OF_HEAD_AND_BODY, &bytes).concat();
+        let mut all = fitting(&set, &bytes).concat();
         all.sort_unstable();
         assert_eq!(all, [1, 2, 3, 4, 5, 6]);
         let other = b"POST /very HTTP/1.1\r\nContent-Length: 7\r\n\r\nanother";
-        assert_eq!(fitting(OF_HEAD_AND_BODY, &[other]).concat(), [6]);
+        assert_eq!(fitting(&set, &[other]).concat(), [6]);
     }
 
     #[test]
@@ -1215,7 +1215,7 @@ mod tests {
         let chunk: &[u8] = b"5\r\ncmd=a\r\n";
         let end: &[u8] = b"0\r\n\r\n";
         let found = fitting(
-            rule,
+            &set(rule),
             &[head, chunk, chunk, chunk, end, head, chunk, chunk, end],
         );
         let none: Vec<u64> = vec![];

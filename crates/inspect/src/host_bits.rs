@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_million_hosts_need_bounded_memory_and_the_newest_stays() {
+    fn many_hosts_need_bounded_memory_and_the_newest_stays() {
         let mut bits = HostBits::new(1024);
-        for host in 0..1_000_000 {
+        for host in 0..100_000 {
             bits.set(3, host, 5, 10);
             assert!(bits.has(3, host, 5));
         }
-        assert!(bits.forgotten > 990_000);
+        assert!(bits.forgotten > 90_000);
         assert_eq!(bits.slots.len(), 1024);
     }
 }

@@ -173,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn a_million_senders_need_no_more_memory_than_the_table() {
+    fn many_senders_need_no_more_memory_than_the_table() {
         let mut rates = Rates::new(1024);
-        for key in 0..1_000_000 {
+        for key in 0..100_000 {
             assert_eq!(
                 rates.count(3, &rate(RateKind::Filter), key, 5),
                 Rated::NotYet
             );
         }
-        assert!(rates.forgotten > 990_000);
+        assert!(rates.forgotten > 90_000);
         assert_eq!(rates.slots.len(), 1024);
     }
 }

@@ -708,7 +708,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(3000))]
+        #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
         fn segments_in_any_order_and_number_restore_the_sent_bytes(
             seed in any::<u64>(), len in 1usize..6000, start in prop_oneof![Just(0u32), Just(u32::MAX - 900), any::<u32>()],

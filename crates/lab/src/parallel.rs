@@ -179,7 +179,7 @@ pub fn measure(plan: &Plan, clock: &Clock, stop: &AtomicBool) -> Result<Measured
 fn build(functions: &[Stage]) -> Result<Vec<Box<dyn Function>>, ParallelError> {
     let failed = |e: String| ParallelError::Function(e);
     let one = |stage: &Stage| {
-        let mut function = taut_function::build(&stage.name, stage.settings.clone())
+        let mut function = taut_functions::build(&stage.name, stage.settings.clone())
             .map_err(|e| failed(format!("function \"{}\": {e}", stage.name)))?;
         function
             .prepare()

@@ -18,7 +18,7 @@
 //! The library gets the unmarked packets of a batch as an array of 16 bytes each: address, length, headroom and
 //! tailroom. `state.rs` compares the array before and after the call, packet by packet, and checks each difference
 //! against the packet and the ports before it acts on it. The batch discards its parsed headers. The crate is separate
-//! so that `taut-function` stays without `unsafe`. Queries about settings, ports or class of a function run no code of
+//! so that `taut-functions` stays without `unsafe`. Queries about settings, ports or class of a function run no code of
 //! the library.
 
 mod abi;

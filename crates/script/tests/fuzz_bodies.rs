@@ -8,7 +8,7 @@ mod script;
 #[test]
 fn scripts_of_seeded_words_stay_within_their_limits() {
     let mut random = fastrand::Rng::with_seed(0x10A);
-    for _ in 0..300 {
+    for _ in 0..200 {
         let mut bytes = vec![0; random.usize(1..40)];
         random.fill(&mut bytes);
         bytes[0] |= 1;

@@ -268,17 +268,18 @@ mod tests {
         let spec = PortSpec::parse(&format!("pair:{name}")).unwrap();
         let clock = Clock::calibrate(Duration::from_millis(5));
         let receiving = spec.clone();
-        let done = std::sync::Arc::new(AtomicBool::new(false));
-        let is_done = std::sync::Arc::clone(&done);
+        let [done, stop] = [(); 2].map(|()| std::sync::Arc::new(AtomicBool::new(false)));
+        let (is_done, has_all) = (std::sync::Arc::clone(&done), std::sync::Arc::clone(&stop));
         // Packets belong to their thread.
         let thread = std::thread::spawn(move || {
             let mut receiver = Receiver::open(&receiving, clock).unwrap();
             let watched = receiver.watch(Duration::from_secs(20), 500, &done);
+            // The sender would wait for the packets to come back.
+            has_all.store(true, Ordering::Relaxed);
             (watched, receiver.overrun())
         });
         let stream = Stream::new(&taut_wire::UdpFlow::default(), 64).unwrap();
         let mut sender = Instrument::open(&[spec], stream, clock).unwrap();
-        let stop = AtomicBool::new(false);
         sender
             .wait_for_links(Duration::from_secs(10), &stop)
             .unwrap();

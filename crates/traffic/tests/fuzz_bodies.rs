@@ -37,7 +37,7 @@ fn shares_that_nothing_can_be_reckoned_with_are_refused() {
 #[test]
 fn traffic_files_survive_seeded_damage() {
     let mut random = fastrand::Rng::with_seed(0x7AFF);
-    for _ in 0..20_000 {
+    for _ in 0..8_000 {
         traffic::file(&damage::damaged(WHOLE, &mut random));
     }
 }

@@ -307,8 +307,12 @@ mod tests {
 
     #[test]
     fn a_path_is_filled_and_its_queue_stays_short() {
-        for (rate, rtt_ns) in [(1e6, 10_000_000), (1e8, 1_000_000), (1e7, 50_000_000)] {
-            let (came, longest, pace) = through(rate, rtt_ns, 5.0, None);
+        for (rate, rtt_ns, seconds) in [
+            (1e6, 10_000_000, 5.0),
+            (1e8, 1_000_000, 2.0),
+            (1e7, 50_000_000, 5.0),
+        ] {
+            let (came, longest, pace) = through(rate, rtt_ns, seconds, None);
             let share = came * 1_000.0 / rate;
             assert!(share > 0.9, "{rate} {rtt_ns}: {share} {pace:?}");
             // Packets that are acknowledged in groups are in flight in addition.

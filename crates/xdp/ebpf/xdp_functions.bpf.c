@@ -1,5 +1,5 @@
 /* Runs the functions of a chain in order on every frame from one interface to another, with the same result and the
- * same counts as crates/function in user space. One copy is loaded for each direction. Each function is verified
+ * same counts as crates/functions in user space. One copy is loaded for each direction. Each function is verified
  * separately, independent of the chain. */
 #include "forwarding.h"
 #include "function/ats.h"

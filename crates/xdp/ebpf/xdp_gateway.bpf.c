@@ -1,4 +1,4 @@
-/* The fast path of the mobile gateway (crates/function/src/gtpu): looks bearers up, rewrites packets, and sends them
+/* The fast path of the mobile gateway (crates/gateway/src): looks bearers up, rewrites packets, and sends them
  * out of another interface. Packets that it does not handle (echo requests, unknown tunnels, packets too big and other
  * rare cases) are passed up to the process, which handles them with the same bearers. One copy is loaded for each
  * direction. */
@@ -27,7 +27,7 @@
 #define CLOSED 10
 #define NO_QFI 0xff
 
-/* The order is that of crates/function/src/gtpu/outcome.rs. */
+/* The order is that of crates/gateway/src/outcome.rs. */
 enum outcome {
 	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
 	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, OVER_RATE, NOT_HELD, MALFORMED,
@@ -39,10 +39,10 @@ enum outcome {
 /* A verdict: the packet is passed up. If the ring is full, the outcome is that of the lower bits. */
 #define UP_OR 64
 
-/* The order is that of crates/function/src/gtpu/bearer.rs. */
+/* The order is that of crates/gateway/src/bearer.rs. */
 enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK, SORT, METERED = 0x80 };
 
-/* As in crates/function/src/gtpu/meter.rs: units of time per nanosecond, fractional bits of costs, and the limits of a
+/* As in crates/function/src/meter.rs: units of time per nanosecond, fractional bits of costs, and the limits of a
  * burst. */
 #define UNITS_PER_NS 64
 #define COST_DIGITS 14

@@ -1,4 +1,4 @@
-/* The fast path of the router (crates/function/src/route). It looks destinations up, decrements the TTL or hop limit,
+/* The fast path of the router (crates/router/src). It looks destinations up, decrements the TTL or hop limit,
  * sets the MAC addresses of the next link, and sends packets out of the interface of their route. Other packets are
  * passed up to the process, which handles them with the same routes: those for the router's own addresses, from
  * neighbours, in trouble, and other rare cases. One copy is loaded for each ingress interface. */
@@ -10,7 +10,7 @@
 
 #define SHARES 64
 
-/* The order is that of crates/function/src/route/fast.rs. */
+/* The order is that of crates/router/src/fast.rs. */
 enum outcome {
 	FORWARDED, TO_SLOW_PATH, FOR_ANOTHER_STATION, NO_INTERFACE, NEITHER_IP_NOR_ARP, BROKEN_PACKET, WRONG_CHECKSUM,
 	MARTIAN, INTO_BLACKHOLE, TOO_MUCH,
@@ -24,7 +24,7 @@ enum outcome {
 #define IN_TROUBLE 128
 
 /* The kinds of next hops, in the highest byte of their word. The port is below it, then the MAC address, or the group
- * in the lowest byte. The numbers are those of crates/function/src/route/hop.rs. */
+ * in the lowest byte. The numbers are those of crates/router/src/hop.rs. */
 enum hop { NO_ROUTE, FORWARD, UNRESOLVED, LOCAL, BLACKHOLE, UNREACHABLE, PROHIBITED, GROUP };
 
 struct key_v6 {

@@ -1,4 +1,4 @@
-/* The rules of the function `switch` (crates/function/src/switch) that send frames unchanged, or with new MAC
+/* The rules of the function `switch` (crates/switch/src) that send frames unchanged, or with new MAC
  * addresses, through one port or all others: the first rule that matches decides. Frames that it does not parse (tags,
  * IPv6, options, fragments), and those with other actions, are passed up to the process, which applies the same rules.
  * One copy is loaded for each ingress interface. */
@@ -16,7 +16,7 @@ enum verdict { UP, SEND, FLOOD, STOP, MISS };
 /* The order is that of crates/xdp/src/switch/mod.rs. */
 enum outcome { SENT, STOPPED, MISSED, TOO_MUCH, OUTCOMES };
 
-/* The words of a key are those of crates/function/src/switch/key.rs. */
+/* The words of a key are those of crates/switch/src/key.rs. */
 struct rule {
 	__u64 value[WORDS];
 	__u64 mask[WORDS];

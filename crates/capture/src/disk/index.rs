@@ -605,7 +605,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn each_key_is_found_in_its_blocks(
             blocks in 1..600_usize,

@@ -301,7 +301,7 @@ fn a_killed_writer_loses_only_the_packets_in_memory() {
 #[test]
 fn a_file_that_ends_anywhere_loses_its_last_packet_only() {
     let (_parent, folder) = place();
-    let packets = traffic(4, 300, 1500);
+    let packets = traffic(4, 100, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets);
     writer.finish().unwrap();
@@ -538,7 +538,7 @@ fn buffered_packets_are_written_after_one_second() {
 #[test]
 fn queries_while_packets_are_written_find_what_came_first() {
     let (_parent, folder) = place();
-    let packets = traffic(14, 20_000, 1500);
+    let packets = traffic(14, 8_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -678,7 +678,7 @@ fn any_key() -> impl Strategy<Value = Key> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
     /// A query with an exact filter finds the same packets as a look at each packet.
     #[test]
     fn a_query_finds_what_a_look_at_each_packet_finds(

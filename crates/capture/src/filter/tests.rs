@@ -250,7 +250,11 @@ proptest! {
             }
         }
     }
+}
 
+proptest! {
+    // Compiling the filters takes long.
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn many_filters_say_what_each_says_by_itself(seed: u64) {
         let random = &mut fastrand::Rng::with_seed(seed);

@@ -508,7 +508,7 @@ mod tests {
                 highest = highest.max(Some(it.0));
             }
             let sightings: Vec<_> = sightings.into_iter().map(|(time, is_b, it)| (is_b, it, time)).collect();
-            let mut matcher = Matcher::new(Settings { within_ns: MS, ..Settings::default() });
+            let mut matcher = Matcher::new(Settings { within_ns: MS, open: 1024, ..Settings::default() });
             let found = run(&mut matcher, &sightings);
             let mut seen: Vec<_> = found.iter().filter_map(|it| match *it {
                 Outcome::Matched { number, time_ns, delay_ns, .. } => Some((number, time_ns, delay_ns)),

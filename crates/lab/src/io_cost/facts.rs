@@ -4,7 +4,7 @@ use super::IoCost;
 use super::framework::Framework;
 use crate::benchmark::definition;
 use serde::{Deserialize, Serialize};
-use taut_function::burn::BurnError;
+use taut_functions::burn::BurnError;
 use taut_host::machine::Cache;
 use taut_sys::{Event, EventCounters};
 

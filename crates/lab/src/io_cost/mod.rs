@@ -33,7 +33,7 @@ use crate::report::error::ReportError;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use taut_function::burn::{BurnError, measure_error};
+use taut_functions::burn::{BurnError, measure_error};
 use taut_host::{CorePlan, Machine};
 use taut_results::{LeftOut, Mode};
 

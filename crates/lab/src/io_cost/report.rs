@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point};
 use taut_figure::{Chart, Scale, Series, Style};
-use taut_function::burn::BurnError;
+use taut_functions::burn::BurnError;
 use taut_measure::quantity::{Quantity, bytes, rate, three_digits, time};
 use taut_results::write_whole;
 use taut_sys::Event;

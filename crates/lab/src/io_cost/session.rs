@@ -578,7 +578,7 @@ mod tests {
         };
         for function in work.functions() {
             let stage: taut_engine::Stage = function.parse().unwrap();
-            taut_function::build(&stage.name, stage.settings).unwrap();
+            taut_functions::build(&stage.name, stage.settings).unwrap();
         }
         assert!(Work::default().functions().is_empty());
     }

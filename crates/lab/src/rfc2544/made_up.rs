@@ -138,6 +138,11 @@ pub(super) fn throughput() -> Measured {
 
 /// Writes a folder with all parts for 64 bytes, and only an empty latency part for imix.
 pub(super) fn folder(completion: Completion) -> (tempfile::TempDir, PathBuf) {
+    folder_of(completion, 100_000)
+}
+
+/// Writes such a folder with that many packets at the higher of two loads.
+pub(super) fn folder_of(completion: Completion, packets: u64) -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("made-up");
     let folder = Folder::create(&dir, &head(completion)).unwrap();
@@ -152,7 +157,7 @@ pub(super) fn folder(completion: Completion) -> (tempfile::TempDir, PathBuf) {
     };
     for repetition in 1..=2 {
         write("64", repetition, throughput());
-        let loads = vec![load(0.1, 100), load(0.9, 100_000)];
+        let loads = vec![load(0.1, 100), load(0.9, packets)];
         write("64", repetition, Measured::Latency { loads });
         let points = [4e6, 3e6, 2e6, 1e6, 5e5].map(counts).to_vec();
         write("64", repetition, Measured::Loss { points });

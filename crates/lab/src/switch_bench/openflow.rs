@@ -648,7 +648,7 @@ fn pad(body: &mut Vec<u8>, start: usize) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use taut_function::switch;
+    use taut_switch as switch;
 
     /// Returns the replies of taut's own switch: message types, and type and code of errors.
     fn heard(controller: &Controller) -> Vec<(u8, Vec<u8>)> {

@@ -137,7 +137,7 @@ fn a_default_route_changes_in_place() {
 fn random_routes_and_changes_agree_with_the_rib() {
     let mut changes = Changes::new(6);
     let rib: Rib<u128> = std::iter::repeat_with(|| changes.route_v6())
-        .take(300_000)
+        .take(150_000)
         .collect();
     let mut room = Capacity::of(&rib);
     room.nodes += 2_000;
@@ -161,7 +161,7 @@ fn random_routes_and_changes_agree_with_the_rib() {
     agrees(&table);
     let random =
         std::iter::repeat_with(|| changes.route_v6().0.network() | changes.random.u128(..) >> 48);
-    agrees_at(&table, &random.take(300_000).collect::<Vec<_>>());
+    agrees_at(&table, &random.take(150_000).collect::<Vec<_>>());
 }
 
 proptest! {
@@ -224,7 +224,7 @@ fn concurrent_lookups_return_only_the_old_or_new_next_hop() {
             seen
         });
         let mut random = fastrand::Rng::with_seed(8);
-        for _ in 0..6_000 {
+        for _ in 0..3_000 {
             let odd = random.u128(..32) * 2 + 1;
             let odd = PrefixV6::of(base | odd << 80, 48);
             match random.u32(..3) {

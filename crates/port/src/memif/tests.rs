@@ -1008,7 +1008,7 @@ fn a_refused_ring_is_reported_with_the_queues_to_configure() {
 
 #[test]
 fn a_sleeping_receiver_wakes_for_arriving_packets_and_loses_none() {
-    const PACKETS: usize = 10_000;
+    const PACKETS: usize = 4_000;
     for receiver_is_client in [false, true] {
         let (_folder, path) = folder();
         let options = [",role=server", ",role=client"];

@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn the_control_loop_closes_in_both_formats_despite_malformed_datagrams() {
         for format in [Format::Ncsbench, Format::Taut] {
-            let (run, controls) = loop_of(format, &Over::default(), 30, |plant, controller| {
+            let (run, controls) = loop_of(format, &Over::default(), 15, |plant, controller| {
                 let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
                 for to in [plant, controller] {
                     for noise in [&[0_u8; 192][..], &[0; 88], b"tCtl\x02", b"", &[7; 1400]] {
@@ -149,7 +149,7 @@ mod tests {
             // These settings suit a busy machine as well.
             let patient = &mut over.deadline.settings;
             (patient.target_ns, patient.window_ns) = (4_000_000_000, 4_000_000_000);
-            let (run, controls) = loop_of(Format::Taut, &over, 30, |_, _| ());
+            let (run, controls) = loop_of(Format::Taut, &over, 15, |_, _| ());
             let kpis = Kpis::of(&run.records, 2, true, run.fallen_ns);
             assert!(kpis.rounds > 0, "{transport:?}: {run:?}");
             assert!(matches!(run.end, End::Periods | End::Fallen), "{run:?}");

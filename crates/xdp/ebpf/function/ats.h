@@ -1,4 +1,4 @@
-/* Two timestamps after UDP payloads (crates/function/src/ats.rs). */
+/* Two timestamps after UDP payloads (crates/functions/src/ats.rs). */
 #pragma once
 #include "headers.h"
 

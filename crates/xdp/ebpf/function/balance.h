@@ -1,4 +1,4 @@
-/* Spreads flows over next hops (crates/function/src/balance.rs). */
+/* Spreads flows over next hops (crates/functions/src/balance.rs). */
 #pragma once
 #include "headers.h"
 #include "mix.h"

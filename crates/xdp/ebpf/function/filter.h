@@ -1,4 +1,4 @@
-/* Accepts or drops by addresses, protocol and ports: the first rule that matches decides (crates/function/src/filter.rs). */
+/* Accepts or drops by addresses, protocol and ports: the first rule that matches decides (crates/functions/src/filter.rs). */
 #pragma once
 #include "headers.h"
 

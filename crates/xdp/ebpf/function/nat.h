@@ -1,20 +1,20 @@
-/* Source NAT with port translation, with the same packets, mappings and counts as crates/function/src/nat. */
+/* Source NAT with port translation, with the same packets, mappings and counts as crates/functions/src/nat. */
 #pragma once
 #include "headers.h"
 #include "mix.h"
 #include "settings.h"
 
-/* The order is that of crates/function/src/nat/outcome.rs. Outcomes up to NAT_PASSED let the packet continue, and there
+/* The order is that of crates/functions/src/nat/outcome.rs. Outcomes up to NAT_PASSED let the packet continue, and there
  * are at most 16 (OUTCOMES in xdp_functions.bpf.c). */
 enum nat_outcome {
 	TO_OUTSIDE, TO_INSIDE, NAT_ERROR, NAT_PASSED, NO_MAPPING, NOT_OURS, HAIRPIN, NO_PORT, TABLE_FULL, HOST_FULL,
 	NAT_FRAGMENT, OTHER_PROTOCOL, NAT_MALFORMED,
 };
 
-/* The protocol of a port; the order is that of crates/function/src/nat/seen.rs. */
+/* The protocol of a port; the order is that of crates/functions/src/nat/seen.rs. */
 enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 
-/* The observed events of a connection, as in crates/function/src/nat/connection.rs. */
+/* The observed events of a connection, as in crates/functions/src/nat/connection.rs. */
 #define ANSWERED 1
 #define ACKNOWLEDGED 2
 #define FINISHED 4
@@ -36,10 +36,10 @@ enum nat_class { CLASS_UDP, CLASS_TCP, CLASS_ICMP };
 
 /* The number of ports that are tried for a new mapping. */
 #define TRIES 64
-/* The slots per sweep and the limit on sweeps at once, as in crates/function/src/nat/table.rs. */
+/* The slots per sweep and the limit on sweeps at once, as in crates/functions/src/nat/table.rs. */
 #define SWEPT 64
 #define MOST_SWEEPS 4
-/* The hosts per bucket, as in crates/function/src/nat/hosts.rs. */
+/* The hosts per bucket, as in crates/functions/src/nat/hosts.rs. */
 #define HOSTS 15
 #define PORTS 65536
 

@@ -1,4 +1,4 @@
-/* XORs every byte of UDP payloads with a key (crates/function/src/xor.rs). */
+/* XORs every byte of UDP payloads with a key (crates/functions/src/xor.rs). */
 #pragma once
 #include "headers.h"
 

@@ -113,7 +113,7 @@ impl KernelRouter {
         }
     }
 
-    /// Sets the entry of the next hop of that number, as a word (crates/function/src/route/hop.rs).
+    /// Sets the entry of the next hop of that number, as a word (crates/router/src/hop.rs).
     pub fn set_hop(&self, number: usize, word: u64) {
         if let Some(it) = self.hops.numbers.get(number) {
             it.store(word, Ordering::Release);

@@ -1,0 +1,64 @@
+//! Settings that are a MAC address, or one for each port.
+
+use crate::SettingsError;
+use serde::Deserialize;
+use taut_wire::ethernet::Mac;
+
+/// One address for all packets, or a list: one for each egress port.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want a MAC address such as \"02:00:00:00:00:01\", or a list of them"
+)]
+pub enum Text {
+    /// The address of all packets.
+    One(String),
+    /// The addresses by egress port.
+    Each(Vec<String>),
+}
+
+/// The addresses by port.
+#[derive(Debug, Clone)]
+pub enum Macs {
+    /// The addresses of the frame stay.
+    Keep,
+    /// All packets get the same address.
+    One(Mac),
+    /// Packets that leave through a port without an entry keep their address.
+    Each(Vec<Mac>),
+}
+
+impl Macs {
+    /// Parses the value of setting `key`.
+    ///
+    /// # Errors
+    /// The error names the text that is no MAC address.
+    pub fn new(key: &str, text: Option<Text>) -> Result<Self, SettingsError> {
+        let parse = |text: String| {
+            text.parse().map_err(|_| {
+                SettingsError(format!(
+                    "{key} = \"{text}\": want a MAC address such as \"02:00:00:00:00:01\""
+                ))
+            })
+        };
+        match text {
+            None => Ok(Self::Keep),
+            Some(Text::One(text)) => parse(text).map(Self::One),
+            Some(Text::Each(texts)) => texts
+                .into_iter()
+                .map(parse)
+                .collect::<Result<_, _>>()
+                .map(Self::Each),
+        }
+    }
+
+    /// Returns the new address of packets that leave through a port, or none if the old one stays.
+    #[inline(always)]
+    pub fn of(&self, port: usize) -> Option<Mac> {
+        match self {
+            Self::Keep => None,
+            Self::One(mac) => Some(*mac),
+            Self::Each(macs) => macs.get(port).copied(),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Packets for the tests of functions.
+
+use taut_port::{Batch, PoolHandle};
+
+/// Returns a batch of one frame, as a port could deliver it, with `headroom` bytes of headroom, which may be more or less
+/// than in a pool's buffers.
+///
+/// # Panics
+/// Panics if there is no memory, or if the frame is longer than a buffer.
+pub fn batch_of(frame: &[u8], headroom: u16) -> Batch {
+    let pool = PoolHandle::new(1, false).unwrap_or_else(|e| panic!("{e}"));
+    let mut batch = Batch::new();
+    pool.fill(&mut batch, 1, frame.len() as u16);
+    let packet = &mut batch.packets_mut()[0];
+    let there = packet.headroom() as u16;
+    assert!(packet.prepend(there) && packet.drop_front(headroom));
+    packet.truncate(frame.len() as u16);
+    packet.bytes_mut().copy_from_slice(frame);
+    batch
+}

@@ -1,0 +1,221 @@
+//! The senders that a receiver accepts: known ones, and new ones that cannot be replays and do not arrive too fast.
+//!
+//! A one-way link has no handshake, so a receiver that has just started cannot know which packets an earlier one
+//! accepted. It therefore refuses all packets sent before it began, by the time in the header. The timestamp of a
+//! packet that an earlier receiver accepted is at most `clock_error` after that receiver's time. This receiver begins
+//! at `clock_error` after its own time. No packet is thus accepted twice, whatever the sender's clock shows.
+
+use super::cipher::Cipher;
+use super::clock::UNITS_PER_S;
+use super::header::{Header, Mode};
+use super::key::Master;
+use super::window::Window;
+use taut_function::budget::Budget;
+
+/// The number of sessions with keys that a receiver stores.
+pub(super) const MOST_SESSIONS: usize = 64;
+
+/// The limit on keys that are derived for new senders: per second, and as a burst. Anyone can request one.
+const NEW_PER_S: u64 = 1024;
+pub(super) const NEW_AT_ONCE: u64 = 64;
+
+/// The encryption state of one sender's packets with one key.
+pub(super) struct Session {
+    pub(super) id: [u8; 9],
+    /// The upper half of the packets' numbers.
+    pub(super) epoch: u32,
+    pub(super) cipher: Cipher,
+    pub(super) window: Window,
+    /// The time at which the session's latest packet arrived, by the receiver's clock.
+    heard: u64,
+    /// The latest send time of its packets.
+    newest: u64,
+    /// True if the key of the next epoch exists.
+    is_followed: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        master: &Master,
+        mode: Mode,
+        byte_wise: bool,
+        id: [u8; 9],
+        epoch: u32,
+    ) -> Self {
+        let (key, length) = master.derive(&id, epoch);
+        let cipher = Cipher::new(mode, byte_wise, &key[..length]);
+        Self {
+            id,
+            epoch,
+            cipher: cipher.unwrap_or_else(|| unreachable!("keys have 16 or 32 bytes")),
+            window: Window::default(),
+            heard: 0,
+            newest: 0,
+            is_followed: false,
+        }
+    }
+}
+
+/// The result of a lookup for the session of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionLookup {
+    Known(usize),
+    /// The session is new: its key was derived; it becomes known with its first decrypted packet.
+    New,
+}
+
+/// The error that there are too many senders, or too many new ones at once.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+/// The send time of a packet, compared with the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    InTime,
+    /// The packet was sent before this receiver began, or no later than the latest packet of a forgotten sender.
+    TooEarly,
+    /// The packet was sent by a clock that is ahead by more than the allowed error.
+    Ahead,
+}
+
+pub(super) struct Senders {
+    master: Master,
+    mode: Mode,
+    byte_wise: bool,
+    /// The allowed difference between clocks, in the header's units of time.
+    clock_error: u64,
+    /// The latest send time that is refused.
+    barrier: u64,
+    known: Vec<Session>,
+    new: Option<Session>,
+    /// The budget for derived keys.
+    budget: Budget,
+}
+
+impl Senders {
+    pub(super) fn new(master: Master, mode: Mode, byte_wise: bool, clock_error: u64) -> Self {
+        Self {
+            master,
+            mode,
+            byte_wise,
+            clock_error,
+            // No packet is accepted before it begins.
+            barrier: u64::MAX,
+            known: Vec::with_capacity(MOST_SESSIONS),
+            new: None,
+            budget: Budget::new(NEW_AT_ONCE, UNITS_PER_S / NEW_PER_S, 0),
+        }
+    }
+
+    /// Accepts packets from `now` on.
+    pub(super) fn begin(&mut self, now: u64) {
+        self.barrier = now + self.clock_error;
+    }
+
+    /// Compares the send time with the last clock reading; only a time that seems ahead causes another reading.
+    #[inline]
+    pub(super) fn sent(&self, header: &Header, now: u64, read: impl FnOnce() -> u64) -> Sent {
+        if header.sent <= self.barrier {
+            Sent::TooEarly
+        } else if header.sent > now + self.clock_error && header.sent > read() + self.clock_error {
+            Sent::Ahead
+        } else {
+            Sent::InTime
+        }
+    }
+
+    /// Returns the session of a packet. An unknown session costs the derivation of a key, which is why these are
+    /// limited.
+    #[inline]
+    pub(super) fn find(&mut self, header: &Header, now: u64) -> Result<SessionLookup, TooMany> {
+        let (id, epoch) = (header.session, header.epoch());
+        match self.position(id, epoch) {
+            Some(at) => Ok(SessionLookup::Known(at)),
+            None => self.derive(id, epoch, now),
+        }
+    }
+
+    fn position(&self, id: [u8; 9], epoch: u32) -> Option<usize> {
+        (self.known.iter()).position(|it| it.epoch == epoch && it.id == id)
+    }
+
+    #[cold]
+    fn derive(&mut self, id: [u8; 9], epoch: u32, now: u64) -> Result<SessionLookup, TooMany> {
+        let has_room = self.known.len() < MOST_SESSIONS || self.unheard(now).is_some();
+        if !has_room || !self.budget.admits(now) {
+            return Err(TooMany);
+        }
+        self.new = Some(self.session(id, epoch));
+        Ok(SessionLookup::New)
+    }
+
+    fn session(&self, id: [u8; 9], epoch: u32) -> Session {
+        Session::new(&self.master, self.mode, self.byte_wise, id, epoch)
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, place: SessionLookup) -> Option<&mut Session> {
+        match place {
+            SessionLookup::Known(at) => self.known.get_mut(at),
+            SessionLookup::New => self.new.as_mut(),
+        }
+    }
+
+    /// Records that a packet was decrypted. In GCM only a sender with the key can cause this. Only now its session uses
+    /// a slot.
+    #[inline]
+    pub(super) fn accept(&mut self, place: SessionLookup, header: &Header, now: u64) {
+        let Some(session) = self.at(place) else {
+            return;
+        };
+        session.window.see(header.number);
+        session.heard = now;
+        session.newest = session.newest.max(header.sent);
+        // The next key exists long before its first packet, which then does not count as a new sender's.
+        let follows = header.number as u32 >= 1 << 31 && !session.is_followed;
+        session.is_followed |= follows;
+        if place == SessionLookup::New || follows {
+            self.remember_new(place, header, follows, now);
+        }
+    }
+
+    #[cold]
+    fn remember_new(&mut self, place: SessionLookup, header: &Header, follows: bool, now: u64) {
+        // A session derived for a forged packet may still be there.
+        if let Some(new) = self.new.take().filter(|_| place == SessionLookup::New) {
+            self.remember(new, now);
+        }
+        if let Some(epoch) = header.epoch().checked_add(1).filter(|_| follows)
+            && self.position(header.session, epoch).is_none()
+        {
+            let mut next = self.session(header.session, epoch);
+            next.heard = now;
+            self.remember(next, now);
+        }
+    }
+
+    /// Stores a session, if necessary in place of one that was idle for long enough. The receiver then refuses all
+    /// packets sent no later than the last one of the removed session.
+    fn remember(&mut self, session: Session, now: u64) {
+        if self.known.len() < MOST_SESSIONS {
+            self.known.push(session);
+        } else if let Some(at) = self.unheard(now) {
+            self.barrier = self.barrier.max(self.known[at].newest);
+            self.known[at] = session;
+        }
+    }
+
+    /// Returns the session that was idle for longest. It must have been idle for so long that no packet sent now is
+    /// earlier, by its sender's clock, than its last packet.
+    fn unheard(&self, now: u64) -> Option<usize> {
+        let silence = |at: usize| now.saturating_sub(self.known[at].heard);
+        let least = 2 * self.clock_error + UNITS_PER_S;
+        let at = (0..self.known.len()).max_by_key(|at| silence(*at))?;
+        (silence(at) >= least).then_some(at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.known.len()
+    }
+}

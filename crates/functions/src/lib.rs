@@ -1,0 +1,157 @@
+//! Every network function of taut, in one list ([`functions`]), and the small ones themselves.
+//!
+//! Adding a function is one file of the shape of `forward.rs` or `mac_swap.rs` (its tests at the bottom) and one line
+//! in [`functions`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
+//!
+//! A chain file names functions; [`build`] finds the [`Entry`] and makes each from its settings. Begin with
+//! `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs` are for functions that are not part of
+//! taut.
+
+#![forbid(unsafe_code)]
+
+pub mod aes;
+mod ats;
+mod balance;
+pub mod burn;
+mod filter;
+mod forward;
+mod impair;
+mod in_kernel;
+#[cfg(test)]
+mod lose;
+mod lua;
+mod mac_rewrite;
+mod mac_swap;
+mod medium;
+mod names;
+mod nat;
+mod plugin;
+pub mod record;
+pub mod rlnc;
+mod walk;
+mod xor;
+
+pub use in_kernel::{in_kernel, upcall};
+
+use taut_function::{Entry, Function, SettingsError};
+use taut_settings::suggestion;
+
+/// Returns every function of this build.
+pub fn functions() -> &'static [Entry] {
+    &[
+        aes::ENTRY,
+        ats::ENTRY,
+        balance::ENTRY,
+        burn::ENTRY,
+        filter::ENTRY,
+        forward::ENTRY,
+        taut_gateway::ENTRY,
+        taut_router::host::ENTRY,
+        impair::ENTRY,
+        taut_ips::ENTRY,
+        lua::ENTRY,
+        mac_rewrite::ENTRY,
+        mac_swap::ENTRY,
+        medium::ENTRY,
+        nat::ENTRY,
+        plugin::ENTRY,
+        record::ENTRY,
+        rlnc::ENTRY,
+        taut_router::ENTRY,
+        taut_switch::ENTRY,
+        walk::ENTRY,
+        xor::ENTRY,
+    ]
+}
+
+/// Returns the function of that name, made from its settings.
+///
+/// # Errors
+/// Fails if there is none of that name, or if the settings are wrong.
+pub fn build(name: &str, table: toml::Table) -> Result<Box<dyn Function>, SettingsError> {
+    (entry(name)?.build)(table)
+}
+
+/// Returns the entry of the function of that name; the error lists the known names.
+fn entry(name: &str) -> Result<&'static Entry, SettingsError> {
+    let found = functions().iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<_> = functions().iter().map(|f| f.name).collect();
+        let meant = suggestion(name, known.iter().copied());
+        SettingsError(format!(
+            "no function \"{name}\"; there are {}{meant}",
+            known.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_function::Context;
+    use taut_port::Batch;
+
+    #[test]
+    fn the_contributing_page_contains_the_tested_example_function() {
+        let (page, file) = (
+            include_str!("../../../CONTRIBUTING.md"),
+            include_str!("lose.rs"),
+        );
+        assert!(page.contains(&format!("```rust\n{file}```")));
+    }
+
+    #[test]
+    fn unknown_functions_and_settings_are_named() {
+        let message =
+            |r: Result<Box<dyn Function>, SettingsError>| r.err().map(|e| e.0).unwrap_or_default();
+        assert!(
+            message(build("snort", toml::Table::new()))
+                .contains("there are aes, ats, balance, burn, filter, ")
+        );
+        assert!(message(build("xro", toml::Table::new())).contains("did you mean `xor`?"));
+        assert!(!message(build("日本", toml::Table::new())).contains("did you mean"));
+        assert!(!message(build("zzzz", toml::Table::new())).contains("did you mean"));
+        let table = toml::Table::from_iter([("speed".to_string(), toml::Value::Integer(9))]);
+        assert!(message(build("forward", table)).contains("speed"));
+    }
+
+    #[test]
+    fn packets_dropped_by_an_earlier_function_are_unchanged_and_uncounted() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        std::fs::write(&key, "0123456789abcdef".repeat(2)).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let aes = |port| format!("encrypt = [{port}]\nkey_file = \"{}\"", key.display());
+        for (name, settings) in [
+            ("aes", aes(0)),
+            ("aes", aes(1)),
+            ("ats", String::new()),
+            (
+                "balance",
+                "port = 1\nhops = [\"02:00:00:00:00:01\"]".to_string(),
+            ),
+            ("filter", "default = \"drop\"\nrules = []".to_string()),
+            ("rlnc", "encode = [1]".to_string()),
+            ("xor", "key = 90".to_string()),
+        ] {
+            let mut function = build(name, settings.parse().unwrap()).unwrap();
+            function.prepare().unwrap();
+            let frame = taut_wire::UdpFlow::default().frame(100).unwrap();
+            let pool = taut_port::PoolHandle::new(4, false).unwrap();
+            let mut batch = Batch::new();
+            pool.fill(&mut batch, 1, frame.len() as u16);
+            batch.packets_mut()[0].bytes_mut().copy_from_slice(&frame);
+            batch.mark_dropped(0);
+            let context = Context {
+                to_port: 1,
+                ..Context::default()
+            };
+            function.process(&mut batch, &context);
+            assert_eq!(batch.packets()[0].bytes(), frame, "{name}");
+            let counted: u64 = function.outcomes().iter().map(|outcome| outcome.1).sum();
+            assert_eq!(counted, 0, "{name}: {:?}", function.outcomes());
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The changes of the bearer table and its paths: a ring to each worker's copy of the table, and the copy of the kernel
+//! programs.
+
+use super::Path;
+use super::event::{self, Event};
+use super::kernel::Kernel;
+use super::outcome::Published;
+use super::policing::{Meters, SharedMeters};
+use super::slot::Slot;
+use super::sorting::Sorting;
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+use taut_function::changes::{self, RING, Stuck};
+use taut_port::PortError;
+
+/// The limit on changes per batch: their cost is less than a packet's wait for its batch.
+const MOST_PER_BATCH: usize = 8;
+
+/// A change of the table; changes are applied in order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// Adds an entry, or replaces the one of its key.
+    Set(Slot),
+    /// Removes the entry of this key.
+    Remove(u64),
+    /// Assigns a number to a path, before any entry uses it.
+    Path(u16, Path),
+    /// Restarts the meter of this number with the cost of a byte. Workers are not notified: they share it.
+    Meter { number: u32, cost: u64 },
+    /// Assigns meters to the bearer of this key, or removes them.
+    Police { key: u64, meters: Meters },
+    /// Sends an end marker for a tunnel.
+    EndMarker { path: u16, teid: u32 },
+    /// Sends an echo request on a path.
+    Echo { path: u16, sequence: u16 },
+    /// Assigns a number to a sorting before any entry names it, or removes it afterwards.
+    Sorting {
+        number: u32,
+        sorting: Option<Arc<Sorting>>,
+    },
+    /// Drops the packets that are buffered for the bearer of this key.
+    Forget(u64),
+}
+
+/// Another copy of the table besides the workers', which applies every change immediately: that of the kernel programs.
+pub(super) trait Mirror: Debug + Send {
+    /// Applies a change there.
+    fn make(&self, change: &Change) -> io::Result<()>;
+}
+
+/// The control plane's end.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub ring: changes::Sender<Change>,
+    mirror: Option<Box<dyn Mirror>>,
+    events: Consumer<Event>,
+    outcomes: Arc<Published>,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pub ring: changes::Receiver<Change>,
+    pub events: Producer<Event>,
+    pub outcomes: Arc<Published>,
+}
+
+/// Creates both ends. If packets pass in the kernel, senders do not wait for the worker.
+pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
+    let outcomes = Arc::new(Published::beside(kernel.clone()));
+    let most_per_batch = match kernel {
+        Some(_) => RING,
+        None => MOST_PER_BATCH,
+    };
+    let (sender, receiver) = changes::changes(most_per_batch)?;
+    let mirror = kernel.map(|kernel| Box::new(kernel) as Box<dyn Mirror>);
+    let (producer, consumer) = RingBuffer::new(event::RING);
+    let sender = Sender {
+        ring: sender,
+        mirror,
+        events: consumer,
+        outcomes: Arc::clone(&outcomes),
+    };
+    let receiver = Receiver {
+        ring: receiver,
+        events: producer,
+        outcomes,
+    };
+    Ok((sender, receiver))
+}
+
+impl Sender {
+    /// Adds another copy, which is kept up to date as well.
+    #[cfg(test)]
+    pub fn with_mirror(mut self, mirror: impl Mirror + 'static) -> Self {
+        self.mirror = Some(Box::new(mirror));
+        self
+    }
+}
+
+/// The senders to all workers, each of which has a copy of the table.
+#[derive(Debug)]
+pub(super) struct Senders {
+    /// The sender to the worker that alone sends end markers and echo requests.
+    pub first: changes::Sender<Change>,
+    others: Vec<changes::Sender<Change>>,
+    /// The copy in the kernel, if there is one.
+    mirror: Option<Box<dyn Mirror>>,
+    pub meters: SharedMeters,
+    events: Vec<Consumer<Event>>,
+    /// The outcomes of all workers, including ended ones.
+    outcomes: Vec<Arc<Published>>,
+}
+
+impl Senders {
+    pub fn new(first: Sender, meters: SharedMeters) -> Self {
+        Self {
+            outcomes: vec![first.outcomes],
+            events: vec![first.events],
+            first: first.ring,
+            others: Vec::new(),
+            mirror: first.mirror,
+            meters,
+        }
+    }
+
+    /// Adds another worker, which gets all changes from now on.
+    pub fn add(&mut self, sender: Sender) {
+        self.outcomes.push(sender.outcomes);
+        self.events.push(sender.events);
+        self.others.push(sender.ring);
+    }
+
+    /// Stops waiting for a worker that applies no changes, for a caller that itself makes the worker apply them.
+    pub fn never_wait(&mut self) {
+        self.first.patience = std::time::Duration::ZERO;
+    }
+
+    /// Returns the next event of a worker, if there is one.
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.iter_mut().find_map(|ring| ring.pop().ok())
+    }
+
+    /// Applies changes to the copy in the kernel before any worker gets them: an end marker, which a worker sends, must
+    /// follow the last packet on the old path. After an error, some of them are applied.
+    pub fn mirror(&self, changes: &[Change]) -> io::Result<()> {
+        let Some(mirror) = &self.mirror else {
+            return Ok(());
+        };
+        changes.iter().try_for_each(|change| mirror.make(change))
+    }
+
+    /// Removes ended workers, as long as another worker runs.
+    fn leave_out_the_dead(&mut self) {
+        self.others.retain(|sender| !sender.is_abandoned());
+        if self.first.is_abandoned()
+            && let Some(next) = self.others.pop()
+        {
+            self.first = next;
+        }
+    }
+
+    /// Sends changes as [`changes::Sender::send`] does, to all workers. An end marker follows the last packet that any
+    /// worker sends on the old path.
+    pub fn send(&mut self, changes: &[Change]) {
+        let is_marker = |it: &Change| matches!(it, Change::EndMarker { .. } | Change::Echo { .. });
+        let mut told = Vec::with_capacity(changes.len());
+        for change in changes {
+            match change {
+                Change::Meter { number, cost } => self.meters.begin(*number, *cost),
+                other => told.push(other.clone()),
+            }
+        }
+        if !self.others.is_empty() {
+            self.leave_out_the_dead();
+            let for_all: Vec<_> = told.iter().filter(|it| !is_marker(it)).cloned().collect();
+            for sender in &mut self.others {
+                sender.send(&for_all);
+            }
+            if told.iter().any(is_marker) {
+                for sender in &mut self.others {
+                    // A stuck worker is reported with the next change.
+                    let _ = sender.settle();
+                }
+            }
+        }
+        self.first.send(&told);
+    }
+
+    /// Catches up as [`changes::Sender::catch_up`] does.
+    pub fn catch_up(&mut self) -> Result<(), Stuck> {
+        self.leave_out_the_dead();
+        let others = self.others.iter_mut().map(changes::Sender::catch_up);
+        let others = others.fold(Ok(()), Result::and);
+        self.first.catch_up().and(others)
+    }
+
+    /// Settles as [`changes::Sender::settle`] does.
+    pub fn settle(&mut self) -> Result<(), Stuck> {
+        self.leave_out_the_dead();
+        self.first.settle()?;
+        self.others.iter_mut().try_for_each(changes::Sender::settle)
+    }
+
+    /// Returns the packet counts by outcome of all workers.
+    pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        let mut each = self.outcomes.iter().map(|it| it.read());
+        let mut sums = each.next().unwrap_or_default();
+        for more in each {
+            for (sum, (_, count)) in sums.iter_mut().zip(more) {
+                sum.1 += count;
+            }
+        }
+        sums
+    }
+}

@@ -1,0 +1,102 @@
+//! The gateway with its fast path in the kernel. The kernel programs have the same bearers; the gateway in the process
+//! handles all other packets and all replies.
+
+use super::bearer::is_of_rule;
+use super::change::{Change, Mirror};
+use super::policing::{METERS_PER_BEARER, UNMETERED};
+use super::settings::{Checked, Others, Settings};
+use super::slot::Slot;
+use super::table::Matching;
+use std::io;
+use std::sync::Arc;
+use taut_function::{SettingsError, UpcallVersion, settings};
+use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
+
+/// The programs, with the maps in which the gateway in the process stores its bearers as well.
+pub(super) const UPCALL: UpcallVersion = UpcallVersion {
+    check: |table| gateway_settings(table).map(drop),
+    make: |table, ports, shared| {
+        let gateway = Arc::new(KernelGateway::new(gateway_settings(table)?, ports)?);
+        shared.lock(|kernel| *kernel = Some(Arc::clone(&gateway)));
+        Ok(gateway)
+    },
+};
+
+/// Returns the programs' part of these settings.
+///
+/// # Errors
+/// Returns the error in them, or the part that the kernel does not support.
+fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
+    let settings: Settings = settings(table)?;
+    let answers_neighbours = settings.mac.is_some();
+    let Checked {
+        own,
+        closed,
+        settings,
+        ..
+    } = settings.check()?;
+    let wrong = |text: &str| Err(SettingsError(text.to_string()));
+    if settings.matching != Matching::Hash {
+        return wrong("matching: in the kernel there is hash only: leave it out");
+    }
+    let v4 = own.iter().filter(|address| address.is_ipv4()).count();
+    if v4.max(own.len() - v4) > MOST_OWN {
+        return wrong(&format!(
+            "address: in the kernel a gateway has {MOST_OWN} of each IP version at most"
+        ));
+    }
+    Ok(GatewaySettings {
+        closed: closed[own.len()..].to_vec(),
+        own,
+        tunnels: settings.tunnels.clone(),
+        bearers: settings.bearers,
+        meters: settings.metered_bearers() * METERS_PER_BEARER,
+        mtu: settings.mtu,
+        passes_others: settings.others == Others::Forward,
+        answers_neighbours,
+    })
+}
+
+impl Mirror for Arc<KernelGateway> {
+    fn make(&self, change: &Change) -> io::Result<()> {
+        match *change {
+            // Packets that need a sorting cause an upcall.
+            Change::Set(Slot { key, .. }) | Change::Remove(key) | Change::Police { key, .. }
+                if is_of_rule(key) =>
+            {
+                Ok(())
+            }
+            Change::Set(slot) => self.set(slot.key, bearer(slot)),
+            Change::Remove(key) => gone(self.remove(key)),
+            Change::Path(number, path) => self.set_path(number, path.local, path.remote),
+            Change::Meter { number, cost } => self.set_meter(number, cost),
+            Change::Police {
+                key,
+                meters: UNMETERED,
+            } => gone(self.unmeter(key)),
+            Change::Police { key, meters } => self.meter(key, meters),
+            // The worker sends these.
+            Change::EndMarker { .. }
+            | Change::Echo { .. }
+            | Change::Sorting { .. }
+            | Change::Forget(_) => Ok(()),
+        }
+    }
+}
+
+/// Treats the removal of a missing entry as done.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn bearer(slot: Slot) -> KernelBearer {
+    KernelBearer {
+        teid: slot.teid,
+        path: slot.path,
+        qfi: slot.qfi,
+        action: slot.action,
+    }
+}

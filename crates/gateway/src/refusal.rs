@@ -1,0 +1,42 @@
+//! The reasons why bearers are not changed.
+
+use super::bearer::{MOST_PATHS, Match};
+use super::policing::METERS_PER_BEARER;
+use taut_function::changes::Stuck;
+
+/// The reasons why bearers are not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is a bearer of that match.
+    #[error("match {0} has a bearer already; remove it first")]
+    Duplicate(Match),
+    /// There is no bearer of that match.
+    #[error("match {0} has no bearer")]
+    Unknown(Match),
+    /// The table is full.
+    #[error("the table is full: it has room for {0} bearers (setting `bearers`)")]
+    Full(usize),
+    /// There are too many pairs of addresses.
+    #[error("too many different peers: {MOST_PATHS} at most")]
+    TooManyPaths,
+    /// The sorting does not exist, or there is no free number for another one.
+    #[error("no number is left to sort packets by")]
+    TooManySortings,
+    /// There are too many rate limits.
+    #[error(
+        "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
+    )]
+    TooManyMeters(usize),
+    /// The worker applies no changes.
+    #[error("the data path takes no changes: it has ended, or hangs")]
+    Stuck,
+    /// The programs in the kernel accept no changes.
+    #[error("the kernel takes no changes: {0}")]
+    Kernel(String),
+}
+
+impl From<Stuck> for Refused {
+    fn from(Stuck: Stuck) -> Self {
+        Self::Stuck
+    }
+}

@@ -1,0 +1,129 @@
+//! The settings of a gateway: as written, and validated.
+
+use super::bearer::MOST_BEARERS;
+use super::buffer::HeldInAll;
+use super::pfcp;
+use super::table::Matching;
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use taut_function::SettingsError;
+use taut_function::macs::{self, Macs};
+
+/// The smallest MTU, which every IPv6 link supports (RFC 8200 section 5).
+const LEAST_MTU: usize = 1280;
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "want an IP address such as \"192.0.2.1\", or a list of them"
+)]
+enum Addresses {
+    One(IpAddr),
+    Several(Vec<IpAddr>),
+}
+
+/// The treatment of frames that do not concern the gateway.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Others {
+    #[default]
+    Drop,
+    Forward,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    address: Addresses,
+    #[serde(default = "usual_bearers")]
+    pub bearers: usize,
+    #[serde(default)]
+    pub matching: Matching,
+    #[serde(default = "usual_mtu")]
+    pub mtu: usize,
+    #[serde(default)]
+    pub others: Others,
+    pub mac: Option<macs::Text>,
+    pub load: Option<PathBuf>,
+    pub control: Option<PathBuf>,
+    pub pfcp: Option<pfcp::Settings>,
+    /// The numbers of the ports for tunnel packets; all of them by default.
+    pub tunnels: Option<Vec<usize>>,
+}
+
+fn usual_bearers() -> usize {
+    100_000
+}
+
+fn usual_mtu() -> usize {
+    1500
+}
+
+/// The validated [`Settings`].
+pub(super) struct Checked {
+    pub own: Vec<IpAddr>,
+    /// The addresses to which no user packet is forwarded: the own addresses, and those of PFCP.
+    pub closed: Vec<IpAddr>,
+    pub macs: Macs,
+    pub pfcp: Option<pfcp::Terms>,
+    pub settings: Settings,
+}
+
+impl Settings {
+    pub fn check(mut self) -> Result<Checked, SettingsError> {
+        let own = match &self.address {
+            Addresses::One(address) => vec![*address],
+            Addresses::Several(addresses) => addresses.clone(),
+        };
+        let wrong = |text: String| Err(SettingsError(text));
+        if own.is_empty() || own.iter().any(|a| a.is_unspecified() || a.is_multicast()) {
+            return wrong("address: want the gateway's own address, or several".to_string());
+        }
+        if !(1..=MOST_BEARERS).contains(&self.bearers) {
+            return wrong(format!("bearers: want 1 to {MOST_BEARERS}"));
+        }
+        if !(LEAST_MTU..=65_535).contains(&self.mtu) {
+            return wrong(format!("mtu: want {LEAST_MTU} to 65535 bytes"));
+        }
+        if let Some(tunnels) = &self.tunnels {
+            let is_twice = |(place, port)| tunnels[..place].contains(port);
+            if tunnels.is_empty() || tunnels.iter().enumerate().any(is_twice) {
+                return wrong(format!(
+                    "tunnels = {tunnels:?}: want the numbers of the ports that tunnels come in by, each once, such as [0]; \
+                     without, they come in by all"
+                ));
+            }
+        }
+        let pfcp = self.pfcp.as_ref().map(|pfcp| pfcp.check(self.bearers));
+        let pfcp = pfcp.transpose().map_err(SettingsError)?;
+        let mut closed = own.clone();
+        for address in pfcp.iter().flat_map(pfcp::Terms::own) {
+            if !closed.contains(&address) {
+                closed.push(address);
+            }
+        }
+        let macs = Macs::new("mac", self.mac.take())?;
+        let settings = self;
+        Ok(Checked {
+            own,
+            closed,
+            macs,
+            pfcp,
+            settings,
+        })
+    }
+
+    /// Returns the limit on all buffered packets.
+    pub fn held(&self) -> HeldInAll {
+        HeldInAll::new(self.pfcp.as_ref().map_or(0, pfcp::Settings::held))
+    }
+
+    /// Returns the number of bearers that may have meters: all of them, if a control plane can assign some.
+    pub fn metered_bearers(&self) -> usize {
+        match self.pfcp {
+            Some(_) => self.bearers,
+            None => 0,
+        }
+    }
+}

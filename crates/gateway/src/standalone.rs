@@ -1,0 +1,207 @@
+//! A gateway that only its caller drives: without sockets, threads and clocks of its own. Tests and fuzz targets check
+//! with it that its tables agree after any input.
+
+use super::pfcp::{Counts, Node};
+use super::{Control, Gateway, Match, Plane, Settings, Wish};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use taut_function::{Context, Function, Handler, Punted, Send, settings};
+use taut_port::Batch;
+
+/// The data plane, the control plane, and PFCP if it is configured.
+pub struct Detached {
+    gateway: Gateway,
+    plane: Plane,
+    slow: Option<Box<dyn Handler>>,
+    control: Control,
+    node: Option<Node>,
+}
+
+impl std::fmt::Debug for Detached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Detached").finish_non_exhaustive()
+    }
+}
+
+impl Detached {
+    /// Creates a gateway from the function's settings; sockets that they name are not opened.
+    ///
+    /// # Errors
+    /// Returns the error in them, or the requirement that the machine lacks.
+    pub fn new(table: toml::Table) -> Result<Self, String> {
+        let settings: Settings = settings(table).map_err(|e| e.0)?;
+        let mut gateway = Gateway::new(settings.check().map_err(|e| e.0)?);
+        let mut control = gateway.start().map_err(|e| e.to_string())?;
+        control.never_wait();
+        let plane = gateway.plane.take().ok_or("no data path")?;
+        let mut detached = Self {
+            slow: gateway.handler(),
+            gateway,
+            plane,
+            control,
+            node: None,
+        };
+        detached.restart(Instant::now())?;
+        Ok(detached)
+    }
+
+    /// Restarts it without bearers, associations and sessions. Random choices repeat the earlier ones.
+    ///
+    /// # Errors
+    /// Returns what is left of the earlier state.
+    pub fn restart(&mut self, now: Instant) -> Result<(), String> {
+        let all: Vec<_> = self.control.bearers().collect();
+        let mut all: Vec<_> = all.iter().map(|b| Wish::Remove(b.matched)).collect();
+        let sortings = self.control.sortings();
+        all.extend(
+            sortings
+                .into_iter()
+                .map(|number| Wish::Sorting(number, None)),
+        );
+        self.control.grant(&all).map_err(|e| e.1.to_string())?;
+        self.take_changes();
+        while self.control.event().is_some() {}
+        self.node = self.gateway.checked.pfcp.as_ref().map(|terms| {
+            let counts = Arc::new(Counts::default());
+            self.control.signalling = Some(Arc::clone(&counts));
+            let mut node = Node::new(terms, counts, now);
+            node.random = fastrand::Rng::with_seed(1);
+            node
+        });
+        match (self.control.in_use(), self.kept()) {
+            ((0, 0, 0), 0) => Ok(()),
+            left => Err(format!(
+                "bearers, paths, meters and packets of none: {left:?}"
+            )),
+        }
+    }
+
+    /// Processes a batch as [`taut_function::Function::process`] does.
+    pub fn process(&mut self, batch: &mut Batch, context: &Context) {
+        self.plane.process(batch, context);
+    }
+
+    /// Replies as [`Handler::handle`] does.
+    pub fn answer(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
+        let slow = self.slow.as_mut();
+        slow.is_some_and(|slow| slow.handle(punted, send))
+    }
+
+    /// Counts held packets as [`taut_function::Function::held`] does.
+    pub fn held(&self) -> usize {
+        self.plane.held_back()
+    }
+
+    /// Returns the number of packets that are buffered until their users are reached.
+    pub fn kept(&self) -> usize {
+        self.plane.held.len()
+    }
+
+    /// Returns the control plane of the bearers.
+    pub fn control(&mut self) -> &mut Control {
+        &mut self.control
+    }
+
+    /// Processes a PFCP message; returns the response, if there is one.
+    pub fn hear(&mut self, message: &[u8], from: SocketAddr, now: Instant) -> Option<Vec<u8>> {
+        let node = self.node.as_mut().filter(|node| node.knows(from))?;
+        node.handle(message, from, now, &mut self.control)
+    }
+
+    /// Runs the timers of PFCP; returns the messages that are due, with their destinations.
+    pub fn look(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let node = self.node.as_mut();
+        node.map_or_else(Vec::new, |node| node.look(now, &mut self.control))
+    }
+
+    /// Returns the gateway's own PFCP requests that are due, with their destinations: responses make space for more.
+    pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let node = self.node.as_mut();
+        node.map_or_else(Vec::new, |node| node.due(now))
+    }
+
+    /// Returns true if more work is pending than is done at a time.
+    pub fn is_behind(&self) -> bool {
+        self.node.as_ref().is_some_and(Node::is_behind)
+    }
+
+    /// Makes the data plane apply every pending change.
+    pub fn take_changes(&mut self) {
+        while self.plane.take_changes() {}
+    }
+
+    /// Returns the number of packets counted under any outcome.
+    pub fn counted(&self) -> u64 {
+        self.plane.counts.iter().sum()
+    }
+
+    /// Returns the counts of PFCP, by name.
+    pub fn signalling(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.control.signalling.as_ref();
+        counts.map_or_else(Vec::new, |counts| counts.read())
+    }
+
+    /// Checks that the data plane and the control plane agree on every bearer, once all changes are applied.
+    ///
+    /// # Errors
+    /// Returns the first difference.
+    pub fn tables_agree(&self) -> Result<(), String> {
+        let (table, paths) = (&self.plane.table, &self.plane.paths);
+        let (len, room) = self.control.occupancy();
+        if table.len() != len || len > room {
+            return Err(format!(
+                "{} bearers, of {len}, room for {room}",
+                table.len()
+            ));
+        }
+        for bearer in self.control.bearers() {
+            let key = bearer.matched.key();
+            let slot = table.get(key).ok_or(format!("no {bearer:?}"))?;
+            let path = paths.get(slot.path).filter(|_| slot.path != 0);
+            if let super::Action::Sort { number } = bearer.action {
+                let place = (number as usize).wrapping_sub(1);
+                let found = self.plane.sortings.get(place).and_then(Option::as_ref);
+                let wanted = self.control.sorting(number);
+                let is_same = |(a, b)| Arc::ptr_eq(a, b);
+                if !found.zip(wanted).is_some_and(is_same) {
+                    return Err(format!("{found:?} for {wanted:?}"));
+                }
+            }
+            if slot.key != key || path != bearer.path() {
+                return Err(format!("{slot:?} on {path:?} for {bearer:?}"));
+            }
+            let meters = self.control.meters_of(key);
+            let found = self.plane.policing.meters_of(key);
+            if meters != found || slot.is_metered() != (meters != super::policing::UNMETERED) {
+                return Err(format!("{slot:?} by {found:?}, not {meters:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that sessions keep their limits, and that the table has the bearers of all sessions and no others.
+    ///
+    /// # Errors
+    /// Returns the first violation.
+    pub fn sessions_hold(&self) -> Result<(), String> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        let matches: Vec<Match> = node.check(&self.control)?;
+        let (len, _) = self.control.occupancy();
+        let sorted = self.control.bearers();
+        let sorted = sorted
+            .filter(|it| matches!(it.action, super::Action::Sort { .. }))
+            .count();
+        if sorted != self.control.sortings().len() {
+            return Err(format!(
+                "{sorted} tunnels and users are sorted, by other sortings"
+            ));
+        }
+        if matches.len() != len {
+            return Err(format!("{len} bearers, {} of sessions", matches.len()));
+        }
+        Ok(())
+    }
+}

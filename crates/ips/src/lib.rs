@@ -1,0 +1,292 @@
+//! IPS: inspects packets by rules of Snort and Suricata, inline: each packet passes, is dropped or is rejected before
+//! the next one is inspected. (Gallenmüller 2021, section 5.4: its cost, and the causes of late packets.)
+//!
+//! The worker finds the packet's flow (`flow.rs`), reassembles its stream, parses messages, and evaluates the rules
+//! (`plane.rs`; `taut-inspect`). The control plane compiles the rules (`rules.rs`) and swaps them while packets flow.
+//! Events go through a ring to a thread that writes (`events.rs`) lines (`eve.rs`) to a file or a socket (`target.rs`).
+//!
+//! # Design
+//!
+//! The inspection processes a packet in steps, one file each, in the order of `plane.rs`: normaliser (`normalise.rs`), flow
+//! (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), verdict. Two
+//! principles hold: a packet that its receiver would refuse is dropped, and a byte is fixed until its receiver has
+//! acknowledged it. Each worker reassembles fragments itself; their frames wait on the slow path. The owner of a flow
+//! depends on the addresses alone, because fragments have no ports. The function gets packets in memory that no peer
+//! can write (`Needs::own_bytes`). All memory is allocated at the start: flow table, stream chunks, parsers that
+//! flows borrow (`lend.rs`). Rules are compiled by the control plane (`rules.rs`) and swapped. Events go through a ring
+//! to a thread that writes JSON (`events.rs`), packets of alerts through another one to a pcapng file
+//! (`packet_file.rs`).
+
+#![forbid(unsafe_code)]
+
+mod ask;
+mod connection;
+#[cfg(test)]
+mod evasions;
+mod eve;
+mod event;
+mod events;
+mod flow;
+mod key;
+mod lend;
+mod normalise;
+#[cfg(test)]
+mod oddities;
+mod outcome;
+mod packet_file;
+mod plane;
+mod rules;
+mod server;
+mod settings;
+mod slow;
+#[cfg(test)]
+mod suricata;
+mod target;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod transactions;
+mod tunnel;
+
+pub use rules::{Costs, Read, read_files};
+pub use server::{Answer, Request};
+
+use events::Writer;
+use outcome::Counters;
+use plane::Plane;
+use rules::{Compiled, Rules, compile};
+use server::Deciding;
+use settings::{Checked, Settings};
+use slow::SlowPath;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use taut_function::control_socket::ControlSocket;
+use taut_function::{
+    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, Needs,
+    PortNames, SettingsError, Shared, Spread, settings,
+};
+use taut_port::{BATCH_CAPACITY, Batch, PortError};
+use taut_sys::Clock;
+
+/// The entry of the function.
+pub const ENTRY: Entry = Entry {
+    name: "ips",
+    summary: "inspects packets by rules of Snort and Suricata, and drops, rejects or reports what fits",
+    class: Class::Advanced,
+    ports: None,
+    build: |table| {
+        let checked = settings::<Settings>(table)?.check()?;
+        // Errors in rules are reported when the chain is read.
+        let compiled = compile(&checked, checked.refuses.chain).map_err(SettingsError)?;
+        Ok(Box::new(Ips::new(checked, compiled)) as Box<dyn Function>)
+    },
+    in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
+};
+
+/// The rules of an inspection for measurements: it writes no events, has no socket and drops nothing.
+#[derive(Debug)]
+pub struct Looking {
+    checked: Checked,
+    compiled: Compiled,
+    shared: Shared,
+}
+
+impl Looking {
+    /// Creates a function that uses the rules, with flows of its own.
+    ///
+    /// # Errors
+    /// Fails if it cannot share the state of the others.
+    pub fn function(&mut self) -> Result<Box<dyn Function>, SettingsError> {
+        // The first function puts the rules in force for all.
+        let compiled = std::mem::take(&mut self.compiled);
+        let mut function = Ips::new(self.checked.clone(), compiled);
+        function.join(Member::default(), &self.shared)?;
+        Ok(Box::new(function))
+    }
+}
+
+/// Reads the rules of an inspection for measurements. Also returns the result of reading.
+///
+/// # Errors
+/// Fails as a chain with these settings does.
+pub fn looking(table: toml::Table) -> Result<(Looking, Read), SettingsError> {
+    let mut checked = Checked {
+        events: None,
+        alerts: None,
+        control: None,
+        ..settings::<Settings>(table)?.check()?
+    };
+    checked.policies.alert_only = true;
+    let compiled = compile(&checked, checked.refuses.chain).map_err(SettingsError)?;
+    let read = compiled.1.clone();
+    let shared = Shared::default();
+    Ok((
+        Looking {
+            checked,
+            compiled,
+            shared,
+        },
+        read,
+    ))
+}
+
+/// Returns the warning about rules with errors.
+fn warning(read: &Read) -> Option<String> {
+    let first = read.first_mistake.as_ref()?;
+    let rules = if read.mistaken == 1 {
+        "rule is"
+    } else {
+        "rules are"
+    };
+    Some(format!(
+        "{} {rules} left out for mistakes: {first}",
+        read.mistaken
+    ))
+}
+
+/// The state that the functions of all workers share.
+#[derive(Clone)]
+struct Together {
+    deciding: Arc<Deciding>,
+    _socket: Option<Arc<ControlSocket>>,
+}
+
+struct Ips {
+    checked: Checked,
+    /// The rules as compiled with the chain; the first worker puts them in force.
+    compiled: Compiled,
+    member: Member,
+    shared: Shared,
+    together: Option<Together>,
+    counters: Arc<Counters>,
+    plane: Option<Plane>,
+}
+
+impl Ips {
+    fn new(checked: Checked, compiled: Compiled) -> Self {
+        Self {
+            checked,
+            compiled,
+            member: Member::default(),
+            shared: Shared::default(),
+            together: None,
+            counters: Arc::default(),
+            plane: None,
+        }
+    }
+}
+
+impl Function for Ips {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if let Some(plane) = &mut self.plane {
+            plane.process(batch, context);
+        }
+    }
+
+    /// Both directions of a flow belong to one worker.
+    fn needs(&self) -> Needs {
+        Needs {
+            spread: Spread::Homes,
+            own_bytes: true,
+            ..Needs::default()
+        }
+    }
+
+    fn homes(&self, batch: &Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
+        for (packet, home) in batch.packets().iter().zip(homes) {
+            let hash = plane::hash_of(packet.bytes(), self.checked.policies.inner);
+            *home = hash.map_or(ANY, |hash| {
+                ((u64::from(hash) * self.member.of as u64) >> 32) as u8
+            });
+        }
+    }
+
+    fn join(&mut self, member: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.member = member;
+        self.shared = shared.clone();
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let checked = &self.checked;
+        let workers = self.member.of;
+        let compiled = std::mem::take(&mut self.compiled);
+        let ports = PortNames::found_in(&self.shared);
+        let together = self.shared.found_or_made(|| {
+            if let Some(line) = warning(&compiled.1) {
+                eprintln!("taut: ips: {line}");
+            }
+            let rules = Arc::new(Rules::new(checked, compiled, workers));
+            let alerts = checked
+                .alerts
+                .as_ref()
+                .map(|(file, most)| (&file[..], *most));
+            let events = Writer::start(checked.events.as_deref(), alerts, &rules, ports)?;
+            let deciding = Arc::new(Deciding {
+                rules,
+                events,
+                counters: Mutex::default(),
+            });
+            let socket = ControlSocket::start_at("ips", checked.control.as_ref(), &deciding)?;
+            Ok::<_, PortError>(Together {
+                deciding,
+                _socket: socket.map(Arc::new),
+            })
+        })?;
+        let deciding = &together.deciding;
+        let counters = Arc::clone(&self.counters);
+        let events = deciding
+            .events
+            .as_ref()
+            .map(|writer| writer.worker(&counters));
+        deciding
+            .counters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&counters));
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        self.plane = Some(Plane::new(
+            checked,
+            self.member,
+            &deciding.rules,
+            counters,
+            events,
+            &clock,
+        )?);
+        self.together = Some(together);
+        Ok(())
+    }
+
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(SlowPath::new(
+            self.checked.policies.inner,
+            &self.counters,
+        )))
+    }
+
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        self.counters.outcomes().collect()
+    }
+
+    fn drops(&self, outcome: &str) -> bool {
+        outcome::drops(outcome)
+    }
+
+    /// Counts besides outcomes: of flows and streams, and matches of a rule (`alert 2019401`).
+    fn count_of(&self, name: &str) -> Option<u64> {
+        if let Some(id) = name.strip_prefix("alert ") {
+            let rules = &self.together.as_ref()?.deciding.rules;
+            return match self.member.number {
+                0 => rules.fitted(id.parse().ok()?),
+                _ => None,
+            };
+        }
+        let counts = self.counters.outcomes().chain(self.counters.notes());
+        counts.into_iter().find(|it| it.0 == name).map(|it| it.1)
+    }
+
+    fn counted(&self) -> Option<Arc<dyn Counted>> {
+        let together = self.together.as_ref()?;
+        Some(Arc::clone(&together.deciding) as Arc<dyn Counted>)
+    }
+}

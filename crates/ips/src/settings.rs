@@ -1,0 +1,339 @@
+//! Settings of the inspection.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use taut_function::SettingsError;
+use taut_inspect::http::HttpLimits;
+use taut_inspect::overlap;
+use taut_inspect::read::{Dialect, Options};
+use taut_inspect::search;
+use taut_inspect::variables::Variables;
+use taut_settings::{Size, duration};
+
+/// The policy for packets above the inspection's capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Overload {
+    /// They wait in the ring of their ingress port, and are lost when it is full.
+    Queue,
+    /// They pass without inspection, those of the flows with most bytes first.
+    Bypass,
+    /// They are dropped.
+    Drop,
+}
+
+/// The policy for a packet that has used up its inspection time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum OverTime {
+    /// The packet passes, unless an evaluated rule has dropped it.
+    Pass,
+    /// The packet is dropped.
+    Drop,
+}
+
+/// The policy for fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Fragments {
+    /// They wait until their datagram is complete, and pass if it passes.
+    #[default]
+    Inspect,
+    /// They pass without inspection.
+    Pass,
+}
+
+/// The policy for overlapping bytes that differ, in a stream or in a fragmented datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Overlap {
+    /// The segment or the datagram is dropped.
+    #[default]
+    Drop,
+    /// The bytes that arrived first count.
+    First,
+}
+
+impl Overlap {
+    pub fn counted(self) -> overlap::Overlap {
+        match self {
+            Self::Drop => overlap::Overlap::Drop,
+            Self::First => overlap::Overlap::First,
+        }
+    }
+}
+
+/// The policy for packets with wrong checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Checksums {
+    /// They are dropped, as by their receiver.
+    #[default]
+    Drop,
+    /// Checksums are not verified, as for captures made before the NIC has filled them in.
+    Ignore,
+}
+
+/// The policy for connections without an observed opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Midstream {
+    /// They are inspected from their first observed packet on.
+    #[default]
+    Inspect,
+    /// They pass without inspection.
+    Pass,
+    /// They are dropped.
+    Drop,
+}
+
+/// The policy for segments with urgent data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Urgent {
+    /// The URG flag is cleared, and the data is inspected as usual.
+    #[default]
+    Clear,
+    /// They are dropped.
+    Drop,
+    /// They pass unchanged, and the data is inspected as usual.
+    Pass,
+}
+
+/// The language of rule files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+enum Language {
+    #[serde(rename = "snort3")]
+    Snort3,
+    #[serde(rename = "suricata")]
+    Suricata,
+}
+
+/// The engine that searches for the patterns of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Matcher {
+    #[default]
+    AhoCorasick,
+    Vectorscan,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    #[serde(default)]
+    rules: Vec<PathBuf>,
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    language: Option<Language>,
+    #[serde(default)]
+    lenient: bool,
+    strict: Option<bool>,
+    #[serde(default)]
+    alert_only: bool,
+    events: Option<String>,
+    alerts: Option<String>,
+    alerts_size: Option<Size>,
+    control: Option<PathBuf>,
+    flows: Option<usize>,
+    memory: Option<Size>,
+    overload: Option<Overload>,
+    #[serde(default)]
+    fragments: Fragments,
+    #[serde(default)]
+    overlap: Overlap,
+    #[serde(default)]
+    checksums: Checksums,
+    #[serde(default)]
+    midstream: Midstream,
+    #[serde(default)]
+    urgent: Urgent,
+    #[serde(default)]
+    min_ttl: u8,
+    head_limit: Option<Size>,
+    body_limit: Option<Size>,
+    bound: Option<String>,
+    max_time: Option<String>,
+    over_time: Option<OverTime>,
+    #[serde(default)]
+    inner: bool,
+    #[serde(default)]
+    matcher: Matcher,
+}
+
+/// The cases in which an error in one rule refuses all rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refuses {
+    /// True if it refuses the chain when the chain is read.
+    pub chain: bool,
+    /// True if it refuses a reload; the rules in force stay.
+    pub reload: bool,
+}
+
+/// The validated settings.
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    /// The rule files.
+    pub rules: Vec<PathBuf>,
+    /// The options for reading them.
+    pub options: Options,
+    /// The cases in which one error refuses all rules.
+    pub refuses: Refuses,
+    /// The engine that searches for their patterns.
+    pub matcher: search::Matcher,
+    /// The destination of events: a file, or a Unix socket after `unix:`.
+    pub events: Option<String>,
+    /// The file for packets that caused alerts, and its size limit in bytes.
+    pub alerts: Option<(String, u64)>,
+    /// Path of the control socket.
+    pub control: Option<PathBuf>,
+    /// The number of flows in a worker's flow table.
+    pub flows: usize,
+    /// The bytes of stream data that a worker stores.
+    pub memory_bytes: usize,
+    pub overlap: Overlap,
+    pub policies: Policies,
+    /// The limits on stored HTTP messages.
+    pub http: HttpLimits,
+    /// The time for which packets may arrive without a pause before the overload policy applies.
+    pub bound: Duration,
+    /// The limit on the time that the rules may take per packet.
+    pub max_time: Duration,
+}
+
+/// The policies that apply to each packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Policies {
+    /// True if nothing is dropped.
+    pub alert_only: bool,
+    pub fragments: Fragments,
+    /// True if packets with wrong checksums are dropped.
+    pub checks: bool,
+    /// The lowest time to live of packets that leave.
+    pub min_ttl: u8,
+    pub urgent: Urgent,
+    pub midstream: Midstream,
+    pub overload: Overload,
+    pub over_time: OverTime,
+    /// True if the packets inside tunnels are inspected instead of those that carry them.
+    pub inner: bool,
+}
+
+const FLOWS: usize = 65_536;
+const MOST_FLOWS: usize = 1 << 24;
+const MEMORY_BYTES: usize = 64 << 20;
+const ALERTS_BYTES: u64 = 100_000_000;
+const LEAST_ALERTS_BYTES: u64 = 64 << 10;
+/// The default is far more than any packet needs that is not crafted to be slow. Interruptions of the worker count as
+/// well. For a worker on two busy shared cores, none exceeded 25 ms in 20 s.
+const MAX_TIME: Duration = Duration::from_millis(50);
+const BOUND: Duration = Duration::from_millis(1);
+/// A shorter time is within the clock's own cost; a longer one is no useful limit.
+const LEAST_TIME: Duration = Duration::from_micros(1);
+const MOST_TIME: Duration = Duration::from_secs(1);
+
+impl Settings {
+    pub fn check(self) -> Result<Checked, SettingsError> {
+        let error = |text: String| Err(SettingsError(text));
+        let variables = self.variables.iter();
+        let variables = Variables::new(variables.map(|it| (it.0.as_str(), it.1.as_str())))
+            .map_err(|reason| SettingsError(format!("variables: {reason}")))?;
+        let flows = self.flows.unwrap_or(FLOWS);
+        if !(1024..=MOST_FLOWS).contains(&flows) {
+            return error(format!("flows = {flows}: want 1024 to {MOST_FLOWS}"));
+        }
+        let time = |name: &str, text: Option<String>, such: &str| {
+            let read = text.map(|text| {
+                let wrong = || format!("{name} = \"{text}\": want a time such as \"{such}\"");
+                duration(&text).ok_or_else(|| SettingsError(wrong()))
+            });
+            read.transpose()
+        };
+        let bound = time("bound", self.bound, "500us")?.unwrap_or(BOUND);
+        let max_time = time("max_time", self.max_time, "50us")?.unwrap_or(MAX_TIME);
+        if !(LEAST_TIME..=MOST_TIME).contains(&max_time) {
+            return error("max_time: want 1us to 1s".to_string());
+        }
+        let http = http_limits(self.head_limit, self.body_limit)?;
+        let alerts_bytes = self.alerts_size.map(|it| it.bytes);
+        if alerts_bytes.is_some_and(|it| it < LEAST_ALERTS_BYTES) {
+            return error("alerts_size: want \"64 kB\" at least".to_string());
+        }
+        if alerts_bytes.is_some() && self.alerts.is_none() {
+            return error("alerts_size: say alerts, too".to_string());
+        }
+        if self.rules.len() > 4096 {
+            return error("rules: more than 4096 files".to_string());
+        }
+        let matcher = match self.matcher {
+            Matcher::AhoCorasick => search::Matcher::AhoCorasick,
+            Matcher::Vectorscan => search::Matcher::Vectorscan,
+        };
+        if let Err(reason) = matcher.check() {
+            return error(format!("matcher: {reason}"));
+        }
+        Ok(Checked {
+            rules: self.rules,
+            options: Options {
+                variables,
+                dialect: self.language.map(|language| match language {
+                    Language::Snort3 => Dialect::Snort3,
+                    Language::Suricata => Dialect::Suricata,
+                }),
+                with_disabled: false,
+                is_lenient: self.lenient,
+            },
+            refuses: Refuses {
+                chain: self.strict.unwrap_or(false),
+                reload: self.strict.unwrap_or(true),
+            },
+            matcher,
+            events: self.events,
+            alerts: self
+                .alerts
+                .map(|file| (file, alerts_bytes.unwrap_or(ALERTS_BYTES))),
+            control: self.control,
+            flows,
+            memory_bytes: self.memory.map_or(MEMORY_BYTES, |it| it.bytes as usize),
+            overlap: self.overlap,
+            policies: Policies {
+                alert_only: self.alert_only,
+                fragments: self.fragments,
+                checks: self.checksums == Checksums::Drop,
+                min_ttl: self.min_ttl,
+                urgent: self.urgent,
+                midstream: self.midstream,
+                overload: self.overload.unwrap_or(Overload::Queue),
+                over_time: self.over_time.unwrap_or(OverTime::Drop),
+                inner: self.inner,
+            },
+            http,
+            bound,
+            max_time,
+        })
+    }
+}
+
+/// Returns the limits on stored HTTP messages.
+fn http_limits(head: Option<Size>, body: Option<Size>) -> Result<HttpLimits, SettingsError> {
+    const HEAD: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
+    const BODY: std::ops::RangeInclusive<u64> = 1 << 10..=16 << 20;
+    let mut limits = HttpLimits::default();
+    if let Some(Size { bytes }) = head {
+        if !HEAD.contains(&bytes) {
+            return Err(SettingsError("head_limit: want 1 KiB to 1 MiB".to_string()));
+        }
+        limits.head = bytes as usize;
+    }
+    if let Some(Size { bytes }) = body {
+        if !BODY.contains(&bytes) {
+            return Err(SettingsError(
+                "body_limit: want 1 KiB to 16 MiB".to_string(),
+            ));
+        }
+        (limits.request_body, limits.response_body) = (bytes as usize, bytes as usize);
+    }
+    Ok(limits)
+}

@@ -1,0 +1,950 @@
+//! The control plane of a router: its routes, their next hops, and the known neighbours. It owns the tables that the
+//! workers look up in (`taut-lpm`), and the entries of all next hops ([`Hops`]).
+
+use super::group::Group;
+use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS, Used};
+use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
+use super::interface::{Addresses, Interface, is_link_local};
+use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
+use super::prefix::{Network, Prefix};
+use super::refusal::Refused;
+use super::settings::Checked;
+use super::status::{KernelStatus, NeighbourText, RouteText, Status};
+use super::text::{Asked, Target, Way, text_of};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use taut_function::changes::Sender;
+use taut_function::mix::Seeded;
+use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
+use taut_wire::Mac;
+use taut_xdp::router::KernelRouter;
+
+/// The number of /24 networks that may have longer prefixes in them: all that can exist.
+const BLOCKS: usize = v4::MOST_BLOCKS;
+/// The spare capacity for later IPv6 routes. It is sufficient for a full table, which takes about 13,000 nodes and
+/// 73,000 lines, and for most of a second one.
+const SPARE_NODES: usize = 1 << 15;
+const SPARE_LINES: usize = 1 << 17;
+/// The interval at which next hops are checked for neighbours that have not been requested.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The identity of a next hop.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Neighbour(At),
+    /// Unresolved hosts of a connected network.
+    Connected,
+    /// Several neighbours in order, none of them twice, with weights without a common factor.
+    Group(Vec<Way>),
+    Local,
+    Blackhole,
+    Unreachable,
+    Prohibited,
+}
+
+/// A next hop in use, and the number of routes that use it.
+#[derive(Debug)]
+struct InUse {
+    number: NextHop,
+    uses: usize,
+    /// The number of packets that earlier next hops with the same number have sent.
+    before: u64,
+}
+
+/// Next hops and other memory that a change has retired, until no worker uses them.
+#[derive(Debug)]
+struct Retiring {
+    /// The generations of the IPv4 and IPv6 FIB of each table.
+    tables: Vec<(u64, u64)>,
+    hops: Vec<NextHop>,
+    since: Instant,
+}
+
+/// A table of both families.
+#[derive(Debug)]
+struct Table {
+    v4: v4::Table,
+    v6: v6::Table,
+}
+
+impl Table {
+    fn new() -> Result<Self, Refused> {
+        Ok(Self {
+            v4: v4::Table::new(BLOCKS)?,
+            v6: v6::Table::new(v6::Capacity::default()),
+        })
+    }
+
+    fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
+        match (prefix, hop) {
+            (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
+            (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
+            (Prefix::V6(prefix), Some(hop)) => drop(self.v6.insert(prefix, hop)?),
+            (Prefix::V6(prefix), None) => drop(self.v6.remove(prefix)?),
+        }
+        Ok(())
+    }
+
+    fn has_retired(&self) -> bool {
+        self.v4.retired_blocks() > 0 || self.v6.retired() > 0
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes()
+    }
+}
+
+/// The tables of both families that workers look up in, in order of their numbers.
+pub(super) type Fibs = Vec<(Arc<v4::Fib>, Arc<v6::Fib>)>;
+
+#[derive(Debug)]
+pub(super) struct Control {
+    interfaces: Arc<[Interface]>,
+    /// The router's own addresses on each interface.
+    addresses: Vec<Addresses>,
+    /// True if the routes come from the kernel only.
+    are_kernels: bool,
+    tables: Vec<Table>,
+    /// The identifier of each table in texts.
+    table_ids: Arc<[u32]>,
+    hops: Arc<Hops>,
+    in_use: HashMap<Key, InUse, Seeded>,
+    groups: HashMap<Vec<Way>, (u8, Group)>,
+    free_groups: Vec<u8>,
+    free: Vec<NextHop>,
+    /// The next hops without routes since the last request for a grace period.
+    left: Vec<NextHop>,
+    retiring: Option<Retiring>,
+    /// The configured routes.
+    routes: HashMap<Network, Target, Seeded>,
+    /// The number of IPv4 routes in `routes`, stored because counting a million takes long.
+    routes_v4: usize,
+    /// The neighbours that have a host route, each in the network of a port.
+    stations: HashMap<At, ()>,
+    neighbours: Neighbours,
+    /// Packets that waited for neighbours behind a disconnected port.
+    stranded: Vec<Waiting>,
+    /// Packets with a neighbour that the kernel has resolved, each with the neighbour and its MAC address.
+    released: Vec<(At, Mac, Waiting)>,
+    /// The sync status, if routes are taken from the kernel.
+    followed: Option<KernelStatus>,
+    next_look: Instant,
+    /// The number of added, changed and removed routes since the start.
+    changes: Arc<AtomicU64>,
+    workers: Vec<Sender<()>>,
+    /// The packet counts by next hop, of each worker.
+    used: Vec<Used>,
+    /// The XDP programs that use the same routes.
+    kernel: Kernel,
+}
+
+impl Control {
+    /// Creates the control plane with the routes of the interfaces and the configured routes.
+    ///
+    /// # Errors
+    /// Fails if there are too many routes.
+    pub fn new(checked: &Checked, now: Instant) -> Result<Self, Refused> {
+        let mut control = Self {
+            interfaces: Arc::clone(&checked.interfaces),
+            addresses: checked
+                .interfaces
+                .iter()
+                .map(|it| it.addresses.clone())
+                .collect(),
+            are_kernels: checked.are_kernels,
+            tables: checked
+                .tables
+                .iter()
+                .map(|_| Table::new())
+                .collect::<Result<_, _>>()?,
+            table_ids: Arc::clone(&checked.tables),
+            hops: Arc::new(Hops::new()),
+            in_use: HashMap::default(),
+            groups: HashMap::new(),
+            free_groups: (0..MOST_GROUPS as u32).rev().map(|it| it as u8).collect(),
+            free: (1..MOST_HOPS as u32)
+                .rev()
+                .filter_map(|number| NextHop::new(number).ok())
+                .collect(),
+            left: Vec::new(),
+            retiring: None,
+            routes: HashMap::default(),
+            routes_v4: 0,
+            stations: HashMap::new(),
+            neighbours: Neighbours::default(),
+            stranded: Vec::new(),
+            released: Vec::new(),
+            followed: None,
+            next_look: now,
+            changes: Arc::default(),
+            workers: Vec::new(),
+            used: Vec::new(),
+            kernel: None,
+        };
+        control.begin(&checked.routes)?;
+        Ok(control)
+    }
+
+    /// Fills the empty tables, which costs less than later changes.
+    fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
+        for (network, target) in self.own_routes() {
+            self.routes.insert(network, target);
+        }
+        for route in asked {
+            // The routes of the interfaces cannot be removed.
+            self.routes
+                .entry(route.network)
+                .or_insert_with(|| route.target.clone());
+        }
+        let mut ribs: Vec<(Rib<u32>, Rib<u128>)> = Vec::new();
+        ribs.resize_with(self.tables.len(), Default::default);
+        let routes = std::mem::take(&mut self.routes);
+        for (network, target) in &routes {
+            let hop = self.take(target)?;
+            let (four, six) = &mut ribs[usize::from(network.table)];
+            match network.prefix {
+                Prefix::V4(prefix) => drop(four.insert(prefix, hop)),
+                Prefix::V6(prefix) => drop(six.insert(prefix, hop)),
+            }
+        }
+        self.routes_v4 = routes.keys().filter(|it| it.is_v4()).count();
+        self.routes = routes;
+        for (table, (four, six)) in self.tables.iter_mut().zip(&ribs) {
+            let needed = v6::Capacity::of(six);
+            // Large changes have old and new next to each other for a moment.
+            table.v6 = v6::Table::new(v6::Capacity {
+                nodes: 2 * needed.nodes + SPARE_NODES,
+                lines: 2 * needed.lines + SPARE_LINES,
+            });
+            table.v4.extend(four)?;
+            table.v6.extend(six)?;
+        }
+        Ok(())
+    }
+
+    fn own_routes(&self) -> Vec<(Network, Target)> {
+        let mut routes = Vec::new();
+        // The kernel itself creates the routes of its interfaces.
+        let all = self.addresses.iter().zip(&*self.interfaces).enumerate();
+        for (number, (addresses, Interface { table, .. })) in all.filter(|_| !self.are_kernels) {
+            let table = *table;
+            let network = |prefix| Network { table, prefix };
+            let networks = addresses.networks();
+            routes.extend(networks.map(|it| (network(it), Target::Connected(number as u8))));
+            let own = addresses.own();
+            routes.extend(own.map(|address| (network(Prefix::host(address)), Target::Local)));
+        }
+        // The routes of addresses follow the routes of networks, because a network may consist of a single address.
+        routes
+    }
+
+    /// Returns the tables that a worker looks up in.
+    pub fn tables(&self) -> (Fibs, Arc<Hops>) {
+        let fibs = |table: &Table| (Arc::clone(table.v4.fib()), Arc::clone(table.v6.fib()));
+        let fibs = self.tables.iter().map(fibs).collect();
+        (fibs, Arc::clone(&self.hops))
+    }
+
+    /// Copies the routes to XDP programs from now on.
+    ///
+    /// # Errors
+    /// Fails if the programs' tables are too small.
+    pub fn mirror(&mut self, kernel: Arc<KernelRouter>) -> Result<(), Refused> {
+        self.hops.mirror(Arc::clone(&kernel));
+        let main = &self.tables[0];
+        copy_v4(&kernel, main.v4.fib(), PrefixV4::ALL);
+        for (prefix, hop) in main.v6.rib().iter() {
+            set_v6(&kernel, prefix, Some(hop))?;
+        }
+        self.kernel = Some(kernel);
+        Ok(())
+    }
+
+    /// Adds a worker. Memory is reused only after every worker has confirmed the grace period.
+    pub fn add_worker(&mut self, mut sender: Sender<()>, used: Used) {
+        sender.patience = Duration::ZERO;
+        self.workers.push(sender);
+        self.used.push(used);
+    }
+
+    /// Returns the number of packets that all workers have sent by the next hop of that number.
+    fn sent_by(&self, number: NextHop) -> u64 {
+        let of_worker = |used: &Used| {
+            used.get(number.index())
+                .map(|it| it.load(Ordering::Relaxed))
+        };
+        self.used.iter().filter_map(of_worker).sum()
+    }
+
+    /// Returns the number of packets that workers have sent by the next hop of an address. Packets of other routes with
+    /// the same next hop are included. Returns none if XDP programs send most packets.
+    pub fn packets_towards(&self, table: u8, address: IpAddr) -> Option<u64> {
+        let (_, target) = self.route_of(table, address)?;
+        let station = match target {
+            Target::Connected(port) => self.in_use.get(&Key::Neighbour((*port, address))),
+            _ => None,
+        };
+        let in_use = station.or_else(|| self.in_use.get(&key(target)))?;
+        let sent = self.sent_by(in_use.number).saturating_sub(in_use.before);
+        self.kernel.is_none().then_some(sent)
+    }
+
+    /// Returns the less specific routes that contain the address as well, longest first.
+    pub fn covering(&self, table: u8, address: IpAddr) -> Vec<RouteText> {
+        let Some((found, _)) = self.route_of(table, address) else {
+            return Vec::new();
+        };
+        let length = match found.prefix {
+            Prefix::V4(prefix) => prefix.length(),
+            Prefix::V6(prefix) => prefix.length(),
+        };
+        let shorter = (0..length).rev().map(|length| Network {
+            table,
+            prefix: Prefix::of(address, length),
+        });
+        let there = shorter.filter_map(|network| Some((network, self.routes.get(&network)?)));
+        there
+            .map(|(network, target)| self.text_of(network, target))
+            .collect()
+    }
+
+    pub fn interfaces(&self) -> Arc<[Interface]> {
+        Arc::clone(&self.interfaces)
+    }
+
+    /// Returns the identifier of each table in texts.
+    pub fn table_ids(&self) -> Arc<[u32]> {
+        Arc::clone(&self.table_ids)
+    }
+
+    /// Returns the table of an interface.
+    pub fn table_of(&self, interface: u8) -> u8 {
+        let interface = self.interfaces.get(usize::from(interface));
+        interface.map_or(0, |it| it.table)
+    }
+
+    /// Returns the host prefix of a neighbour on an interface.
+    fn station(&self, at: At) -> Network {
+        Network {
+            table: self.table_of(at.0),
+            prefix: Prefix::host(at.1),
+        }
+    }
+
+    /// Returns the target of the route of a prefix.
+    pub fn get(&self, network: impl Into<Network>) -> Option<&Target> {
+        self.routes.get(&network.into())
+    }
+
+    pub fn is_network_of_interface(&self, network: Network) -> bool {
+        let mut all = self.addresses.iter().zip(&*self.interfaces);
+        all.any(|(addresses, interface)| {
+            let is_it = |prefix| prefix == network.prefix;
+            interface.table == network.table && addresses.networks().any(is_it)
+        })
+    }
+
+    /// Returns true if the routes come from the kernel.
+    pub fn are_kernels(&self) -> bool {
+        self.are_kernels
+    }
+
+    /// Returns the router's own address on an interface that is suitable as the source of packets to `to`.
+    pub fn address_towards(&self, interface: u8, to: IpAddr) -> Option<IpAddr> {
+        self.addresses.get(usize::from(interface))?.towards(to)
+    }
+
+    /// Returns true if an address is the router's own on an interface.
+    pub fn is_own(&self, interface: u8, address: IpAddr) -> bool {
+        let addresses = self.addresses.get(usize::from(interface));
+        addresses.is_some_and(|it| it.contains(address))
+    }
+
+    /// Records that an interface has gained or lost an address.
+    pub fn set_address(&mut self, interface: u8, address: (IpAddr, u8), is_there: bool) {
+        if let Some(addresses) = self.addresses.get_mut(usize::from(interface)) {
+            addresses.set(address, is_there);
+        }
+    }
+
+    pub fn networks(&self) -> impl Iterator<Item = Network> + '_ {
+        self.routes.keys().copied()
+    }
+
+    fn text_of(&self, network: Network, target: &Target) -> RouteText {
+        RouteText {
+            prefix: network.prefix.to_string(),
+            route: text_of(network, target, &self.interfaces, &self.table_ids),
+        }
+    }
+
+    /// Returns every route, shorter prefixes before those within them.
+    pub fn list(&self) -> Vec<RouteText> {
+        let mut routes: Vec<_> = self.routes.iter().collect();
+        routes.sort_unstable_by_key(|(network, _)| **network);
+        routes
+            .into_iter()
+            .map(|(network, target)| self.text_of(*network, target))
+            .collect()
+    }
+
+    /// Returns the route of an address in a table, and its neighbours.
+    pub fn show(&self, table: u8, address: IpAddr) -> Option<(RouteText, Vec<NeighbourText>)> {
+        let (network, target) = self.route_of(table, address)?;
+        let neighbour = |at: At| NeighbourText {
+            interface: self.interfaces[usize::from(at.0)].name.clone(),
+            address: at.1,
+            mac: self.mac(at).map(|mac| mac.to_string()),
+        };
+        let neighbours = self.neighbours_towards(table, address);
+        let neighbours = neighbours.into_iter().map(neighbour);
+        Some((self.text_of(network, target), neighbours.collect()))
+    }
+
+    pub fn status(&self) -> Status {
+        let (neighbours, neighbours_unknown) = self.neighbours.count();
+        Status {
+            routes_v4: self.routes_v4,
+            routes_v6: self.routes.len() - self.routes_v4,
+            neighbours,
+            neighbours_unknown,
+            next_hops: self.in_use.len(),
+            next_hops_most: MOST_HOPS - 1,
+            table_bytes: self.tables.iter().map(Table::memory_bytes).sum(),
+            kernel: self.followed,
+        }
+    }
+
+    /// Returns the counter of route changes, which may be read concurrently.
+    pub fn changes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.changes)
+    }
+
+    /// Adds a route, or changes the target of an existing one.
+    ///
+    /// # Errors
+    /// Fails if there is not enough space; nothing has changed then.
+    pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
+        let network = network.into();
+        let leads_to_port = matches!(target, Target::Connected(_));
+        let hop = self.take(&target)?;
+        if let Err(e) = self.write(network, Some(hop)) {
+            self.give_back(&target);
+            return Err(e);
+        }
+        let (is_change, before) = match self.routes.entry(network) {
+            Entry::Vacant(entry) => {
+                entry.insert(target);
+                (true, None)
+            }
+            Entry::Occupied(mut entry) => {
+                let is_change = *entry.get() != target;
+                (is_change, Some(entry.insert(target)))
+            }
+        };
+        let mut led_to_port = false;
+        match before {
+            Some(before) => {
+                led_to_port = matches!(before, Target::Connected(_));
+                self.give_back(&before);
+            }
+            // A host route that was there now belongs to the configured route.
+            None => {
+                self.routes_v4 += usize::from(network.is_v4());
+                self.drop_station(network);
+            }
+        }
+        if is_change {
+            self.settle_stations(network, leads_to_port || led_to_port);
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Removes a route; returns true if it existed.
+    ///
+    /// # Errors
+    /// Fails if there is not enough space for its replacement; nothing has changed then.
+    pub fn remove(&mut self, network: impl Into<Network>) -> Result<bool, Refused> {
+        let network = network.into();
+        if !self.routes.contains_key(&network) {
+            return Ok(false);
+        }
+        self.write(network, None)?;
+        if let Some(before) = self.routes.remove(&network) {
+            self.routes_v4 -= usize::from(network.is_v4());
+            self.give_back(&before);
+            self.settle_stations(network, matches!(before, Target::Connected(_)));
+        }
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Returns the longest route of a table that contains an address.
+    pub fn route_of(&self, table: u8, address: IpAddr) -> Option<(Network, &Target)> {
+        let Table { v4, v6 } = self.tables.get(usize::from(table))?;
+        let mut prefix = match address {
+            IpAddr::V4(address) => Prefix::V4(v4.rib().lookup(address.into())?.0),
+            IpAddr::V6(address) => Prefix::V6(v6.rib().lookup(address.into())?.0),
+        };
+        loop {
+            let network = Network { table, prefix };
+            if let Some(target) = self.routes.get(&network) {
+                return Some((network, target));
+            }
+            // This is a host route, which lies in the network of its port.
+            prefix = self.parent(network)?;
+        }
+    }
+
+    /// Returns the longest prefix of a table that covers another one, of a host or a route.
+    fn parent(&self, Network { table, prefix }: Network) -> Option<Prefix> {
+        let Table { v4, v6 } = self.tables.get(usize::from(table))?;
+        Some(match prefix {
+            Prefix::V4(it) => Prefix::V4(v4.rib().covering(it)?.0),
+            Prefix::V6(it) => Prefix::V6(v6.rib().covering(it)?.0),
+        })
+    }
+
+    /// Returns the neighbours that packets for an address may use, known or not.
+    pub fn neighbours_towards(&self, table: u8, address: IpAddr) -> Vec<At> {
+        match self.route_of(table, address) {
+            Some((_, Target::Connected(port))) => vec![(*port, address)],
+            Some((_, Target::Neighbours(all))) => all.iter().map(|way| way.at).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Calls [`Neighbours::want`].
+    pub fn want(&mut self, at: At, frame: (u8, &[u8]), now: Instant) -> Wanted {
+        self.neighbours.want(at, frame, now)
+    }
+
+    /// Returns the MAC address of a known neighbour.
+    pub fn mac(&self, at: At) -> Option<Mac> {
+        self.neighbours.mac(at)
+    }
+
+    /// Records a neighbour's MAC address; returns the packets that have waited for it.
+    pub fn learn(&mut self, at: At, mac: Mac, asks_us: bool, now: Instant) -> Vec<Waiting> {
+        let addresses = self.addresses.get(usize::from(at.0));
+        let is_behind = addresses.is_some_and(|it| is_link_local(at.1) || it.are_near(at.1));
+        let may_be_new = asks_us && is_behind;
+        let learnt = self.neighbours.learn(at, mac, may_be_new, now);
+        self.found(at, mac, learnt)
+    }
+
+    /// Records a kernel notification about a neighbour: its MAC address, or that it has none any more.
+    pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
+        let Some(mac) = mac else {
+            if self.neighbours.unfix(at) {
+                self.lose(at);
+            }
+            return;
+        };
+        let learnt = match is_fixed {
+            true => self.neighbours.fix(at, mac, now),
+            false => self.neighbours.learn(at, mac, true, now),
+        };
+        let waited = self.found(at, mac, learnt);
+        let waited = waited.into_iter().map(|frame| (at, mac, frame));
+        self.released.extend(waited);
+    }
+
+    /// Directs packets to a resolved neighbour; returns those that have waited for it.
+    fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
+        let Some(Learnt { is_new, waited }) = learnt else {
+            return Vec::new();
+        };
+        if is_new {
+            self.add_station(at);
+            self.lead_to(at, Hop::Forward { port: at.0, mac });
+        }
+        waited
+    }
+
+    /// Stops sending packets to a neighbour.
+    fn lose(&mut self, at: At) {
+        self.lead_to(at, Hop::Unresolved);
+        self.drop_station(self.station(at));
+    }
+
+    /// Returns the packets that can leave now, with their neighbours.
+    pub fn take_released(&mut self) -> Vec<(At, Mac, Waiting)> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Forgets the neighbours behind a port with a failed link, so that flows with an alternative next hop move to that
+    /// one.
+    pub fn cut_off(&mut self, port: u8) {
+        let (known, waited) = self.neighbours.cut_off(port);
+        for at in known {
+            self.lose(at);
+        }
+        self.stranded.extend(waited);
+    }
+
+    /// Requests the neighbours behind a port immediately when its link returns.
+    pub fn join(&mut self, port: u8, now: Instant) {
+        self.neighbours.join(port, now);
+        self.next_look = now;
+    }
+
+    /// Records the sync status of the kernel's routes.
+    pub fn set_kernel_status(&mut self, status: KernelStatus) {
+        self.followed = Some(status);
+    }
+
+    /// Forgets a neighbour, as if it had not replied.
+    #[cfg(test)]
+    pub fn forget(&mut self, at: At) {
+        self.neighbours.forget(at);
+        self.lose(at);
+    }
+
+    /// Returns the actions that are due: neighbour requests, and packets with an expired wait.
+    pub fn tick(&mut self, now: Instant) -> Vec<Due> {
+        self.move_on(now);
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.ask_for_gateways(now);
+        }
+        let mut due = self.neighbours.tick(now);
+        let stranded = std::mem::take(&mut self.stranded);
+        if !stranded.is_empty() {
+            due.push(Due::Stranded(stranded));
+        }
+        for each in &due {
+            if let Due::Gone(at) = each {
+                self.lose(*at);
+            }
+        }
+        due
+    }
+
+    /// Requests the neighbours of routes before packets arrive.
+    fn ask_for_gateways(&mut self, now: Instant) {
+        for key in self.in_use.keys() {
+            if let Key::Neighbour(at) = key
+                && !self.neighbours.has(*at)
+                && !self.stations.contains_key(at)
+            {
+                self.neighbours.ask(*at, now);
+            }
+        }
+    }
+
+    /// Sets the hop for packets to a neighbour.
+    fn lead_to(&mut self, at: At, hop: Hop) {
+        if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
+            self.hops.set(in_use.number, hop);
+        }
+        let is_there = matches!(hop, Hop::Forward { .. });
+        for (members, (number, group)) in &mut self.groups {
+            if let Some(member) = members.iter().position(|member| member.at == at) {
+                group.set(member, is_there);
+                write_group(&self.hops, *number, group, members, &self.in_use);
+            }
+        }
+    }
+
+    /// Adds a host route for a neighbour in a network behind a port.
+    fn add_station(&mut self, at: At) {
+        let network = self.station(at);
+        let route = self.route_of(network.table, at.1);
+        let is_near = matches!(route, Some((_, Target::Connected(port))) if *port == at.0);
+        if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&network) {
+            return;
+        }
+        // Without space its packets take the slow path.
+        let Ok(hop) = self.take_key(Key::Neighbour(at)) else {
+            return;
+        };
+        match self.write(network, Some(hop)) {
+            Ok(()) => drop(self.stations.insert(at, ())),
+            Err(_) => self.give_back_key(&Key::Neighbour(at)),
+        }
+    }
+
+    /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has a host
+    /// route only if the longest route leads to its port. `of_port` is true if the changed route is, or was, that of a
+    /// port's network. Other routes matter only within such a network.
+    fn settle_stations(&mut self, network: Network, of_port: bool) {
+        let parent = self
+            .parent(network)
+            .map(|prefix| Network { prefix, ..network });
+        let parent = parent.and_then(|it| self.routes.get(&it));
+        if !of_port && !matches!(parent, Some(Target::Connected(_))) {
+            return;
+        }
+        let inside: Vec<At> = match network.prefix.host_address() {
+            Some(address) => self.neighbours_at(network.table, address).collect(),
+            None => {
+                let known = self.neighbours.known();
+                let is_inside =
+                    |at: &At| self.table_of(at.0) == network.table && network.prefix.holds(at.1);
+                known.filter(is_inside).collect()
+            }
+        };
+        for at in inside {
+            let route = self.route_of(network.table, at.1);
+            match route {
+                Some((_, Target::Connected(port))) if *port == at.0 => {
+                    if self.neighbours.mac(at).is_some() {
+                        self.add_station(at);
+                    }
+                }
+                _ => self.drop_station(self.station(at)),
+            }
+        }
+    }
+
+    /// Returns the neighbour of an address on each interface that uses a table.
+    fn neighbours_at(&self, table: u8, address: IpAddr) -> impl Iterator<Item = At> + '_ {
+        let interfaces = self.interfaces.iter().enumerate();
+        let of_table = interfaces.filter(move |(_, interface)| interface.table == table);
+        of_table.map(move |(number, _)| (number as u8, address))
+    }
+
+    /// Removes the route of a host, if the network is one; a configured route stays.
+    fn drop_station(&mut self, network: Network) {
+        let Some(address) = network.prefix.host_address() else {
+            return;
+        };
+        let mut stations = self.neighbours_at(network.table, address);
+        let Some(at) = stations.find(|at| self.stations.contains_key(at)) else {
+            return;
+        };
+        drop(stations);
+        if !self.routes.contains_key(&network) && self.write(network, None).is_err() {
+            return;
+        }
+        self.stations.remove(&at);
+        self.give_back_key(&Key::Neighbour(at));
+    }
+
+    /// Writes a network's next hop into the tables; none removes it. The kernel programs have the main table only.
+    fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
+        let Network { table, prefix } = network;
+        let Some(table) = self.tables.get_mut(usize::from(table)) else {
+            return Ok(());
+        };
+        let Some(kernel) = self.kernel.as_ref().filter(|_| network.table == 0) else {
+            return table.write(prefix, hop);
+        };
+        match prefix {
+            Prefix::V4(prefix_v4) => {
+                table.write(prefix, hop)?;
+                copy_v4(kernel, table.v4.fib(), prefix_v4);
+                Ok(())
+            }
+            Prefix::V6(prefix_v6) => {
+                set_v6(kernel, prefix_v6, hop)?;
+                let written = table.write(prefix, hop);
+                if written.is_err() {
+                    set_v6(kernel, prefix_v6, table.v6.rib().get(prefix_v6))?;
+                }
+                written
+            }
+        }
+    }
+
+    /// Returns the next hop of a target, and counts one more use.
+    fn take(&mut self, target: &Target) -> Result<NextHop, Refused> {
+        self.take_key(key(target))
+    }
+
+    fn take_key(&mut self, key: Key) -> Result<NextHop, Refused> {
+        if let Some(in_use) = self.in_use.get_mut(&key) {
+            in_use.uses += 1;
+            return Ok(in_use.number);
+        }
+        let number = self.free.pop().ok_or(Refused::TooManyHops(MOST_HOPS - 1))?;
+        let hop = match &key {
+            Key::Neighbour((port, _)) => match self.known(&key) {
+                Some(mac) => Hop::Forward { port: *port, mac },
+                None => Hop::Unresolved,
+            },
+            Key::Connected => Hop::Unresolved,
+            Key::Local => Hop::Local,
+            Key::Blackhole => Hop::Blackhole,
+            Key::Unreachable => Hop::Unreachable,
+            Key::Prohibited => Hop::Prohibited,
+            Key::Group(members) => match self.take_group(members) {
+                Ok(group) => Hop::Group(group),
+                Err(e) => {
+                    self.free.push(number);
+                    return Err(e);
+                }
+            },
+        };
+        self.hops.set(number, hop);
+        let before = self.sent_by(number);
+        self.in_use.insert(
+            key,
+            InUse {
+                number,
+                uses: 1,
+                before,
+            },
+        );
+        Ok(number)
+    }
+
+    fn known(&self, key: &Key) -> Option<Mac> {
+        match key {
+            Key::Neighbour(at) => self.neighbours.mac(*at),
+            _ => None,
+        }
+    }
+
+    fn take_group(&mut self, members: &[Way]) -> Result<u8, Refused> {
+        let number = self
+            .free_groups
+            .pop()
+            .ok_or(Refused::TooManyGroups(MOST_GROUPS))?;
+        for (taken, member) in members.iter().enumerate() {
+            if let Err(e) = self.take_key(Key::Neighbour(member.at)) {
+                for member in &members[..taken] {
+                    self.give_back_key(&Key::Neighbour(member.at));
+                }
+                self.free_groups.push(number);
+                return Err(e);
+            }
+        }
+        let members_of = members
+            .iter()
+            .map(|way| (self.neighbours.mac(way.at).is_some(), way.weight));
+        let group = Group::new(members_of);
+        write_group(&self.hops, number, &group, members, &self.in_use);
+        self.groups.insert(members.to_vec(), (number, group));
+        Ok(number)
+    }
+
+    fn give_back(&mut self, target: &Target) {
+        self.give_back_key(&key(target));
+    }
+
+    fn give_back_key(&mut self, key: &Key) {
+        let Some(in_use) = self.in_use.get_mut(key) else {
+            return;
+        };
+        in_use.uses -= 1;
+        if in_use.uses > 0 {
+            return;
+        }
+        let number = in_use.number;
+        self.in_use.remove(key);
+        self.left.push(number);
+        if let Key::Group(members) = key {
+            for member in members {
+                self.give_back_key(&Key::Neighbour(member.at));
+            }
+        }
+    }
+
+    /// Reuses memory after a grace period: sends a request to the workers, and checks later whether they have confirmed
+    /// it.
+    fn move_on(&mut self, now: Instant) {
+        self.workers.retain(|worker| !worker.is_abandoned());
+        if let Some(retiring) = self.retiring.take() {
+            let is_early = self.kernel.is_some() && now < retiring.since + LONGEST_RUN;
+            if is_early
+                || !self
+                    .workers
+                    .iter_mut()
+                    .all(|worker| worker.settle().is_ok())
+            {
+                self.retiring = Some(retiring);
+                return;
+            }
+            for (table, (v4, v6)) in self.tables.iter_mut().zip(&retiring.tables) {
+                table.v4.quiesced(*v4);
+                table.v6.quiesced(*v6);
+            }
+            self.free.extend(retiring.hops);
+            self.free_unused_groups();
+        }
+        if self.left.is_empty() && !self.tables.iter().any(Table::has_retired) {
+            return;
+        }
+        self.retiring = Some(Retiring {
+            tables: self
+                .tables
+                .iter()
+                .map(|table| (table.v4.generation(), table.v6.generation()))
+                .collect(),
+            hops: std::mem::take(&mut self.left),
+            since: now,
+        });
+        for worker in &mut self.workers {
+            worker.send(&[()]);
+        }
+    }
+
+    fn free_unused_groups(&mut self) {
+        let in_use = &self.in_use;
+        let free = &mut self.free_groups;
+        self.groups.retain(|members, (number, _)| {
+            let is_used = in_use.contains_key(&Key::Group(members.clone()));
+            if !is_used {
+                free.push(*number);
+            }
+            is_used
+        });
+    }
+}
+
+fn key(target: &Target) -> Key {
+    match target {
+        Target::Neighbours(all) => match all.as_slice() {
+            [one] => Key::Neighbour(one.at),
+            all => {
+                let mut all = all.to_vec();
+                all.sort_unstable();
+                all.dedup_by(|way, before| {
+                    let is_same = way.at == before.at;
+                    if is_same {
+                        before.weight = before.weight.saturating_add(way.weight);
+                    }
+                    is_same
+                });
+                let common = all.iter().fold(0, |common, way| gcd(common, way.weight));
+                all.iter_mut().for_each(|way| way.weight /= common.max(1));
+                match all.as_slice() {
+                    [one] => Key::Neighbour(one.at),
+                    _ => Key::Group(all),
+                }
+            }
+        },
+        Target::Connected(_) => Key::Connected,
+        Target::Local => Key::Local,
+        Target::Blackhole => Key::Blackhole,
+        Target::Unreachable => Key::Unreachable,
+        Target::Prohibited => Key::Prohibited,
+    }
+}
+
+/// Returns the greatest common divisor; that of 0 and a number is the number.
+fn gcd(a: u16, b: u16) -> u16 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Writes the next hop for each bucket of a group's flows.
+fn write_group(
+    hops: &Hops,
+    number: u8,
+    group: &Group,
+    members: &[Way],
+    in_use: &HashMap<Key, InUse, Seeded>,
+) {
+    for (bucket, member) in group.buckets().iter().enumerate() {
+        let at = members.get(usize::from(*member));
+        let found = at.and_then(|way| in_use.get(&Key::Neighbour(way.at)));
+        hops.set_bucket(number, bucket, found.map_or(NextHop::NONE, |it| it.number));
+    }
+}

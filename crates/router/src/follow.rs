@@ -1,0 +1,657 @@
+//! Routes, addresses and neighbours of the kernel: the router follows the changes by `ip route`, BIRD or FRR. (RFC
+//! 3549.)
+//!
+//! A thread receives the notifications ([`Follower`]); code without sockets decides what they mean ([`Mirror`]). The
+//! kernel may change routes without a notification, as when an interface goes down, or lose notifications. Then the
+//! thread requests everything again (a full request), and entries that no longer exist are removed.
+
+use super::control::Control;
+use super::prefix::{Network, Prefix};
+use super::status::KernelStatus;
+use super::taps::Taps;
+use super::text::{Target, Way};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use taut_function::mix::Seeded;
+use taut_port::PortError;
+use taut_sys::{
+    Heard, KernelFact, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE, spawn_background,
+};
+use taut_wire::Mac;
+
+/// The longest wait for changes, after which the thread checks for its end.
+const LISTEN: Duration = Duration::from_millis(100);
+/// The delay of a full request after the event that causes it, because more such events may follow.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The number of facts that are applied under one lock, for which the slow path may have to wait.
+const TOGETHER: usize = 256;
+
+/// The sleep after a few changes, because more may follow: each wakeup of the thread costs as much as several routes.
+const REST: Duration = Duration::from_millis(1);
+
+/// The order of routes for one prefix: the local table comes first, then the lower metric.
+type Rank = (bool, u32);
+
+fn rank(route: &KernelRoute) -> Rank {
+    (route.table != LOCAL_TABLE, route.metric)
+}
+
+/// The kernel's routes for one prefix. The target of the best one is in the tables.
+#[derive(Debug)]
+struct Known {
+    rank: Rank,
+    /// The worse routes, the best of them first.
+    others: Vec<(Rank, Target)>,
+    /// The number of the last full request that included it.
+    told: u64,
+}
+
+/// The facts received from the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    known: HashMap<Network, Known, Seeded>,
+    /// The number of full requests.
+    asking: u64,
+    /// True while the received facts are the reply to a full request instead of changes.
+    is_told_all: bool,
+    /// The time since which a full request is due.
+    pub wants_all: Option<Instant>,
+    pub status: KernelStatus,
+}
+
+impl Mirror {
+    /// Begins a full request.
+    pub fn begin(&mut self) {
+        self.asking += 1;
+        self.is_told_all = true;
+        self.status.asked_for_all += 1;
+        self.wants_all = None;
+    }
+
+    /// Ends a full request with facts that may be missing, and schedules another one a little later.
+    pub fn end_in_part(&mut self, now: Instant) {
+        self.is_told_all = false;
+        self.wants_all.get_or_insert(now);
+    }
+
+    /// Ends a full request: entries that were not included are removed.
+    pub fn end(&mut self, control: &mut Control) {
+        self.is_told_all = false;
+        let asking = self.asking;
+        let gone: Vec<Network> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.told != asking)
+            .map(|(network, _)| *network)
+            .collect();
+        for network in gone {
+            self.known.remove(&network);
+            let _ = control.remove(network);
+        }
+        self.status.routes = self.known.len();
+    }
+
+    /// Applies a fact. `interface` maps the kernel's interface number to the router's.
+    pub fn take(
+        &mut self,
+        fact: KernelFact,
+        interface: impl Fn(u32) -> Option<u8>,
+        control: &mut Control,
+        now: Instant,
+    ) {
+        self.status.changes += 1;
+        match fact {
+            KernelFact::Route(route) => {
+                if let Some((network, target)) = meaning(&route, &interface, control) {
+                    match target {
+                        Some(target) => self.set(network, &route, target, control),
+                        // The route exists, but leads nowhere.
+                        None => self.remove(network, rank(&route), None, control),
+                    }
+                }
+            }
+            KernelFact::RouteGone(route) => {
+                if let Some((network, target)) = meaning(&route, &interface, control) {
+                    self.remove(network, rank(&route), target.as_ref(), control);
+                }
+            }
+            KernelFact::Neighbour {
+                interface: number,
+                address,
+                mac,
+                is_fixed,
+            } => {
+                if let Some(interface) = interface(number) {
+                    let mac = mac.map(Mac).filter(|mac| *mac != Mac::default());
+                    control.hear_of((interface, address), mac, is_fixed, now);
+                }
+            }
+            KernelFact::Address {
+                interface: number,
+                address,
+                is_there,
+            } => {
+                if let Some(interface) = interface(number) {
+                    control.set_address(interface, address, is_there);
+                }
+                if !is_there {
+                    self.wants_all.get_or_insert(now);
+                }
+            }
+            KernelFact::Interface | KernelFact::NextHopObject => {
+                self.wants_all.get_or_insert(now);
+            }
+        }
+        self.status.routes = self.known.len();
+    }
+
+    fn set(
+        &mut self,
+        network: Network,
+        route: &KernelRoute,
+        target: Target,
+        control: &mut Control,
+    ) {
+        let asking = self.asking;
+        let known = match self.known.entry(network) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                match control.set(network, target) {
+                    Ok(()) => {
+                        place.insert(Known {
+                            rank: rank(route),
+                            others: Vec::new(),
+                            told: asking,
+                        });
+                    }
+                    Err(_) => self.status.refused += 1,
+                }
+                return;
+            }
+        };
+        // With the first route of a full request, the worse ones are cleared, because they follow.
+        if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
+            known.others.clear();
+            known.rank = rank(route);
+            self.status.refused += u64::from(control.set(network, target).is_err());
+            return;
+        }
+        let is_beside = route.is_appended && matches!(network.prefix, Prefix::V4(_));
+        if rank(route) == known.rank && !is_beside {
+            self.status.refused += u64::from(control.set(network, target).is_err());
+        } else if rank(route) < known.rank {
+            let Some(before) = control.get(network).cloned() else {
+                return;
+            };
+            if control.set(network, target).is_err() {
+                self.status.refused += 1;
+                return;
+            }
+            known.others.insert(0, (known.rank, before));
+            known.rank = rank(route);
+        } else {
+            let others = &mut known.others;
+            match others.iter_mut().find(|(other, _)| *other == rank(route)) {
+                Some(other) if !is_beside => other.1 = target,
+                _ => {
+                    let at = others.partition_point(|(other, _)| *other <= rank(route));
+                    others.insert(at, (rank(route), target));
+                }
+            }
+        }
+    }
+
+    /// Removes a route of this metric, or only some of its next hops.
+    fn remove(
+        &mut self,
+        network: Network,
+        ranked: Rank,
+        gone: Option<&Target>,
+        control: &mut Control,
+    ) {
+        let Some(known) = self.known.get_mut(&network) else {
+            return;
+        };
+        // The kernel reports each removed next hop of an IPv6 route separately.
+        let left = |target: &Target| match (network.prefix, target, gone) {
+            (Prefix::V6(_), Target::Neighbours(all), Some(Target::Neighbours(gone))) => {
+                let left: Vec<_> = all
+                    .iter()
+                    .filter(|way| gone.iter().all(|it| it.at != way.at))
+                    .copied()
+                    .collect();
+                (!left.is_empty() && left.len() < all.len()).then_some(Target::Neighbours(left))
+            }
+            _ => None,
+        };
+        // If two routes are equal, the one with that target is removed.
+        let twins = known
+            .others
+            .iter()
+            .filter(|(other, _)| *other == ranked)
+            .count();
+        let is_first = |target: Option<&Target>| gone.is_none() || twins == 0 || target == gone;
+        if ranked == known.rank && is_first(control.get(network)) {
+            if let Some(left) = control.get(network).and_then(left) {
+                self.status.refused += u64::from(control.set(network, left).is_err());
+                return;
+            }
+            if known.others.is_empty() {
+                self.known.remove(&network);
+                // Without space for its replacement it stays until the next full request.
+                if control.remove(network).is_err() {
+                    self.status.refused += 1;
+                }
+                return;
+            }
+            let (next_rank, next) = known.others.remove(0);
+            known.rank = next_rank;
+            self.status.refused += u64::from(control.set(network, next).is_err());
+            return;
+        }
+        let mut others = known.others.iter();
+        let exact = others.position(|(other, target)| *other == ranked && Some(target) == gone);
+        let at = exact.or_else(|| known.others.iter().position(|(other, _)| *other == ranked));
+        if let Some(at) = at {
+            match left(&known.others[at].1) {
+                Some(left) => known.others[at].1 = left,
+                None => drop(known.others.remove(at)),
+            }
+        }
+    }
+}
+
+/// Returns the network and the target of a kernel's route. The target is none if the route leads nowhere; the result is
+/// none if the route does not concern the router.
+fn meaning(
+    route: &KernelRoute,
+    interface: impl Fn(u32) -> Option<u8>,
+    control: &Control,
+) -> Option<(Network, Option<Target>)> {
+    let table = match route.table {
+        // Local addresses belong to the table in which packets of their interface are looked up.
+        LOCAL_TABLE => {
+            let own = route
+                .next_hops
+                .iter()
+                .find_map(|hop| interface(hop.interface));
+            own.map_or(0, |own| control.table_of(own))
+        }
+        id => control.table_ids().iter().position(|other| *other == id)? as u8,
+    };
+    let (address, length) = route.to;
+    let is_on_each_link =
+        |address: IpAddr| super::interface::is_link_local(address) && address.is_ipv6();
+    if address.is_multicast() || is_on_each_link(address) || address.is_loopback() {
+        return None;
+    }
+    let prefix = Prefix::of(address, length);
+    let target = match route.kind {
+        KernelRouteKind::Local => Some(Target::Local),
+        KernelRouteKind::Blackhole => Some(Target::Blackhole),
+        KernelRouteKind::Unreachable => Some(Target::Unreachable),
+        KernelRouteKind::Prohibit => Some(Target::Prohibited),
+        KernelRouteKind::Unicast => {
+            let hops = route.next_hops.iter();
+            let mut ours = hops.filter_map(|hop| Some((interface(hop.interface)?, hop)));
+            let neighbours = ours.clone().filter_map(|(port, hop)| {
+                let at = (port, hop.via?);
+                let weight = hop.weight;
+                Some(Way { at, weight })
+            });
+            let neighbours: Vec<Way> = neighbours.collect();
+            match (ours.next(), route.next_hops.is_empty()) {
+                (_, true) => None,
+                (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
+                (Some((port, _)), _) => Some(Target::Connected(port)),
+                // Its interface is not a port, so the kernel handles it.
+                (None, _) => Some(Target::Local),
+            }
+        }
+    };
+    Some((Network { table, prefix }, target))
+}
+
+/// The thread that listens to the kernel. Dropping this value ends the thread.
+#[derive(Debug)]
+pub(super) struct Follower {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Follows the kernel's routes.
+    ///
+    /// # Errors
+    /// Fails if no thread can be started.
+    pub fn start(
+        kernel: KernelRoutes,
+        taps: &Arc<Taps>,
+        control: &Arc<Mutex<Control>>,
+    ) -> Result<Self, PortError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, taps, control) = (Arc::clone(&stop), Arc::clone(taps), Arc::clone(control));
+        let thread = spawn_background("kernel-routes", move || {
+            follow(kernel, |number| taps.interface(number), &control, &stopped);
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
+    control.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Follows the kernel's routes until it is stopped. `interface` maps the kernel's interface number to the router's.
+pub(super) fn follow(
+    mut kernel: KernelRoutes,
+    interface: impl Fn(u32) -> Option<u8>,
+    control: &Mutex<Control>,
+    stop: &AtomicBool,
+) {
+    let mut mirror = Mirror {
+        wants_all: Some(Instant::now()),
+        ..Mirror::default()
+    };
+    let mut facts = Vec::with_capacity(TOGETHER);
+    let take = |mirror: &mut Mirror, facts: &mut Vec<KernelFact>| {
+        if facts.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut control = lock(control);
+        for fact in facts.drain(..) {
+            mirror.take(fact, &interface, &mut control, now);
+        }
+        control.set_kernel_status(mirror.status);
+    };
+    while !stop.load(Ordering::Relaxed) {
+        if mirror
+            .wants_all
+            .is_some_and(|since| since.elapsed() >= SETTLE || mirror.asking == 0)
+        {
+            mirror.begin();
+            let asked = kernel.ask(|fact| {
+                facts.push(fact);
+                if facts.len() >= TOGETHER {
+                    take(&mut mirror, &mut facts);
+                }
+            });
+            take(&mut mirror, &mut facts);
+            match asked {
+                Ok(true) => {
+                    let mut control = lock(control);
+                    mirror.end(&mut control);
+                    control.set_kernel_status(mirror.status);
+                }
+                Ok(false) | Err(_) => mirror.end_in_part(Instant::now()),
+            }
+        }
+        let heard = kernel.listen(LISTEN.min(patience(&mirror)), |fact| facts.push(fact));
+        let are_few = facts.len() < TOGETHER;
+        take(&mut mirror, &mut facts);
+        match heard {
+            Ok(Heard::Some) if are_few => std::thread::sleep(REST),
+            Ok(Heard::Overrun) => {
+                mirror.status.overruns += 1;
+                mirror.wants_all.get_or_insert(Instant::now());
+            }
+            Ok(Heard::Nothing | Heard::Some) => {}
+            // A socket that fails for good would keep a core busy.
+            Err(_) => std::thread::sleep(LISTEN),
+        }
+    }
+}
+
+fn patience(mirror: &Mirror) -> Duration {
+    match mirror.wants_all {
+        Some(since) => SETTLE.saturating_sub(since.elapsed()),
+        None => LISTEN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Settings;
+    use super::*;
+    use taut_sys::{KernelNextHop, MAIN_TABLE};
+
+    /// The kernel's numbers of the router's two interfaces.
+    const LAN: u32 = 10;
+    const WAN: u32 = 11;
+
+    fn interface(kernels: u32) -> Option<u8> {
+        (LAN..=WAN)
+            .contains(&kernels)
+            .then(|| (kernels - LAN) as u8)
+    }
+
+    struct Pair {
+        mirror: Mirror,
+        control: Control,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let interface = |name, mac| {
+                format!("[[interface]]\nname = \"{name}\"\nmac = \"02:00:00:00:00:0{mac}\"\n")
+            };
+            let text = format!(
+                "routes = \"kernel\"\n{}{}",
+                interface("lan", 'a'),
+                interface("wan", 'b')
+            );
+            let settings: Settings = toml::from_str(&text).unwrap();
+            let checked = settings.check().unwrap();
+            Self {
+                mirror: Mirror::default(),
+                control: Control::new(&checked, Instant::now()).unwrap(),
+            }
+        }
+
+        fn hear(&mut self, fact: KernelFact) {
+            self.mirror
+                .take(fact, interface, &mut self.control, Instant::now());
+        }
+
+        fn routes(&self) -> Vec<String> {
+            self.control
+                .list()
+                .into_iter()
+                .map(|route| route.route)
+                .collect()
+        }
+    }
+
+    fn route(to: &str, metric: u32, hops: &[(u32, &str)]) -> KernelRoute {
+        let (address, length) = to.split_once('/').unwrap();
+        KernelRoute {
+            table: MAIN_TABLE,
+            to: (address.parse().unwrap(), length.parse().unwrap()),
+            metric,
+            kind: KernelRouteKind::Unicast,
+            next_hops: hops
+                .iter()
+                .map(|(interface, via)| KernelNextHop {
+                    interface: *interface,
+                    via: via.parse().ok(),
+                    weight: 1,
+                })
+                .collect(),
+            is_appended: false,
+        }
+    }
+
+    #[test]
+    fn the_best_route_is_used_and_then_the_next_best() {
+        let mut pair = Pair::new();
+        let good = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
+        let worse = route("10.1.0.0/16", 20, &[(WAN, "10.0.1.2")]);
+        let replaced = route("10.1.0.0/16", 20, &[(WAN, "10.0.1.9")]);
+        pair.hear(KernelFact::Route(worse));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.2 dev wan"]);
+        pair.hear(KernelFact::Route(good.clone()));
+        pair.hear(KernelFact::Route(replaced.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        pair.hear(KernelFact::RouteGone(good.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.9 dev wan"]);
+        // One route is removed already, and one was not there.
+        pair.hear(KernelFact::RouteGone(good));
+        assert_eq!(pair.routes().len(), 1);
+        pair.hear(KernelFact::RouteGone(replaced.clone()));
+        pair.hear(KernelFact::RouteGone(replaced));
+        assert_eq!(pair.routes(), [""; 0]);
+        assert_eq!(pair.mirror.status.routes, 0);
+    }
+
+    #[test]
+    fn own_addresses_come_before_whatever_a_daemon_says_of_them() {
+        let mut pair = Pair::new();
+        let local = KernelRoute {
+            table: LOCAL_TABLE,
+            kind: KernelRouteKind::Local,
+            ..route("10.0.1.1/32", 0, &[(WAN, "")])
+        };
+        let said = route("10.0.1.1/32", 0, &[(WAN, "")]);
+        for order in [[&local, &said], [&said, &local]] {
+            for route in order {
+                pair.hear(KernelFact::Route(route.clone()));
+            }
+            assert_eq!(pair.routes(), ["local 10.0.1.1/32"]);
+            // A change arrives during a full request.
+            pair.mirror.begin();
+            pair.mirror.end_in_part(Instant::now());
+            pair.hear(KernelFact::Route(said.clone()));
+            assert_eq!(pair.routes(), ["local 10.0.1.1/32"]);
+        }
+        pair.hear(KernelFact::RouteGone(local));
+        assert_eq!(pair.routes(), ["10.0.1.1/32 dev wan"]);
+    }
+
+    #[test]
+    fn a_resync_deletes_routes_that_are_not_repeated() {
+        let mut pair = Pair::new();
+        let stays = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
+        for there in [
+            &stays,
+            &route("10.2.0.0/16", 0, &[(LAN, "10.0.0.2")]),
+            &route("10.1.0.0/16", 20, &[(WAN, "10.0.1.2")]),
+        ] {
+            pair.hear(KernelFact::Route(there.clone()));
+        }
+        pair.mirror.begin();
+        pair.hear(KernelFact::Route(stays.clone()));
+        pair.mirror.end(&mut pair.control);
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        // The worse one was not included either.
+        pair.hear(KernelFact::RouteGone(stays));
+        assert_eq!(pair.routes(), [""; 0]);
+    }
+
+    #[test]
+    fn ipv6_next_hops_change_separately_and_ipv4_routes_completely() {
+        let mut pair = Pair::new();
+        let both = route("2001:db8::/32", 0, &[(LAN, "fd00::2"), (WAN, "fd01::2")]);
+        pair.hear(KernelFact::Route(both));
+        let one = route("2001:db8::/32", 0, &[(LAN, "fd00::2")]);
+        pair.hear(KernelFact::RouteGone(one));
+        assert_eq!(pair.routes(), ["2001:db8::/32 via fd01::2 dev wan"]);
+        let other = route("2001:db8::/32", 0, &[(WAN, "fd01::2")]);
+        pair.hear(KernelFact::RouteGone(other));
+        assert_eq!(pair.routes(), [""; 0]);
+        // IPv4: a second route of the same metric follows the first.
+        let first = route("10.1.0.0/16", 0, &[(LAN, "10.0.0.2")]);
+        let second = KernelRoute {
+            is_appended: true,
+            ..route("10.1.0.0/16", 0, &[(WAN, "10.0.1.2")])
+        };
+        pair.hear(KernelFact::Route(first.clone()));
+        pair.hear(KernelFact::Route(second.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        pair.hear(KernelFact::RouteGone(second.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        pair.hear(KernelFact::Route(second));
+        pair.hear(KernelFact::RouteGone(first));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.2 dev wan"]);
+    }
+
+    #[test]
+    fn routes_of_other_interfaces_become_local_and_dead_routes_disappear() {
+        let mut pair = Pair::new();
+        pair.hear(KernelFact::Route(route(
+            "0.0.0.0/0",
+            0,
+            &[(99, "192.0.2.1")],
+        )));
+        pair.hear(KernelFact::Route(route("10.9.0.0/16", 0, &[])));
+        pair.hear(KernelFact::Route(route("fe80::/64", 256, &[(LAN, "")])));
+        pair.hear(KernelFact::Route(route(
+            "10.8.0.0/16",
+            0,
+            &[(99, "192.0.2.1"), (LAN, "fd00::2")],
+        )));
+        let elsewhere = KernelRoute {
+            table: 100,
+            ..route("10.7.0.0/16", 0, &[(LAN, "10.0.0.2")])
+        };
+        pair.hear(KernelFact::Route(elsewhere));
+        assert_eq!(
+            pair.routes(),
+            ["local 0.0.0.0/0", "10.8.0.0/16 via fd00::2 dev lan"]
+        );
+    }
+
+    #[test]
+    fn fixed_neighbours_are_believed_and_addresses_used() {
+        let mut pair = Pair::new();
+        let mac = Mac([2, 0, 0, 0, 0, 7]);
+        let neighbour = |mac: Option<Mac>| KernelFact::Neighbour {
+            interface: WAN,
+            address: "10.0.1.2".parse().unwrap(),
+            mac: mac.map(|mac| mac.0),
+            is_fixed: true,
+        };
+        pair.hear(KernelFact::Route(route(
+            "10.1.0.0/16",
+            0,
+            &[(WAN, "10.0.1.2")],
+        )));
+        pair.hear(neighbour(Some(mac)));
+        let at = (1, "10.0.1.2".parse().unwrap());
+        assert_eq!(pair.control.mac(at), Some(mac));
+        let later = Instant::now() + Duration::from_secs(86_400);
+        assert!(pair.control.tick(later).is_empty());
+        pair.hear(neighbour(None));
+        assert_eq!(pair.control.mac(at), None);
+        let address = ("10.0.1.1".parse().unwrap(), 24);
+        let there = |is_there| KernelFact::Address {
+            interface: WAN,
+            address,
+            is_there,
+        };
+        pair.hear(there(true));
+        let to = "10.0.1.77".parse().unwrap();
+        assert_eq!(pair.control.address_towards(1, to), Some(address.0));
+        pair.hear(there(false));
+        assert_eq!(pair.control.address_towards(1, to), None);
+        assert!(pair.mirror.wants_all.is_some());
+    }
+}

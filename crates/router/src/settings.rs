@@ -1,0 +1,302 @@
+//! The settings of a router: as written, and validated.
+
+use super::interface::{Addresses, Interface};
+use super::prefix::Prefix;
+use super::text::{self, Asked};
+use serde::Deserialize;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use taut_function::SettingsError;
+use taut_port::tap::is_name;
+use taut_sys::{LOCAL_TABLE, MAIN_TABLE};
+use taut_wire::Mac;
+
+/// The limit on interfaces.
+const MOST_INTERFACES: usize = 256;
+/// The limit on ports of a chain.
+const MOST_PORTS: u8 = 64;
+/// The limit on tables: each takes some 100 MB.
+const MOST_TABLES: usize = 16;
+/// The VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
+const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
+/// The limit on addresses of one interface.
+const MOST_ADDRESSES: usize = 64;
+/// The range of the MTU. IPv6 requires the shortest (RFC 8200 section 5). The longest is that of an Ethernet jumbo
+/// frame.
+const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
+const USUAL_MTU: u16 = 1500;
+/// The word for routes from the kernel, in place of a file.
+pub(super) const KERNEL: &str = "kernel";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    #[serde(default)]
+    interface: Vec<WrittenInterface>,
+    routes: Option<PathBuf>,
+    netns: Option<String>,
+    control: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenInterface {
+    name: Option<String>,
+    port: Option<u8>,
+    vlan: Option<u16>,
+    table: Option<u32>,
+    mac: String,
+    #[serde(default)]
+    addresses: Vec<String>,
+    mtu: Option<u16>,
+    tap: Option<String>,
+}
+
+/// The validated [`Settings`].
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    pub interfaces: Arc<[Interface]>,
+    /// The kernel's number of each table, or its stand-in in files.
+    pub tables: Arc<[u32]>,
+    /// The routes in addition to those of the interfaces.
+    pub routes: Arc<[Asked]>,
+    /// True if routes, addresses and neighbours come from the kernel.
+    pub are_kernels: bool,
+    /// The name of the network namespace of the kernel's interfaces; the process's own if there is none.
+    pub namespace: Option<String>,
+    /// The path of the control socket.
+    pub control: Option<PathBuf>,
+}
+
+impl Settings {
+    pub fn check(self) -> Result<Checked, SettingsError> {
+        let count = self.interface.len();
+        if !(1..=MOST_INTERFACES).contains(&count) {
+            return Err(SettingsError(format!(
+                "interface: want a [[function.interface]] for each port of the chain or VLAN on it, 1 to {MOST_INTERFACES}, not {count}"
+            )));
+        }
+        let are_kernels = self.routes.as_deref() == Some(Path::new(KERNEL));
+        let mut interfaces: Vec<Interface> = Vec::with_capacity(count);
+        let mut tables = vec![MAIN_TABLE];
+        for (number, written) in self.interface.into_iter().enumerate() {
+            let made = interface(number, written, are_kernels, &interfaces, &mut tables);
+            let wrong = |reason: String| SettingsError(format!("interface {number}: {reason}"));
+            interfaces.push(made.map_err(wrong)?);
+        }
+        if let Some(name) = &self.netns
+            && (name.is_empty() || name.contains('/'))
+        {
+            return Err(SettingsError(format!(
+                "netns: want the name of a network namespace (see: ip netns), not \"{name}\""
+            )));
+        }
+        let routes = match &self.routes {
+            None => Vec::new(),
+            Some(_) if are_kernels => Vec::new(),
+            Some(path) => {
+                let wrong =
+                    |reason: String| SettingsError(format!("routes: {}: {reason}", path.display()));
+                let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+                text::parse(&text, &interfaces, &tables).map_err(|(line, reason)| {
+                    SettingsError(format!("routes: {}:{line}: {reason}", path.display()))
+                })?
+            }
+        };
+        Ok(Checked {
+            interfaces: interfaces.into(),
+            tables: tables.into(),
+            routes: routes.into(),
+            are_kernels,
+            namespace: self.netns,
+            control: self.control,
+        })
+    }
+}
+
+/// Returns the validated interface of that number, which must not conflict with those in `before`; its table is added
+/// to `tables`.
+fn interface(
+    number: usize,
+    written: WrittenInterface,
+    is_kernels: bool,
+    before: &[Interface],
+    tables: &mut Vec<u32>,
+) -> Result<Interface, String> {
+    let port = match written.port {
+        Some(port) => port,
+        None => u8::try_from(number).unwrap_or(u8::MAX),
+    };
+    check_place(port, written.vlan, before)?;
+    let table = table(written.table.unwrap_or(MAIN_TABLE), tables)?;
+    let name = written.name.unwrap_or_else(|| number.to_string());
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return Err(format!("name: want a word, not \"{name}\""));
+    }
+    if before.iter().any(|other| other.name == name) {
+        return Err(format!("name: \"{name}\" is there twice"));
+    }
+    let text = &written.mac;
+    let mac: Mac = text
+        .parse()
+        .map_err(|_| format!("mac: want an address such as 02:00:00:00:00:01, not \"{text}\""))?;
+    if mac.is_multicast() || mac == Mac::default() {
+        return Err(format!("mac: {mac} is no address of one station"));
+    }
+    // The kernel's interface has the name of the router's by default.
+    let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
+    if let Some(tap) = &tap {
+        check_tap(tap, before)?;
+    }
+    // The kernel can assign addresses to its interface.
+    let least = usize::from(tap.is_none());
+    let mut own = addresses(&written.addresses, least, table, before)?;
+    if own.own().any(|address| address.is_ipv6()) {
+        own.set((IpAddr::V6(link_local(mac)), LINK_LOCAL_LENGTH), true);
+    }
+    let mtu = written.mtu.unwrap_or(USUAL_MTU);
+    if !MTU.contains(&mtu) {
+        let (least, most) = (MTU.start(), MTU.end());
+        return Err(format!("mtu = {mtu}: want {least} to {most} bytes"));
+    }
+    Ok(Interface {
+        name,
+        port,
+        vlan: written.vlan,
+        table,
+        mac,
+        addresses: own,
+        mtu,
+        tap,
+    })
+}
+
+/// Checks that the port and the VLAN on it exist, and that no other interface uses them.
+fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), String> {
+    if port >= MOST_PORTS {
+        return Err(format!(
+            "port: a chain has ports 0 to {}, not {port}",
+            MOST_PORTS - 1
+        ));
+    }
+    if let Some(vlan) = vlan.filter(|vlan| !VLANS.contains(vlan)) {
+        let (least, most) = (VLANS.start(), VLANS.end());
+        return Err(format!("vlan = {vlan}: want {least} to {most}"));
+    }
+    if let Some(other) = before.iter().find(|it| (it.port, it.vlan) == (port, vlan)) {
+        let other = &other.name;
+        return Err(match vlan {
+            Some(vlan) => format!("vlan {vlan} of port {port} is interface {other} already"),
+            None => {
+                format!("port {port} is interface {other} already; another one there takes `vlan`")
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Returns the index of the table of that number in `tables`, to which it is added if missing.
+fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
+    if id == 0 || id == LOCAL_TABLE {
+        return Err(format!(
+            "table = {id}: want a number other than 0 and {LOCAL_TABLE}"
+        ));
+    }
+    let table = tables
+        .iter()
+        .position(|other| *other == id)
+        .unwrap_or_else(|| {
+            tables.push(id);
+            tables.len() - 1
+        });
+    if table >= MOST_TABLES {
+        return Err(format!(
+            "table: there can be {MOST_TABLES}, with the main one"
+        ));
+    }
+    Ok(table as u8)
+}
+
+/// Checks that the name of the kernel's interface is valid and unused.
+fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
+    if !is_name(tap) {
+        return Err(format!(
+            "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{tap}\""
+        ));
+    }
+    if before.iter().any(|it| it.tap.as_deref() == Some(tap)) {
+        return Err(format!("tap: \"{tap}\" is there twice"));
+    }
+    Ok(())
+}
+
+/// Returns the addresses of an interface of that table, at least `least` of them. No other interface of the table may
+/// have one of them, or one of their networks.
+fn addresses(
+    written: &[String],
+    least: usize,
+    table: u8,
+    before: &[Interface],
+) -> Result<Addresses, String> {
+    let count = written.len();
+    if !(least..=MOST_ADDRESSES).contains(&count) {
+        return Err(format!(
+            "addresses: want {least} to {MOST_ADDRESSES}, not {count}"
+        ));
+    }
+    let mut own = Addresses::default();
+    for text in written {
+        let (address, length) = text::address_and_length(text)
+            .ok_or_else(|| format!("addresses: want one such as 192.0.2.1/24, not \"{text}\""))?;
+        if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
+            return Err(format!("addresses: {address} is no address of one station"));
+        }
+        // In another table it belongs to another host.
+        let is_there = |it: &Interface| it.table == table && it.addresses.contains(address);
+        if own.contains(address) || before.iter().any(is_there) {
+            return Err(format!("addresses: {address} is there twice"));
+        }
+        let network = Prefix::of(address, length);
+        let has = |it: &&Interface| {
+            it.table == table && it.addresses.networks().any(|other| other == network)
+        };
+        if let Some(other) = before.iter().find(has) {
+            return Err(format!(
+                "addresses: {network} is behind interface {} already",
+                other.name
+            ));
+        }
+        own.set((address, length), true);
+    }
+    Ok(own)
+}
+
+/// The bits of the prefix of link-local addresses (RFC 4291 section 2.5.6).
+const LINK_LOCAL_LENGTH: u8 = 64;
+
+/// Returns the link-local IPv6 address that a host derives from its MAC address (RFC 4291 appendix A, RFC 2464 section
+/// 5).
+fn link_local(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let mut octets = [
+        0xfe,
+        0x80,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        a ^ 2,
+        b,
+        c,
+        0xff,
+        0xfe,
+        d,
+        e,
+        f,
+    ];
+    octets[8] = a ^ 2;
+    octets.into()
+}

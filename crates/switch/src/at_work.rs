@@ -1,0 +1,106 @@
+//! The counter by which the worker shows whether it processes a batch. The control plane derives from it when a change
+//! is in force, and which memory no worker reads any more. It needs no reply from the worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+use taut_function::changes::pause;
+
+/// The control plane's side of the counter.
+#[derive(Debug, Default)]
+pub(super) struct AtWork(Arc<AtomicU64>);
+
+/// The worker's side of the counter. It is odd during a batch, and differs for each batch.
+#[derive(Debug)]
+pub(super) struct Worker(Arc<AtomicU64>);
+
+impl AtWork {
+    pub fn worker(&self) -> Worker {
+        Worker(Arc::clone(&self.0))
+    }
+
+    /// Waits until any batch that began before this call is over. Returns false on a timeout.
+    pub fn settle(&self, patience: Duration) -> bool {
+        // This pairs with the worker's fence: a batch with a beginning that is not visible here reads all earlier
+        // writes.
+        fence(Ordering::SeqCst);
+        // Acquire: the worker's reads until the end of its last batch precede all writes from here on.
+        let seen = self.0.load(Ordering::Acquire);
+        if seen.is_multiple_of(2) {
+            return true;
+        }
+        let since = Instant::now();
+        while self.0.load(Ordering::Acquire) == seen {
+            // A worker that has ended in the middle of a batch reads no more.
+            if Arc::strong_count(&self.0) == 1 {
+                return true;
+            }
+            if since.elapsed() >= patience {
+                return false;
+            }
+            pause(since);
+        }
+        true
+    }
+}
+
+impl Worker {
+    /// Runs work on a batch.
+    #[inline(always)]
+    pub fn in_batch<T>(&self, work: impl FnOnce() -> T) -> T {
+        // Relaxed: there is one worker, and the fence orders it before all that follows.
+        let number = self.0.load(Ordering::Relaxed);
+        self.0.store(number | 1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let done = work();
+        // Release: a thread that reads it overwrites only after this worker's reads.
+        self.0
+            .store((number | 1).wrapping_add(1), Ordering::Release);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn only_a_batch_that_has_begun_is_waited_for() {
+        let at_work = AtWork::default();
+        assert!(at_work.settle(Duration::ZERO));
+        let worker = at_work.worker();
+        assert!(at_work.settle(Duration::ZERO));
+        worker.in_batch(|| assert!(!at_work.settle(Duration::ZERO)));
+        assert!(at_work.settle(Duration::ZERO));
+        let (begun, ends) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                worker.in_batch(|| {
+                    begun.wait();
+                    while !ends.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            });
+            begun.wait();
+            assert!(!at_work.settle(Duration::ZERO));
+            ends.store(true, Ordering::Relaxed);
+            assert!(at_work.settle(Duration::from_secs(60)));
+        });
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_holds_nobody_up() {
+        let at_work = AtWork::default();
+        let worker = at_work.worker();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            worker.in_batch(|| std::panic::resume_unwind(Box::new(())));
+        }));
+        assert!(panicked.is_err());
+        assert!(!at_work.settle(Duration::ZERO));
+        drop(worker);
+        assert!(at_work.settle(Duration::ZERO));
+    }
+}
