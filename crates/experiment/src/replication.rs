@@ -542,9 +542,10 @@ mod tests {
     }
 
     #[test]
-    fn results_that_cannot_be_read_are_missing_with_the_reason() {
+    fn results_and_reports_that_cannot_be_read_count_as_missing() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("demo")).unwrap();
+        std::fs::write(dir.path().join("replication.json"), "{").unwrap();
         let report = ReplicationReport::gather(dir.path()).unwrap();
         let of = |name: &str| {
             report
@@ -559,6 +560,7 @@ mod tests {
             of("demo").missing
         );
         assert_eq!(of("scale").missing, "not run");
+        assert!(report.experiments.iter().all(|it| it.done == 0));
     }
 
     #[test]
@@ -645,6 +647,9 @@ mod tests {
     fn earlier_verdicts_stay_in_the_report_after_results_are_gone() {
         let dir = tempfile::tempdir().unwrap();
         let mut report = ReplicationReport::gather(dir.path()).unwrap();
+        // An empty folder.
+        assert_eq!(report.experiments.len(), reference().count());
+        assert!(report.experiments.iter().all(|it| it.missing == "not run"));
         report.machine = "m".to_owned();
         report.experiments[0].done = 3;
         report.write(dir.path()).unwrap();
@@ -654,16 +659,5 @@ mod tests {
             ("m", 3)
         );
         assert_eq!(again.experiments[1].missing, "not run");
-        std::fs::write(dir.path().join("replication.json"), "{").unwrap();
-        let none = ReplicationReport::gather(dir.path()).unwrap();
-        assert_eq!(none.experiments[0].done, 0);
-    }
-
-    #[test]
-    fn an_empty_folder_reports_every_experiment_as_not_run() {
-        let folder = tempfile::tempdir().unwrap();
-        let report = ReplicationReport::gather(folder.path()).unwrap();
-        assert_eq!(report.experiments.len(), reference().count());
-        assert!(report.experiments.iter().all(|it| it.missing == "not run"));
     }
 }

@@ -124,8 +124,8 @@ fn forged_establishments_need_no_memory_beyond_their_limits() {
     let counted = gateway.signalling();
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     println!(
-        "{ESTABLISHMENTS} establishments in {took:?}: {:.1} MiB at first, {:.1} MiB after {REACH_LIMITS} of them, {:.1} MiB \
-         at the end, {:.0} bytes a session; {counted:?}",
+        "{ESTABLISHMENTS} establishments in {took:?}: {:.1} MiB at first, {:.1} MiB after {REACH_LIMITS} of them, \
+         {:.1} MiB at the end, {:.0} bytes a session; {counted:?}",
         mib(at_first),
         mib(at_limits),
         mib(at_end),

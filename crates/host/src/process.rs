@@ -532,8 +532,7 @@ mod tests {
 
     #[test]
     fn a_device_that_ignores_everything_is_killed() {
-        let (mut device, _folder) =
-            shell("trap '' INT TERM; echo ready; exec sleep 1000");
+        let (mut device, _folder) = shell("trap '' INT TERM; echo ready; exec sleep 1000");
         device
             .wait_for_line(|line| line == "ready", PATIENCE)
             .unwrap();

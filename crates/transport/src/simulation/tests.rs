@@ -392,7 +392,7 @@ fn a_one_way_receiver_sends_nothing_and_outages_are_measured() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Checks that nothing is delivered late or out of order, whatever the path does and however the clocks differ.
     #[test]
     fn nothing_is_delivered_late_or_out_of_order(
