@@ -1,134 +1,32 @@
 //! `taut forward`: runs a data plane on one core until it is stopped or its input files end.
 
+mod arguments;
+mod chains;
 mod control;
 mod in_kernel;
+mod lines;
+
+pub use arguments::Arguments;
+pub(crate) use chains::choose_cores;
+pub(crate) use lines::{at_ports, causes, json_or_text, lines_of, passed, summary_of};
 
 use crate::exit::{self, Failure};
+use crate::terminal::print;
 use crate::terminal::watch::serve_metrics;
-use crate::terminal::{print, quantity};
+use chains::{Chains, chains};
+use lines::{busy_of_each, line, named, of_chain, of_several, started, summary};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    AtPort, Chain, CountersView, DEFAULT_BURST, End, Event, Exchange, Flush, NOT_IN_KERNEL, Place,
-    Placement, Report, Second, Shares, Stage, Start, Started, Summary, Team, Wait,
+    Chain, CountersView, End, Event, Exchange, Place, Second, Shares, Start, Summary, Team,
 };
 use taut_live::metrics::{Endpoint, forwarder_metrics};
-use taut_port::{Link, PortSpec};
+use taut_port::Link;
 use taut_sys::{Clock, InterruptionLog};
-
-#[derive(Clone, clap::Args)]
-#[command(after_help = "Examples:
-  taut forward chain.toml
-  taut forward --port memif:/tmp/west.sock,role=client --port memif:/tmp/east.sock,role=client --core 1
-  taut forward --port null:source=32 --port null: --function 'burn(cycles=100)' --seconds 1
-  taut forward --port af_xdp:eth1 --port af_xdp:eth2 --flush 'idle(32)' --seconds 10 --json
-  taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write --function mac-swap
-  taut forward --in-kernel --port af_xdp:eth1 --port af_xdp:eth2
-
-The second example is the other side of the first one of `taut generate --help`, in any order.
-Packets that enter the first port leave through the second and the other way round; a single port
-gets its packets back. Counters are printed once a second; Ctrl-C ends with a summary, and so does the
-end of the files that are read.")]
-pub struct Arguments {
-    /// Chain files (TOML), one worker each, joined by `pair` ports; not with --function
-    #[arg(conflicts_with = "function")]
-    pub(crate) chain: Vec<PathBuf>,
-    /// Port, such as memif:/run/a.sock or af_packet:eth0 (see `taut ports`): an even number, or one that packets also
-    /// leave through (default: those of the chain file)
-    #[arg(long, value_name = "SPEC")]
-    port: Vec<String>,
-    /// Function that every packet passes, with its settings: forward, mac-swap, burn(cycles=N); may be repeated
-    /// (default: none)
-    #[arg(long, value_name = "NAME(KEY=VALUE...)")]
-    function: Vec<String>,
-    /// Forward by XDP programs in the kernel; not with --flush, --wait, --burst, --core, --workers, --metrics or
-    /// --interruptions
-    #[arg(long)]
-    in_kernel: bool,
-    /// When buffered packets are sent: full(N, TIME), each, every(TIME), idle(N) (default: idle(32))
-    #[arg(long)]
-    flush: Option<Flush>,
-    /// Waiting policy, while no packets arrive: poll, yield, sleep(TIME), interrupt (default: poll)
-    #[arg(long, value_name = "POLICY")]
-    wait: Option<Wait>,
-    /// Maximum number of packets taken from a port at a time, 1 to 256 (default: 32)
-    #[arg(long, value_name = "N")]
-    burst: Option<usize>,
-    /// CPU to run on (default: the scheduler's choice)
-    #[arg(long, value_name = "CPU")]
-    core: Option<usize>,
-    /// Workers that share the ports, each on a CPU of its own, 1 to 64; not in the kernel (default: 1, or as many as
-    /// --cores)
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
-    /// CPUs of the workers, such as 2,3; not with --core (default: those that disturb each other least)
-    #[arg(
-        long,
-        value_name = "CPU,...",
-        value_delimiter = ',',
-        conflicts_with = "core"
-    )]
-    cores: Vec<usize>,
-    /// Stop after this many seconds (default: at Ctrl-C, or when all input files are read)
-    #[arg(long, value_parser = quantity::seconds)]
-    pub(crate) seconds: Option<f64>,
-    /// Print JSON, one object per line: at the start, each second, at the end
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Serve the counters as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free port
-    /// and prints it
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "in_kernel")]
-    metrics: Option<String>,
-    /// Write the worker's latest 65,536 interruptions to this file, for `taut generate --device-interruptions`; one
-    /// worker, not in the kernel
-    #[arg(long, value_name = "FILE", conflicts_with = "in_kernel")]
-    interruptions: Option<PathBuf>,
-    /// Print no counters until the summary at the end
-    #[arg(long)]
-    pub(crate) quiet: bool,
-    /// Stop when standard input closes: for programs that start taut and must not leave it behind
-    #[arg(long, hide = true)]
-    pub(crate) until_stdin_closes: bool,
-    /// Replace the functions as lines on standard input say: {"functions": [{"name": "xor", "key": 7}]}, of several
-    /// workers with "worker": NUMBER; each is answered by a line. With --until-stdin-closes, a worker that has come to the
-    /// end of its files says so, and keeps its ports open until then
-    #[arg(long, hide = true)]
-    pub(crate) control: bool,
-}
-
-impl Arguments {
-    /// Reports whether an option is set that applies to a single worker only.
-    pub(crate) fn of_one_worker(&self) -> bool {
-        !self.port.is_empty()
-            || self.in_kernel
-            || self.flush.is_some()
-            || self.wait.is_some()
-            || self.burst.is_some()
-            || self.core.is_some()
-            || self.workers.is_some()
-            || !self.cores.is_empty()
-            || self.metrics.is_some()
-            || self.interruptions.is_some()
-    }
-
-    /// Reports that the link of a port went up or down, as text or as JSON.
-    pub(crate) fn tell_link(&self, port: &str, link: &Link) {
-        // A supervisor shows what it reads from standard error as the reason why the worker died.
-        if !self.control {
-            print::link(port, link);
-        }
-        if self.json || self.control {
-            print::link_report(port, link);
-        }
-    }
-}
 
 /// The interval at which a worker without work checks whether its ports may close, if nothing wakes it.
 const STOP_LOOK: Duration = Duration::from_millis(100);
@@ -442,120 +340,6 @@ impl Ending {
     }
 }
 
-/// The chains to run, with their file names if there are several.
-type Chains = Vec<(Option<String>, Chain)>;
-
-fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
-    if arguments.chain.len() < 2 {
-        let mut chain = put_together(arguments)?;
-        choose_cores(&mut chain)?;
-        if chain.workers > 1 && arguments.interruptions.is_some() {
-            return Err(Failure::Input(
-                "--interruptions: of one worker only".to_string(),
-            ));
-        }
-        return Ok(vec![(None, chain)]);
-    }
-    if arguments.of_one_worker() {
-        return Err(Failure::Input(
-            "with several chain files, each says for itself: leave out --port, --in-kernel, --flush, --wait, --burst, \
-             --core, --workers, --cores, --metrics and --interruptions"
-                .to_string(),
-        ));
-    }
-    let chains = arguments.chain.iter().map(|path| {
-        let mut chain = load(path)?;
-        if chain.place == Place::Kernel {
-            return Err(Failure::Input(format!(
-                "{}: place = \"kernel\": run it by a taut forward of its own",
-                path.display()
-            )));
-        }
-        choose_cores(&mut chain)?;
-        let stem = path.file_stem().unwrap_or(path.as_os_str());
-        Ok((Some(stem.to_string_lossy().into_owned()), chain))
-    });
-    chains.collect()
-}
-
-/// Assigns a core to each of several workers if the chain does not.
-pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
-    if chain.workers > 1 && chain.cores.is_empty() {
-        chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
-            let cores = taut_host::allowed_cpus().len();
-            Failure::Input(format!(
-                "workers = {}: each takes a core of its own, and this process may use {cores} \
-                 (/proc/self/status, Cpus_allowed_list); want {cores} or fewer, or allow it more cores (taskset)",
-                chain.workers,
-            ))
-        })?;
-    }
-    Ok(())
-}
-
-fn started(chain: &Chain) -> Event {
-    let are_several = chain.workers > 1;
-    Event::Started(Started {
-        flush: Some(chain.flush.to_string()),
-        wait: Some(chain.wait.to_string()),
-        core: chain.core,
-        workers: are_several.then_some(chain.workers),
-        cores: if are_several {
-            chain.cores.clone()
-        } else {
-            Vec::new()
-        },
-        ..Started::default()
-    })
-}
-
-/// Returns the counters of each worker if there are several, else an empty list.
-fn of_several(each: &[CountersView]) -> Vec<CountersView> {
-    if each.len() > 1 {
-        each.to_vec()
-    } else {
-        Vec::new()
-    }
-}
-
-/// Adds the number of the chain file to an event if there are several chains.
-fn of_chain(chains: &Chains, number: usize, event: Event) -> Report {
-    let worker = (chains.len() > 1).then_some(number);
-    Report { event, worker }
-}
-
-/// Prefixes a line with the name of its chain file if there are several.
-fn named(name: &Option<String>, line: String) -> String {
-    match name {
-        Some(name) => format!("{name:<12}{line}"),
-        None => line,
-    }
-}
-
-/// Returns the counters of each port.
-pub(crate) fn at_ports(chain: &Chain, exchange: &Exchange) -> Vec<AtPort> {
-    let mut queues = exchange.queues().into_iter();
-    let ports = chain.ports.iter().zip(exchange.ports());
-    ports
-        .map(|(spec, counters)| AtPort {
-            port: spec.text().to_string(),
-            counters,
-            queues: queues.next().unwrap_or_default(),
-        })
-        .collect()
-}
-
-fn busy_of_each(each: &[CountersView]) -> String {
-    if each.len() < 2 {
-        return String::new();
-    }
-    let each: Vec<_> = each
-        .iter()
-        .map(|it| format!("{:.0} %", it.busy() * 100.0))
-        .collect();
-    format!(" ({})", each.join(", "))
-}
-
 /// Starts the metrics endpoint if it is requested; it shows zeros until the workers have started.
 fn metrics_endpoint(
     arguments: &Arguments,
@@ -602,73 +386,6 @@ pub(crate) fn each_second(
     }
 }
 
-/// Builds the chain from the file or from the options.
-fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
-    let ports = arguments.port.iter().map(|p| PortSpec::parse(p));
-    let ports: Vec<PortSpec> = ports.collect::<Result<_, _>>()?;
-    let mut chain = match arguments.chain.first() {
-        Some(path) => {
-            let mut chain = load(path)?;
-            if !ports.is_empty() {
-                chain.ports = ports;
-            }
-            chain
-        }
-        None => {
-            let functions = arguments
-                .function
-                .iter()
-                .map(|text| text.parse::<Stage>())
-                .collect::<Result<_, _>>()?;
-            Chain::new(ports, functions)
-        }
-    };
-    chain.flush = arguments.flush.unwrap_or(chain.flush);
-    chain.wait = arguments.wait.unwrap_or(chain.wait);
-    chain.burst = arguments.burst.unwrap_or(chain.burst);
-    chain.core = arguments.core.or(chain.core);
-    if !arguments.cores.is_empty() {
-        chain.workers = arguments.cores.len();
-        chain.cores.clone_from(&arguments.cores);
-        chain.core = None;
-    }
-    if let Some(workers) = arguments.workers {
-        chain.workers = workers;
-        if chain.cores.len() != workers && arguments.cores.is_empty() {
-            chain.cores.clear();
-        }
-    }
-    chain
-        .check()
-        .map_err(|e| Failure::Input(format!("{e}; see taut forward --help")))?;
-    if arguments.in_kernel {
-        chain.place = Place::Kernel;
-    }
-    if chain.place == Place::Kernel
-        && (chain.core.is_some()
-            || chain.workers > 1
-            || chain.flush != Flush::default()
-            || chain.queue.is_some()
-            || chain.wait != Wait::default()
-            || chain.burst != DEFAULT_BURST)
-    {
-        return Err(Failure::Input(NOT_IN_KERNEL.to_string()));
-    }
-    Ok(chain)
-}
-
-/// Loads the chain of a file that one worker is to run completely.
-pub(crate) fn load(path: &Path) -> Result<Chain, Failure> {
-    let chain = Chain::load(path)?;
-    if chain.placement == Placement::Compact {
-        return Ok(chain);
-    }
-    Err(Failure::Input(format!(
-        "{0}: its placement takes several workers: taut chain up {0}",
-        path.display()
-    )))
-}
-
 /// Waits until `deadline`, a signal, the end of one of `ended`, or (if requested) of standard input; true means stop.
 pub(crate) fn wait(
     signalled: &AtomicBool,
@@ -709,106 +426,5 @@ pub(crate) fn wait(
                 return true;
             }
         }
-    }
-}
-
-pub(crate) fn json_or_text<T: Serialize>(
-    json: bool,
-    as_json: impl FnOnce() -> T,
-    as_text: impl FnOnce() -> String,
-) -> String {
-    if json {
-        serde_json::to_string(&as_json()).unwrap_or_default()
-    } else {
-        as_text()
-    }
-}
-
-pub(crate) fn causes(c: &CountersView) -> String {
-    let parts: Vec<String> = c
-        .dropped_causes()
-        .iter()
-        .filter(|(_, n)| *n > 0)
-        .map(|(cause, n)| format!("{cause} {n}"))
-        .collect();
-    if parts.is_empty() {
-        "0".to_string()
-    } else {
-        parts.join(", ")
-    }
-}
-
-pub(crate) fn line(second: u32, c: CountersView) -> String {
-    format!(
-        "{second:>5} s  rx {:>14}  tx {:>14}  dropped {}  batch {:.1}  {}",
-        quantity::rate(c.rx_packets as f64),
-        quantity::rate(c.tx_packets as f64),
-        causes(&c),
-        c.average_batch(),
-        worked(&c)
-    )
-}
-
-/// Describes how the worker spent its time.
-fn worked(c: &CountersView) -> String {
-    let asleep = match c.sleeps {
-        0 => String::new(),
-        _ => format!(", asleep {:.1} %", c.asleep() * 100.0),
-    };
-    format!("busy {:.1} %{asleep}", c.busy() * 100.0)
-}
-
-pub(crate) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str, u64)]) -> String {
-    format!(
-        "{} in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
-        passed(c),
-        quantity::rate(c.tx_packets as f64 / seconds.max(1e-9)),
-        causes(c),
-        c.average_batch(),
-        worked(c),
-        c.interruptions,
-        c.interrupted() * 100.0,
-        lines_of(outcomes)
-    )
-}
-
-/// Describes how many packets arrived and left. More may leave than arrive, as functions and the slow path create some.
-pub(crate) fn passed(c: &CountersView) -> String {
-    let (came, sent) = (c.rx_packets, c.tx_packets);
-    match c.from_slow_path {
-        0 if sent <= came => format!("forwarded {sent} of {came} packets"),
-        0 => format!("received {came} packets, sent {sent}"),
-        from => format!("received {came} packets, sent {sent} ({from} from the slow path)"),
-    }
-}
-
-/// Describes the outcomes that functions report, with a line for each cause that occurred.
-pub(crate) fn lines_of(outcomes: &[(&'static str, u64)]) -> String {
-    let outcomes = outcomes.iter().filter(|(_, n)| *n > 0);
-    outcomes
-        .map(|(outcome, n)| format!("\n  {outcome} {n}"))
-        .collect()
-}
-
-/// Returns the fields that every summary contains.
-pub(crate) fn summary_of(
-    c: &CountersView,
-    seconds: f64,
-    outcomes: &[(&'static str, u64)],
-) -> Summary {
-    let outcomes: BTreeMap<String, u64> = outcomes
-        .iter()
-        .map(|(outcome, n)| (outcome.to_string(), *n))
-        .collect();
-    Summary {
-        seconds,
-        counters: *c,
-        dropped: c.dropped(),
-        outcomes,
-        died: taut_sys::dead_threads()
-            .into_iter()
-            .map(|it| it.name)
-            .collect(),
-        ..Summary::default()
     }
 }

@@ -1,32 +1,32 @@
-//! The worker: one thread that runs receive -> functions -> send to completion.
+//! The worker: one thread that runs receive -> functions -> send to completion. The loop is here; what happens beside
+//! it, and rarely, is in the files of `worker/`.
 
-use crate::chain::Making;
-use crate::handoff::{From, Handoff};
+mod change;
+mod fan_out;
+mod housekeeping;
+mod lanes;
+
+use crate::handoff::Handoff;
 use crate::idle::Idle;
 use crate::interruptions::Interrupted;
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
 use crate::outcomes::add_outcomes;
 use crate::queues::Queues;
-use crate::slow::{Made, SlowPath};
+use crate::slow::SlowPath;
 use crate::time::Time;
-use crate::update::{self, Leaving, Numbers, Replaced, Request};
-use crate::{
-    ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait,
-};
+use crate::update::{Leaving, Numbers};
+use crate::{Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_function::{Context, EmptyBatches, Function, Member, Needs, Shared, Spread};
+use taut_function::{Context, EmptyBatches, Function, Member, Needs, Spread};
 use taut_port::{
-    BATCH_CAPACITY, Batch, Breakdown, Direction, Link, Packet, Pairs, PoolHandle, Port,
-    PortCounters, PortError, Supply,
+    BATCH_CAPACITY, Batch, Breakdown, Direction, Link, Pairs, PoolHandle, Port, PortError,
 };
 use taut_sys::{Clock, InterruptionLog, StampClock, ticks};
 
 /// The period, in seconds, of publishing counters and checking links.
 const PUBLISH_SECONDS: f64 = 0.1;
-/// The number of iterations with packets between two checks of the slow path for frames.
-const BETWEEN_LOOKS: u64 = 8;
 
 /// The reason why a worker's run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -285,17 +285,8 @@ impl Worker {
             }
             let mut had_packets = received > 0;
             if has_lanes {
-                if self.lanes.handoff.as_mut().is_some_and(Handoff::has_come) {
-                    self.take_over(last, &mut batches[0], &mut punted, &mut own);
-                    had_packets = true;
-                }
-                // Check rarely while packets arrive: the check costs as much as a few packets, and frames of the slow
-                // path are not urgent.
-                let may_look = !had_packets || own.rounds.is_multiple_of(BETWEEN_LOOKS);
-                if may_look && self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
-                    self.send_made(last, &mut batches[0], &mut punted, &mut own);
-                    had_packets = true;
-                }
+                had_packets =
+                    self.serve_lanes(had_packets, last, &mut batches[0], &mut punted, &mut own);
             }
             let now = ticks();
             let elapsed = now.wrapping_sub(last);
@@ -337,13 +328,7 @@ impl Worker {
             if is_changing || self.updates.is_wanted() {
                 if self.change(last, &mut batches[0], &mut punted, &mut own) {
                     batches = batches_of(self.burst);
-                    // New functions have not received any counts or link states yet.
-                    self.tell_counts(&own);
-                    for (port, link) in links.iter().enumerate() {
-                        if let Some(link) = link {
-                            tell_functions(&mut self.functions, port, link);
-                        }
-                    }
+                    self.tell_new_functions(&own, &links);
                 }
                 (has_lanes, is_changing) = (self.lanes.are_any(), self.leaving.is_some());
                 let changed = ticks();
@@ -458,28 +443,6 @@ impl Worker {
         }
     }
 
-    /// Passes packets to the functions after the one at `place`, in their direction. If the packets lack MAC addresses,
-    /// they first pass the earlier functions that set addresses.
-    fn process_behind(
-        &mut self,
-        place: usize,
-        lacks_addresses: bool,
-        batch: &mut Batch,
-        context: &Context,
-    ) {
-        let (count, mut is_behind) = (self.functions.len(), false);
-        let direction = Direction::from_port(context.from_port);
-        for at in (0..count).map(|step| direction.place(step, count)) {
-            let function = &mut self.functions[at];
-            let sets_addresses = self.needs[at].sets_addresses;
-            if is_behind || (lacks_addresses && at != place && sets_addresses) {
-                batch.set_stage(self.numbers.all()[at]);
-                function.process(batch, context);
-            }
-            is_behind |= at == place;
-        }
-    }
-
     /// Removes the packets of a batch that functions have marked, and sends the rest.
     #[inline(always)]
     fn send(
@@ -520,349 +483,6 @@ impl Worker {
         }
     }
 
-    /// Hands packets off to the workers that own them.
-    #[inline(never)]
-    fn hand_over(
-        &mut self,
-        batch: &mut Batch,
-        context: &Context,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) {
-        if let Some(knows) = self.knows_homes
-            && let Some(handoff) = &mut self.lanes.handoff
-        {
-            let from = From::Port(context.from_port);
-            handoff.send(&*self.functions[knows], batch, context, from, own);
-            batch.settle(punted);
-        }
-    }
-
-    /// Processes packets handed off by other workers as if this worker had received them.
-    #[inline(never)]
-    fn take_over(
-        &mut self,
-        now_ticks: u64,
-        batch: &mut Batch,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) {
-        let Some(mut handoff) = self.lanes.handoff.take() else {
-            return;
-        };
-        handoff.receive(batch, |from, batch| {
-            let from_port = match from {
-                From::Port(port) => port,
-                From::SlowPath(made) => return self.go_on(made, now_ticks, batch, punted, own),
-            };
-            let context = Context {
-                now_ticks,
-                from_port,
-                to_port: self.ways[from_port].to,
-                ports: self.ports.len(),
-            };
-            self.process(batch, &mut [], &context);
-            self.send(&context, batch, true, punted, own);
-        });
-        self.lanes.handoff = Some(handoff);
-    }
-
-    /// Passes packets to the slow path.
-    #[inline(never)]
-    fn punt(&mut self, context: &Context, punted: &mut Batch, own: &mut CountersView) {
-        match &mut self.lanes.slow {
-            Some(slow) => slow.punt(context.from_port, context.now_ticks, punted, own),
-            None => {
-                own.dropped_punted += punted.len() as u64;
-                punted.clear();
-            }
-        }
-    }
-
-    /// Sends frames that the slow path has made or released.
-    #[inline(never)]
-    fn send_made(
-        &mut self,
-        now_ticks: u64,
-        batch: &mut Batch,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) {
-        let Some(slow) = &mut self.lanes.slow else {
-            return;
-        };
-        own.from_slow_path += slow.receive() as u64;
-        while let Some(made) = self.lanes.slow.as_mut().and_then(|it| it.next_made(batch)) {
-            self.hand_over_made(made, now_ticks, batch, punted, own);
-            self.go_on(made, now_ticks, batch, punted, own);
-        }
-    }
-
-    /// Returns the context for frames from the slow path, as for received packets; None if one of their ports does not
-    /// exist.
-    fn context_of(&self, made: Made, now_ticks: u64) -> Option<Context> {
-        let ports = self.ports.len();
-        let partner = Pairs::of(ports).partner(made.way.to_port);
-        let from_port = made.way.from_port.unwrap_or(partner);
-        let to_port = self.ways.get(from_port)?.to;
-        (made.way.to_port < ports).then_some(Context {
-            now_ticks,
-            from_port,
-            to_port,
-            ports,
-        })
-    }
-
-    /// Hands frames of the slow path off to their owners, if a function that they have not passed yet assigns owners.
-    /// The worker that found their neighbour need not be their owner.
-    fn hand_over_made(
-        &mut self,
-        made: Made,
-        now_ticks: u64,
-        batch: &mut Batch,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) {
-        let (Some(knows), Some(place), Some(context)) = (
-            self.knows_homes,
-            self.numbers.place(made.function),
-            self.context_of(made, now_ticks),
-        ) else {
-            return;
-        };
-        let is_behind = match Direction::from_port(context.from_port) {
-            Direction::Out => knows > place,
-            Direction::Back => knows < place,
-        };
-        if let Some(handoff) = self.lanes.handoff.as_mut().filter(|_| is_behind) {
-            let (function, from) = (&*self.functions[knows], From::SlowPath(made));
-            handoff.send(function, batch, &context, from, own);
-            batch.settle(punted);
-        }
-    }
-
-    /// Passes frames of the slow path to the functions after the one that made or released them, and sends them.
-    fn go_on(
-        &mut self,
-        made: Made,
-        now_ticks: u64,
-        batch: &mut Batch,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) {
-        let context = self.context_of(made, now_ticks);
-        let (Some(context), Some(place)) = (context, self.numbers.place(made.function)) else {
-            // There is no such port, or the function was replaced: it is unknown which functions they have passed.
-            match context {
-                None => own.dropped_no_port += batch.len() as u64,
-                Some(_) => own.dropped_punted += batch.len() as u64,
-            }
-            batch.clear();
-            return;
-        };
-        let to = made.way.to_port;
-        if to != context.to_port {
-            (0..batch.len()).for_each(|index| batch.send_to(index, to as u8));
-        }
-        if self.holds_packets {
-            batch.set_limit(BATCH_CAPACITY);
-        }
-        self.process_behind(place, made.way.lacks_addresses, batch, &context);
-        self.settle(&context, batch, punted, own);
-        // Packets of the slow path cannot wait at an ingress port.
-        let way = Egress {
-            to: context.to_port,
-            patient: false,
-            open: true,
-        };
-        self.send_apart(way, batch, true, made.way.mtu, own);
-        if self.holds_packets {
-            batch.set_limit(self.burst);
-        }
-    }
-
-    /// Sends a batch whose packets leave through different ports, and copies of them. Packets for one port stay in
-    /// order. If `mtu` is set, longer IPv4 packets that may be fragmented leave in fragments.
-    #[inline(never)]
-    fn send_apart(
-        &mut self,
-        way: Egress,
-        batch: &mut Batch,
-        ran_dry: bool,
-        mtu: Option<u16>,
-        own: &mut CountersView,
-    ) {
-        if way.patient {
-            return self.send_apart_patiently(way, batch, ran_dry, own);
-        }
-        let (outboxes, ports) = (&mut self.outboxes[..], &mut self.ports[..]);
-        let pool = self.copies.as_ref();
-        let add = |packet: Packet, to: usize, priority, own: &mut CountersView| {
-            let (Some(outbox), Some(port)) = (outboxes.get_mut(to), ports.get_mut(to)) else {
-                own.dropped_no_port += 1;
-                return;
-            };
-            match mtu {
-                Some(mtu) if packet.len() > usize::from(mtu) => {
-                    let (mut made, mut is_whole) = (0_u64, true);
-                    let is_cut = taut_function::fragment::cut(
-                        packet.bytes(),
-                        mtu,
-                        |head, payload| match pool.and_then(|pool| joined(pool, head, payload)) {
-                            Some(fragment) => {
-                                outbox.push(fragment, priority, &mut **port);
-                                made += 1;
-                            }
-                            None => is_whole = false,
-                        },
-                    );
-                    // One packet came from the slow path. Each of its fragments is counted when it leaves or is
-                    // dropped, and so is the packet if a fragment had no memory.
-                    let ends = made + u64::from(!is_whole);
-                    own.dropped_no_copy += u64::from(!is_whole);
-                    own.from_slow_path += ends.saturating_sub(1);
-                    if !is_cut {
-                        outbox.push(packet, priority, &mut **port);
-                    }
-                }
-                _ => outbox.push(packet, priority, &mut **port),
-            }
-        };
-        take_apart(batch, way.to, pool, own, add);
-        for (outbox, port) in self.outboxes.iter_mut().zip(&mut self.ports) {
-            outbox.end_of_batch(ran_dry, &mut **port);
-        }
-    }
-
-    /// Sends as [`Worker::send_apart`] does, if packets must not be lost because a port is full.
-    #[cold]
-    fn send_apart_patiently(
-        &mut self,
-        way: Egress,
-        batch: &mut Batch,
-        ran_dry: bool,
-        own: &mut CountersView,
-    ) {
-        let parts = &mut self.parts;
-        let (outboxes, ports) = (&mut self.outboxes, &mut self.ports);
-        // Priorities do not matter where no packet is lost.
-        let add = |packet, to: usize, _, own: &mut CountersView| {
-            let Some(part) = parts.get_mut(to) else {
-                own.dropped_no_port += 1;
-                return;
-            };
-            if part.room() == 0 {
-                outboxes[to].accept(part, false, false, &mut *ports[to]);
-            }
-            part.push(packet);
-        };
-        take_apart(batch, way.to, self.copies.as_ref(), own, add);
-        for (to, part) in self.parts.iter_mut().enumerate() {
-            if !part.is_empty() {
-                let (outbox, out) = (&mut self.outboxes[to], &mut *self.ports[to]);
-                outbox.accept(part, ran_dry, way.patient, out);
-            }
-        }
-    }
-
-    /// Replaces the functions on request, between two iterations, and lets earlier replaced functions release their
-    /// packets. Returns true if the functions have changed. The next change starts after the previous one has ended.
-    #[cold]
-    fn change(
-        &mut self,
-        now_ticks: u64,
-        batch: &mut Batch,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) -> bool {
-        let mut changed = false;
-        if self.leaving.is_none()
-            && let Some(Request {
-                stages,
-                shared,
-                answer,
-            }) = self.updates.take()
-        {
-            let replaced = self.replace(stages, &shared, now_ticks);
-            changed = replaced.is_ok();
-            // The requesting thread may have stopped waiting.
-            let _ = answer.send(replaced);
-        }
-        if let Some(mut leaving) = self.leaving.take() {
-            self.drain(&mut leaving, now_ticks, batch, punted, own);
-            if leaving.is_over() {
-                own.dropped_by_function += leaving.held() as u64;
-                add_outcomes(&mut self.past_outcomes, leaving.outcomes());
-            } else {
-                self.leaving = Some(leaving);
-            }
-        }
-        changed
-    }
-
-    fn replace(
-        &mut self,
-        stages: Vec<Stage>,
-        shared: &[Shared],
-        now_ticks: u64,
-    ) -> Result<Replaced, ChainError> {
-        let stamped: Vec<_> = self
-            .ports
-            .iter()
-            .map(|it| is_stamped_by_the_day(&**it))
-            .collect();
-        let leaving = update::replace(
-            &mut self.functions,
-            &mut self.numbers,
-            &mut self.lanes.slow,
-            &Making {
-                member: self.member,
-                shared,
-                stamped: &stamped,
-                ..Making::default()
-            },
-            &self.stages,
-            &stages,
-        )?;
-        let made = leaving.made;
-        self.leaving = Some(leaving);
-        self.counters.have_names(&stages);
-        self.stages = stages;
-        self.suit_functions();
-        Ok(Replaced {
-            kept: self.functions.len() - made,
-            made,
-            pause_ticks: ticks().wrapping_sub(now_ticks),
-        })
-    }
-
-    /// Calls the replaced functions once in each direction.
-    fn drain(
-        &mut self,
-        leaving: &mut Leaving,
-        now_ticks: u64,
-        batch: &mut Batch,
-        punted: &mut Batch,
-        own: &mut CountersView,
-    ) {
-        for from in 0..self.ways.len() {
-            let way = self.ways[from];
-            if way.patient && !self.may_take(from) {
-                continue;
-            }
-            let context = Context {
-                now_ticks,
-                from_port: from,
-                to_port: way.to,
-                ports: self.ports.len(),
-            };
-            batch.set_limit(BATCH_CAPACITY);
-            leaving.process(&mut self.functions, self.numbers.all(), batch, &context);
-            self.send(&context, batch, true, punted, own);
-            batch.set_limit(self.burst);
-        }
-    }
-
     /// Returns true if a patient ingress port may receive: its egress link is up and that port has accepted all earlier
     /// packets. If functions choose egress ports, all ports must have accepted theirs.
     fn may_take(&mut self, from: usize) -> bool {
@@ -871,111 +491,6 @@ impl Worker {
         open && outboxes.all(|(number, (outbox, port))| {
             (number != to && !self.sends) || outbox.catch_up(&mut **port)
         })
-    }
-
-    /// Returns the reason to end if no work is left.
-    #[cold]
-    fn end(&mut self) -> Option<End> {
-        if let Some(broken) = self.broken() {
-            // Packets received before the failure can still be sent.
-            let under_way = self.ways.iter().any(|way| {
-                let (outbox, to) = (&self.outboxes[way.to], &mut self.ports[way.to]);
-                let open = way.patient && way.open;
-                open && !outbox.is_empty() && !matches!(to.supply(), Supply::Broken(_))
-            });
-            return (!under_way).then_some(broken);
-        }
-        let mut any_ended = false;
-        for (from, way) in self.ways.iter().enumerate() {
-            let supply = self.ports[from].supply();
-            any_ended |= supply == Supply::Ended;
-            let nothing_comes = supply != Supply::Open && self.outboxes[way.to].is_empty();
-            if !nothing_comes && self.ports[way.to].takes() {
-                return None;
-            }
-        }
-        any_ended.then_some(End::Done)
-    }
-
-    fn broken(&mut self) -> Option<End> {
-        self.ports.iter_mut().enumerate().find_map(|(index, port)| {
-            let Supply::Broken(why) = port.supply() else {
-                return None;
-            };
-            Some(End::Broken(index, why))
-        })
-    }
-
-    /// Publishes the counters and checks the links, ten times a second.
-    #[cold]
-    fn look_around(&mut self, own: &mut CountersView, links: &mut [Option<Link>]) {
-        self.publish(own);
-        self.tell_counts(own);
-        for (index, (port, known)) in self.ports.iter_mut().zip(links).enumerate() {
-            let link = port.link();
-            for way in self.ways.iter_mut().filter(|way| way.to == index) {
-                way.open = link.is_up();
-            }
-            if known.as_ref() != Some(&link) {
-                (self.on_link_change)(index, &link);
-                tell_functions(&mut self.functions, index, &link);
-                *known = Some(link);
-            }
-        }
-    }
-
-    /// Passes this worker's counts to the functions that request them.
-    fn tell_counts(&mut self, own: &CountersView) {
-        for at in 0..self.functions.len() {
-            let wanted = &self.needs[at].counts;
-            if wanted.is_empty() {
-                continue;
-            }
-            let count = |name: &String| {
-                let of_functions = self.functions.iter().filter_map(|it| it.count_of(name));
-                own.of_name(name)
-                    .into_iter()
-                    .chain(of_functions)
-                    .reduce(|sum, it| sum + it)
-            };
-            let counts: Vec<_> = wanted.iter().map(count).collect();
-            self.functions[at].hear_counts(&counts);
-        }
-    }
-
-    fn publish(&mut self, own: &mut CountersView) {
-        own.asleep_ticks = self.idle.asleep_ticks;
-        own.punted_wait_ticks = self.lanes.slow.as_ref().map_or(0, SlowPath::waited_ticks);
-        let mut sum = PortCounters::default();
-        let of = self.ports.len();
-        let outboxes = self.outboxes.iter();
-        (own.dropped_queue_full, own.dropped_codel) = (0, 0);
-        for (number, (port, outbox)) in self.ports.iter_mut().zip(outboxes).enumerate() {
-            let counted = PortCounters {
-                tx_full: outbox.full(),
-                ..port.counters()
-            };
-            self.counters.publish_port(number, of, &counted);
-            for (queue, counted) in outbox.queue_counters().enumerate() {
-                self.counters.publish_queue(number, queue, &counted);
-                own.dropped_queue_full += counted.dropped_full;
-                own.dropped_codel += counted.dropped_codel;
-            }
-            sum = sum + counted;
-        }
-        own.dropped_tx_full = sum.tx_full;
-        own.rx_packets = sum.rx_packets;
-        own.rx_bytes = sum.rx_bytes;
-        own.tx_packets = sum.tx_packets;
-        own.tx_bytes = sum.tx_bytes;
-        own.dropped_rx_overrun = sum.rx_overrun;
-        own.dropped_malformed = sum.rx_malformed;
-        own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
-        own.dropped_tx_failed = sum.tx_failed;
-        own.sleeps = self.idle.sleeps;
-        self.interrupted.adapt(own);
-        self.counters.publish(own);
-        self.counters.publish_outcomes(&self.functions);
     }
 }
 
@@ -993,49 +508,6 @@ pub(crate) fn is_stamped_by_the_day(port: &dyn Port) -> bool {
     matches!(port.stamp_clock(), Some(StampClock::Realtime { .. }))
 }
 
-fn tell_functions(functions: &mut [Box<dyn Function>], port: usize, link: &Link) {
-    for function in functions {
-        function.link_changed(port, link.is_up());
-    }
-}
-
-/// Passes each packet of a batch, and each requested copy, to `add` with its egress port and priority. The egress port
-/// is `usual` unless a function has chosen another one.
-#[inline(always)]
-fn take_apart(
-    batch: &mut Batch,
-    usual: usize,
-    copies: Option<&PoolHandle>,
-    own: &mut CountersView,
-    mut add: impl FnMut(Packet, usize, u8, &mut CountersView),
-) {
-    batch.scatter(|packet, to, priority, of_it| {
-        for (_, to) in of_it {
-            match copies.and_then(|pool| copy(pool, &packet)) {
-                Some(copy) => add(copy, usize::from(*to), priority, own),
-                None => own.dropped_no_copy += 1,
-            }
-        }
-        add(packet, to.map_or(usual, usize::from), priority, own);
-    });
-}
-
-/// Returns a packet with these bytes from `pool`; None if the pool is empty or its slots are too small.
-fn joined(pool: &PoolHandle, head: &[u8], payload: &[u8]) -> Option<Packet> {
-    let mut packet = pool.take(u16::try_from(head.len() + payload.len()).ok()?)?;
-    let (front, back) = packet.bytes_mut().split_at_mut(head.len());
-    front.copy_from_slice(head);
-    back.copy_from_slice(payload);
-    Some(packet)
-}
-
-/// Returns a copy of a packet from `pool`; None if the pool is empty or its slots are too small.
-fn copy(pool: &PoolHandle, packet: &Packet) -> Option<Packet> {
-    let mut copy = pool.take(u16::try_from(packet.len()).ok()?)?;
-    copy.bytes_mut().copy_from_slice(packet.bytes());
-    Some(copy)
-}
-
 /// Returns empty batches for a burst.
 fn batches_of(burst: usize) -> Vec<Batch> {
     let starts = (0..burst).step_by(BATCH_CAPACITY);
@@ -1050,7 +522,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::rc::Rc;
     use std::time::Duration;
-    use taut_port::{Packet, PoolHandle, Punt};
+    use taut_port::{Packet, PortCounters, Punt, Supply};
 
     /// A port that delivers the given bursts, stops the worker after the last one, and logs the size of every send.
     struct Scripted {

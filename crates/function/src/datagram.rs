@@ -162,15 +162,11 @@ impl Datagram {
     }
 }
 
-/// Returns the kind of a frame, for tests of functions that change payloads.
-pub fn seen(frame: &[u8]) -> Seen {
-    Seen::of(&Headers::of(frame), frame)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::testing::seen;
     use taut_wire::{Ethernet, Ipv4, Ipv6, UdpFlow};
 
     #[test]

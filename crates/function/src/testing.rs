@@ -1,6 +1,8 @@
 //! Packets for the tests of functions.
 
+use crate::datagram::Seen;
 use taut_port::{Batch, PoolHandle};
+use taut_wire::Headers;
 
 /// Returns a batch of one frame, as a port could deliver it, with `headroom` bytes of headroom, which may be more or less
 /// than in a pool's buffers.
@@ -17,4 +19,9 @@ pub fn batch_of(frame: &[u8], headroom: u16) -> Batch {
     packet.truncate(frame.len() as u16);
     packet.bytes_mut().copy_from_slice(frame);
     batch
+}
+
+/// Returns the kind of a frame, for functions that change payloads.
+pub fn seen(frame: &[u8]) -> Seen {
+    Seen::of(&Headers::of(frame), frame)
 }

@@ -137,11 +137,12 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::slot::Slot;
     use super::*;
 
     #[test]
     fn a_rule_takes_the_memory_that_is_documented() {
-        assert_eq!(size_of::<Rule>() + size_of::<super::super::Slot>(), 304);
+        assert_eq!(size_of::<Rule>() + size_of::<Slot>(), 304);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod scapy;
 
+use super::slot::Slot;
 use super::*;
 use proptest::prelude::*;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +10,10 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use taut_function::slow::{Passage, Punted};
-use taut_wire::gtpu::{ErrorIndication, Extensions, PduSession, UDP_PORT, emit_echo_request};
+use taut_port::{PoolHandle, Punt};
+use taut_wire::gtpu::{
+    ErrorIndication, Extensions, MessageType, PduSession, UDP_PORT, emit_echo_request,
+};
 use taut_wire::{
     EtherType, Ethernet, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv6, Mac, Protocol, Tunnel, Udp,
     UdpFlow, VlanTag,

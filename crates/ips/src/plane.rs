@@ -1,8 +1,11 @@
 //! A worker's part of the inspection. Packets pass through these steps in order: normalisation (`normalise.rs`), its
 //! flow (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), and its verdict
-//! (here).
+//! (`verdict.rs`).
 
-use super::ask::{Ask, Asking, MOST_TOLD};
+mod evaluation;
+mod verdict;
+
+use super::ask::{Asking, MOST_TOLD};
 use super::connection::{self, release};
 use super::event::{Ends, Event, What};
 use super::events::Events;
@@ -10,15 +13,14 @@ use super::flow::{Flow, Flows, Settled};
 use super::lend::Messages;
 use super::normalise::{self, Facts, Look, TCP};
 use super::outcome::{Counters, Note, Outcome, Refused};
-use super::rules::{InForce, Rules};
-use super::settings::{self, Checked, Midstream, OverTime, Overload, Policies, Urgent};
+use super::rules::Rules;
+use super::settings::{self, Checked, Midstream, Overload, Policies, Urgent};
 use super::tunnel::looked_into;
+use evaluation::{Now, Questions};
 use std::sync::Arc;
-use taut_function::table_swap::InUse;
 use taut_function::{Context, Member};
 use taut_inspect::anomaly::Anomaly;
 use taut_inspect::arena::Arena;
-use taut_inspect::compile::{Inspector, Verdict};
 use taut_inspect::evaluate::{Packet, Vlans};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome as Reassembled};
 use taut_inspect::stream::StreamLimits;
@@ -26,6 +28,7 @@ use taut_inspect::tcp::{Change, Policy, SYN, URG};
 use taut_port::{BATCH_CAPACITY, Batch, PortError, Punt};
 use taut_sys::{Clock, HashKey};
 use taut_wire::{EtherType, Headers, Layer3};
+use verdict::{Conclusion, Fate, settled, too_much};
 
 /// Slots of the flow table that are checked for expired flows in each batch.
 const SWEPT: usize = 4;
@@ -34,8 +37,6 @@ const WINDOW: usize = 256;
 const KEPT: usize = 1 << 20;
 /// The length of the longest reassembled datagram, with a link header in front.
 const WHOLE_BYTES: usize = (1 << 16) + 128;
-/// The number of bytes from which a flow counts as large. Large flows bypass the inspection first under overload.
-const ELEPHANT_BYTES: u64 = 1 << 20;
 
 /// Returns the hash of a flow's two endpoints for the choice of a worker. It is the same in both directions. Ports do
 /// not count: only the first fragment has them, and fragments and whole packets of a flow need the same worker.
@@ -73,28 +74,6 @@ pub(super) struct Plane {
     /// The time since which packets have arrived without a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
-}
-
-/// The verdict on a packet, or on its datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    Pass,
-    Drop,
-    Reject,
-    /// The packet waits for the other fragments of its datagram.
-    Wait,
-    /// The packet and the other fragments of its datagram pass.
-    Release,
-}
-
-/// The time at which a batch arrived.
-#[derive(Clone, Copy)]
-struct Now {
-    ticks: u64,
-    s: u32,
-    /// True if packets have arrived without a pause for longer than the bound.
-    is_too_much: bool,
-    from_port: usize,
 }
 
 impl Plane {
@@ -577,76 +556,6 @@ impl Plane {
     }
 }
 
-/// The state that the evaluation of rules needs for a packet.
-struct Questions {
-    in_use: InUse<InForce>,
-    inspector: Inspector,
-    /// The rules that matched certificates of a packet.
-    told: Vec<u32>,
-    counters: Arc<Counters>,
-    events: Option<Events>,
-    /// The limit on the ticks that the rules may take per packet.
-    max_ticks: u64,
-    alert_only: bool,
-}
-
-impl Questions {
-    /// Starts the evaluation for a packet of the flow in slot `place`.
-    #[inline]
-    fn about<'a, 'p>(
-        &'a mut self,
-        packet: &'a mut Packet<'p>,
-        place: usize,
-        now: Now,
-    ) -> Ask<'a, 'p> {
-        self.inspector.begin(self.max_ticks);
-        Ask {
-            // These are the inspector's rules, even if newer ones exist by now.
-            in_force: self.in_use.held(),
-            inspector: &mut self.inspector,
-            counters: &self.counters,
-            events: self.events.as_mut(),
-            packet,
-            place,
-            verdict: Verdict::None,
-            is_asked: false,
-            is_unread: false,
-            told: &mut self.told,
-            now_s: now.s,
-            now_ticks: now.ticks,
-            port: now.from_port as u8,
-            alert_only: self.alert_only,
-        }
-    }
-
-    /// Records the packet if a rule requests it, and the reason for a drop that no rule requested.
-    #[inline]
-    fn end_of_packet(
-        &mut self,
-        flow: &Flow,
-        facts: &Facts<'_>,
-        frame: &[u8],
-        now: Now,
-        reason: Option<&'static str>,
-    ) {
-        let Some(events) = &mut self.events else {
-            return;
-        };
-        let event = |what| Event {
-            at_ticks: now.ticks,
-            flow: flow.id,
-            ends: Ends::of(&facts.packet),
-            application: flow.application,
-            port: now.from_port as u8,
-            what,
-        };
-        events.end_of_packet(event, frame);
-        if let Some(reason) = reason {
-            events.push(event(What::Drop { reason }));
-        }
-    }
-}
-
 fn nanoseconds(ticks: u64, ticks_per_s: f64) -> u64 {
     (ticks as f64 / ticks_per_s * 1e9) as u64
 }
@@ -669,91 +578,6 @@ fn of_flow(packet: &mut Packet<'_>, flow: &Flow, from_low: bool) {
     packet.to_server = from_low == flow.client_is_low;
     packet.flow = flow.id;
     (packet.flow_packets, packet.flow_bytes) = (flow.packets, flow.bytes);
-}
-
-/// Everything that determines the outcome of a packet.
-struct Conclusion {
-    verdict: Verdict,
-    /// The reason why the receiver or the stream accepts nothing of the packet.
-    refused: Option<Refused>,
-    is_over_time: bool,
-    /// True if rules need a message that cannot be parsed.
-    is_unread: bool,
-    /// True if a rule lets the rest of the flow bypass the inspection.
-    bypasses: bool,
-    over_time: OverTime,
-    in_line: bool,
-}
-
-impl Conclusion {
-    /// Returns the outcome, the fate, and the reason if no rule decided. Settles the flow if the verdict applies to all
-    /// of it.
-    fn of(&self, flow: &mut Flow) -> (Outcome, Fate, Option<&'static str>) {
-        match self.verdict {
-            Verdict::Pass => {
-                flow.settled = Settled::Passes;
-                (Outcome::PassedWithFlow, Fate::Pass, None)
-            }
-            Verdict::Drop | Verdict::Reject => {
-                // Without ports all packets between two hosts are one flow: each is judged by itself.
-                if self.in_line && flow.has_ports() {
-                    flow.settled = Settled::Drops;
-                }
-                match self.verdict {
-                    Verdict::Drop => (Outcome::DroppedByRule, Fate::Drop, None),
-                    _ => (Outcome::Rejected, Fate::Reject, None),
-                }
-            }
-            // Refused data does not pass. The rest of the flow is inspected.
-            Verdict::None | Verdict::PassPacket if self.bypasses && self.refused.is_none() => {
-                flow.settled = Settled::Passes;
-                (Outcome::Passed, Fate::Pass, None)
-            }
-            Verdict::PassPacket if self.refused.is_none() => (Outcome::Passed, Fate::Pass, None),
-            Verdict::None | Verdict::PassPacket => match (self.refused, self.over_time) {
-                (Some((outcome, reason)), _) => (outcome, Fate::Drop, Some(reason)),
-                (None, _) if self.is_unread && self.in_line => {
-                    flow.settled = Settled::Drops;
-                    let reason = "a message that is cut too small to be read";
-                    (Outcome::DroppedUnread, Fate::Drop, Some(reason))
-                }
-                (None, _) if !self.is_over_time => (Outcome::Passed, Fate::Pass, None),
-                (None, OverTime::Pass) => (Outcome::PassedOverTime, Fate::Pass, None),
-                (None, OverTime::Drop) => {
-                    // Uninspected data is in the stream. A retransmission must not pass later as known data.
-                    if self.in_line && flow.is_tcp() {
-                        flow.settled = Settled::Drops;
-                    }
-                    (Outcome::DroppedOverTime, Fate::Drop, Some("no more time"))
-                }
-            },
-        }
-    }
-}
-
-/// Returns the outcome for packets of a settled flow; none if they need inspection.
-fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
-    // An opening may become another connection.
-    let opens = connection::is_opening(facts) || connection::is_answer(facts);
-    match flow.settled {
-        Settled::No => None,
-        _ if opens => None,
-        Settled::Drops => Some((Outcome::DroppedWithFlow, Fate::Drop)),
-        Settled::Passes => Some((Outcome::PassedWithFlow, Fate::Pass)),
-    }
-}
-
-/// Returns the outcome for packets under overload.
-fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
-    if overload == Overload::Drop {
-        return (Outcome::DroppedOverload, Fate::Drop);
-    }
-    // Large flows cause most of the overload, so they bypass the inspection for good.
-    if flow.bytes[0] + flow.bytes[1] > ELEPHANT_BYTES {
-        flow.settled = Settled::Passes;
-    }
-    flow.has_unread = true;
-    (Outcome::Bypassed, Fate::Pass)
 }
 
 /// Releases everything that a flow has borrowed, and records how it ended.

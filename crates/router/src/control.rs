@@ -1,59 +1,40 @@
 //! The control plane of a router: its routes, their next hops, and the known neighbours. It owns the tables that the
-//! workers look up in (`taut-lpm`), and the entries of all next hops ([`Hops`]).
+//! workers look up in (`taut-lpm`), and the entries of all next hops ([`Hops`]). How next hops are shared and reused is
+//! in `next_hops.rs`, and neighbours are in `neighbour_routes.rs`.
+
+mod key;
+mod neighbour_routes;
+mod next_hops;
+mod table;
 
 use super::group::Group;
-use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS, Used};
-use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
-use super::interface::{Addresses, Interface, is_link_local};
-use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
+use super::hop::{Hops, MOST_GROUPS, MOST_HOPS, Used};
+use super::in_kernel::{Kernel, copy_v4, set_v6};
+use super::interface::{Addresses, Interface};
+use super::neighbours::{At, Neighbours, Waiting};
 use super::prefix::{Network, Prefix};
 use super::refusal::Refused;
 use super::settings::Checked;
 use super::status::{KernelStatus, NeighbourText, RouteText, Status};
 use super::text::{Asked, Target, Way, text_of};
+use key::{InUse, Key, key};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use table::Table;
 use taut_function::changes::Sender;
 use taut_function::mix::Seeded;
 use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
 
-/// The number of /24 networks that may have longer prefixes in them: all that can exist.
-const BLOCKS: usize = v4::MOST_BLOCKS;
 /// The spare capacity for later IPv6 routes. It is sufficient for a full table, which takes about 13,000 nodes and
 /// 73,000 lines, and for most of a second one.
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
-/// The interval at which next hops are checked for neighbours that have not been requested.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// The identity of a next hop.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Neighbour(At),
-    /// Unresolved hosts of a connected network.
-    Connected,
-    /// Several neighbours in order, none of them twice, with weights without a common factor.
-    Group(Vec<Way>),
-    Local,
-    Blackhole,
-    Unreachable,
-    Prohibited,
-}
-
-/// A next hop in use, and the number of routes that use it.
-#[derive(Debug)]
-struct InUse {
-    number: NextHop,
-    uses: usize,
-    /// The number of packets that earlier next hops with the same number have sent.
-    before: u64,
-}
 
 /// Next hops and other memory that a change has retired, until no worker uses them.
 #[derive(Debug)]
@@ -62,40 +43,6 @@ struct Retiring {
     tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
     since: Instant,
-}
-
-/// A table of both families.
-#[derive(Debug)]
-struct Table {
-    v4: v4::Table,
-    v6: v6::Table,
-}
-
-impl Table {
-    fn new() -> Result<Self, Refused> {
-        Ok(Self {
-            v4: v4::Table::new(BLOCKS)?,
-            v6: v6::Table::new(v6::Capacity::default()),
-        })
-    }
-
-    fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
-        match (prefix, hop) {
-            (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
-            (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
-            (Prefix::V6(prefix), Some(hop)) => drop(self.v6.insert(prefix, hop)?),
-            (Prefix::V6(prefix), None) => drop(self.v6.remove(prefix)?),
-        }
-        Ok(())
-    }
-
-    fn has_retired(&self) -> bool {
-        self.v4.retired_blocks() > 0 || self.v6.retired() > 0
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes()
-    }
 }
 
 /// The tables of both families that workers look up in, in order of their numbers.
@@ -519,212 +466,9 @@ impl Control {
         }
     }
 
-    /// Calls [`Neighbours::want`].
-    pub fn want(&mut self, at: At, frame: (u8, &[u8]), now: Instant) -> Wanted {
-        self.neighbours.want(at, frame, now)
-    }
-
-    /// Returns the MAC address of a known neighbour.
-    pub fn mac(&self, at: At) -> Option<Mac> {
-        self.neighbours.mac(at)
-    }
-
-    /// Records a neighbour's MAC address; returns the packets that have waited for it.
-    pub fn learn(&mut self, at: At, mac: Mac, asks_us: bool, now: Instant) -> Vec<Waiting> {
-        let addresses = self.addresses.get(usize::from(at.0));
-        let is_behind = addresses.is_some_and(|it| is_link_local(at.1) || it.are_near(at.1));
-        let may_be_new = asks_us && is_behind;
-        let learnt = self.neighbours.learn(at, mac, may_be_new, now);
-        self.found(at, mac, learnt)
-    }
-
-    /// Records a kernel notification about a neighbour: its MAC address, or that it has none any more.
-    pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
-        let Some(mac) = mac else {
-            if self.neighbours.unfix(at) {
-                self.lose(at);
-            }
-            return;
-        };
-        let learnt = match is_fixed {
-            true => self.neighbours.fix(at, mac, now),
-            false => self.neighbours.learn(at, mac, true, now),
-        };
-        let waited = self.found(at, mac, learnt);
-        let waited = waited.into_iter().map(|frame| (at, mac, frame));
-        self.released.extend(waited);
-    }
-
-    /// Directs packets to a resolved neighbour; returns those that have waited for it.
-    fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
-        let Some(Learnt { is_new, waited }) = learnt else {
-            return Vec::new();
-        };
-        if is_new {
-            self.add_station(at);
-            self.lead_to(at, Hop::Forward { port: at.0, mac });
-        }
-        waited
-    }
-
-    /// Stops sending packets to a neighbour.
-    fn lose(&mut self, at: At) {
-        self.lead_to(at, Hop::Unresolved);
-        self.drop_station(self.station(at));
-    }
-
-    /// Returns the packets that can leave now, with their neighbours.
-    pub fn take_released(&mut self) -> Vec<(At, Mac, Waiting)> {
-        std::mem::take(&mut self.released)
-    }
-
-    /// Forgets the neighbours behind a port with a failed link, so that flows with an alternative next hop move to that
-    /// one.
-    pub fn cut_off(&mut self, port: u8) {
-        let (known, waited) = self.neighbours.cut_off(port);
-        for at in known {
-            self.lose(at);
-        }
-        self.stranded.extend(waited);
-    }
-
-    /// Requests the neighbours behind a port immediately when its link returns.
-    pub fn join(&mut self, port: u8, now: Instant) {
-        self.neighbours.join(port, now);
-        self.next_look = now;
-    }
-
     /// Records the sync status of the kernel's routes.
     pub fn set_kernel_status(&mut self, status: KernelStatus) {
         self.followed = Some(status);
-    }
-
-    /// Forgets a neighbour, as if it had not replied.
-    #[cfg(test)]
-    pub fn forget(&mut self, at: At) {
-        self.neighbours.forget(at);
-        self.lose(at);
-    }
-
-    /// Returns the actions that are due: neighbour requests, and packets with an expired wait.
-    pub fn tick(&mut self, now: Instant) -> Vec<Due> {
-        self.move_on(now);
-        if now >= self.next_look {
-            self.next_look = now + LOOK;
-            self.ask_for_gateways(now);
-        }
-        let mut due = self.neighbours.tick(now);
-        let stranded = std::mem::take(&mut self.stranded);
-        if !stranded.is_empty() {
-            due.push(Due::Stranded(stranded));
-        }
-        for each in &due {
-            if let Due::Gone(at) = each {
-                self.lose(*at);
-            }
-        }
-        due
-    }
-
-    /// Requests the neighbours of routes before packets arrive.
-    fn ask_for_gateways(&mut self, now: Instant) {
-        for key in self.in_use.keys() {
-            if let Key::Neighbour(at) = key
-                && !self.neighbours.has(*at)
-                && !self.stations.contains_key(at)
-            {
-                self.neighbours.ask(*at, now);
-            }
-        }
-    }
-
-    /// Sets the hop for packets to a neighbour.
-    fn lead_to(&mut self, at: At, hop: Hop) {
-        if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
-            self.hops.set(in_use.number, hop);
-        }
-        let is_there = matches!(hop, Hop::Forward { .. });
-        for (members, (number, group)) in &mut self.groups {
-            if let Some(member) = members.iter().position(|member| member.at == at) {
-                group.set(member, is_there);
-                write_group(&self.hops, *number, group, members, &self.in_use);
-            }
-        }
-    }
-
-    /// Adds a host route for a neighbour in a network behind a port.
-    fn add_station(&mut self, at: At) {
-        let network = self.station(at);
-        let route = self.route_of(network.table, at.1);
-        let is_near = matches!(route, Some((_, Target::Connected(port))) if *port == at.0);
-        if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&network) {
-            return;
-        }
-        // Without space its packets take the slow path.
-        let Ok(hop) = self.take_key(Key::Neighbour(at)) else {
-            return;
-        };
-        match self.write(network, Some(hop)) {
-            Ok(()) => drop(self.stations.insert(at, ())),
-            Err(_) => self.give_back_key(&Key::Neighbour(at)),
-        }
-    }
-
-    /// Adds or removes the host routes of known neighbours in a network with a changed route. A neighbour has a host
-    /// route only if the longest route leads to its port. `of_port` is true if the changed route is, or was, that of a
-    /// port's network. Other routes matter only within such a network.
-    fn settle_stations(&mut self, network: Network, of_port: bool) {
-        let parent = self
-            .parent(network)
-            .map(|prefix| Network { prefix, ..network });
-        let parent = parent.and_then(|it| self.routes.get(&it));
-        if !of_port && !matches!(parent, Some(Target::Connected(_))) {
-            return;
-        }
-        let inside: Vec<At> = match network.prefix.host_address() {
-            Some(address) => self.neighbours_at(network.table, address).collect(),
-            None => {
-                let known = self.neighbours.known();
-                let is_inside =
-                    |at: &At| self.table_of(at.0) == network.table && network.prefix.holds(at.1);
-                known.filter(is_inside).collect()
-            }
-        };
-        for at in inside {
-            let route = self.route_of(network.table, at.1);
-            match route {
-                Some((_, Target::Connected(port))) if *port == at.0 => {
-                    if self.neighbours.mac(at).is_some() {
-                        self.add_station(at);
-                    }
-                }
-                _ => self.drop_station(self.station(at)),
-            }
-        }
-    }
-
-    /// Returns the neighbour of an address on each interface that uses a table.
-    fn neighbours_at(&self, table: u8, address: IpAddr) -> impl Iterator<Item = At> + '_ {
-        let interfaces = self.interfaces.iter().enumerate();
-        let of_table = interfaces.filter(move |(_, interface)| interface.table == table);
-        of_table.map(move |(number, _)| (number as u8, address))
-    }
-
-    /// Removes the route of a host, if the network is one; a configured route stays.
-    fn drop_station(&mut self, network: Network) {
-        let Some(address) = network.prefix.host_address() else {
-            return;
-        };
-        let mut stations = self.neighbours_at(network.table, address);
-        let Some(at) = stations.find(|at| self.stations.contains_key(at)) else {
-            return;
-        };
-        drop(stations);
-        if !self.routes.contains_key(&network) && self.write(network, None).is_err() {
-            return;
-        }
-        self.stations.remove(&at);
-        self.give_back_key(&Key::Neighbour(at));
     }
 
     /// Writes a network's next hop into the tables; none removes it. The kernel programs have the main table only.
@@ -751,200 +495,5 @@ impl Control {
                 written
             }
         }
-    }
-
-    /// Returns the next hop of a target, and counts one more use.
-    fn take(&mut self, target: &Target) -> Result<NextHop, Refused> {
-        self.take_key(key(target))
-    }
-
-    fn take_key(&mut self, key: Key) -> Result<NextHop, Refused> {
-        if let Some(in_use) = self.in_use.get_mut(&key) {
-            in_use.uses += 1;
-            return Ok(in_use.number);
-        }
-        let number = self.free.pop().ok_or(Refused::TooManyHops(MOST_HOPS - 1))?;
-        let hop = match &key {
-            Key::Neighbour((port, _)) => match self.known(&key) {
-                Some(mac) => Hop::Forward { port: *port, mac },
-                None => Hop::Unresolved,
-            },
-            Key::Connected => Hop::Unresolved,
-            Key::Local => Hop::Local,
-            Key::Blackhole => Hop::Blackhole,
-            Key::Unreachable => Hop::Unreachable,
-            Key::Prohibited => Hop::Prohibited,
-            Key::Group(members) => match self.take_group(members) {
-                Ok(group) => Hop::Group(group),
-                Err(e) => {
-                    self.free.push(number);
-                    return Err(e);
-                }
-            },
-        };
-        self.hops.set(number, hop);
-        let before = self.sent_by(number);
-        self.in_use.insert(
-            key,
-            InUse {
-                number,
-                uses: 1,
-                before,
-            },
-        );
-        Ok(number)
-    }
-
-    fn known(&self, key: &Key) -> Option<Mac> {
-        match key {
-            Key::Neighbour(at) => self.neighbours.mac(*at),
-            _ => None,
-        }
-    }
-
-    fn take_group(&mut self, members: &[Way]) -> Result<u8, Refused> {
-        let number = self
-            .free_groups
-            .pop()
-            .ok_or(Refused::TooManyGroups(MOST_GROUPS))?;
-        for (taken, member) in members.iter().enumerate() {
-            if let Err(e) = self.take_key(Key::Neighbour(member.at)) {
-                for member in &members[..taken] {
-                    self.give_back_key(&Key::Neighbour(member.at));
-                }
-                self.free_groups.push(number);
-                return Err(e);
-            }
-        }
-        let members_of = members
-            .iter()
-            .map(|way| (self.neighbours.mac(way.at).is_some(), way.weight));
-        let group = Group::new(members_of);
-        write_group(&self.hops, number, &group, members, &self.in_use);
-        self.groups.insert(members.to_vec(), (number, group));
-        Ok(number)
-    }
-
-    fn give_back(&mut self, target: &Target) {
-        self.give_back_key(&key(target));
-    }
-
-    fn give_back_key(&mut self, key: &Key) {
-        let Some(in_use) = self.in_use.get_mut(key) else {
-            return;
-        };
-        in_use.uses -= 1;
-        if in_use.uses > 0 {
-            return;
-        }
-        let number = in_use.number;
-        self.in_use.remove(key);
-        self.left.push(number);
-        if let Key::Group(members) = key {
-            for member in members {
-                self.give_back_key(&Key::Neighbour(member.at));
-            }
-        }
-    }
-
-    /// Reuses memory after a grace period: sends a request to the workers, and checks later whether they have confirmed
-    /// it.
-    fn move_on(&mut self, now: Instant) {
-        self.workers.retain(|worker| !worker.is_abandoned());
-        if let Some(retiring) = self.retiring.take() {
-            let is_early = self.kernel.is_some() && now < retiring.since + LONGEST_RUN;
-            if is_early
-                || !self
-                    .workers
-                    .iter_mut()
-                    .all(|worker| worker.settle().is_ok())
-            {
-                self.retiring = Some(retiring);
-                return;
-            }
-            for (table, (v4, v6)) in self.tables.iter_mut().zip(&retiring.tables) {
-                table.v4.quiesced(*v4);
-                table.v6.quiesced(*v6);
-            }
-            self.free.extend(retiring.hops);
-            self.free_unused_groups();
-        }
-        if self.left.is_empty() && !self.tables.iter().any(Table::has_retired) {
-            return;
-        }
-        self.retiring = Some(Retiring {
-            tables: self
-                .tables
-                .iter()
-                .map(|table| (table.v4.generation(), table.v6.generation()))
-                .collect(),
-            hops: std::mem::take(&mut self.left),
-            since: now,
-        });
-        for worker in &mut self.workers {
-            worker.send(&[()]);
-        }
-    }
-
-    fn free_unused_groups(&mut self) {
-        let in_use = &self.in_use;
-        let free = &mut self.free_groups;
-        self.groups.retain(|members, (number, _)| {
-            let is_used = in_use.contains_key(&Key::Group(members.clone()));
-            if !is_used {
-                free.push(*number);
-            }
-            is_used
-        });
-    }
-}
-
-fn key(target: &Target) -> Key {
-    match target {
-        Target::Neighbours(all) => match all.as_slice() {
-            [one] => Key::Neighbour(one.at),
-            all => {
-                let mut all = all.to_vec();
-                all.sort_unstable();
-                all.dedup_by(|way, before| {
-                    let is_same = way.at == before.at;
-                    if is_same {
-                        before.weight = before.weight.saturating_add(way.weight);
-                    }
-                    is_same
-                });
-                let common = all.iter().fold(0, |common, way| gcd(common, way.weight));
-                all.iter_mut().for_each(|way| way.weight /= common.max(1));
-                match all.as_slice() {
-                    [one] => Key::Neighbour(one.at),
-                    _ => Key::Group(all),
-                }
-            }
-        },
-        Target::Connected(_) => Key::Connected,
-        Target::Local => Key::Local,
-        Target::Blackhole => Key::Blackhole,
-        Target::Unreachable => Key::Unreachable,
-        Target::Prohibited => Key::Prohibited,
-    }
-}
-
-/// Returns the greatest common divisor; that of 0 and a number is the number.
-fn gcd(a: u16, b: u16) -> u16 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-/// Writes the next hop for each bucket of a group's flows.
-fn write_group(
-    hops: &Hops,
-    number: u8,
-    group: &Group,
-    members: &[Way],
-    in_use: &HashMap<Key, InUse, Seeded>,
-) {
-    for (bucket, member) in group.buckets().iter().enumerate() {
-        let at = members.get(usize::from(*member));
-        let found = at.and_then(|way| in_use.get(&Key::Neighbour(way.at)));
-        hops.set_bucket(number, bucket, found.map_or(NextHop::NONE, |it| it.number));
     }
 }

@@ -387,32 +387,12 @@ impl<'a> Pass<'a> {
                     }
                 }
                 step::METER => {
-                    let now_ns = self.clock.to_ns(self.context.now_ticks) as u64;
-                    let bytes = batch.packets()[index].len();
-                    let meter = self.shape.meter(argument as u32);
-                    if meter.is_some_and(|it| !it.passes(now_ns, bytes, self.context.now_ticks)) {
+                    if self.exceeds(batch, index, argument as u32) {
                         self.counts.metered += 1;
                         return Course::Dropped;
                     }
                 }
-                step::SET => {
-                    let Some(field) = step::field(word) else {
-                        continue;
-                    };
-                    let value = match step::is_long(word) {
-                        true => {
-                            let (high, low) = (steps.next(), steps.next());
-                            u128::from(high.unwrap_or(0)) << 64 | u128::from(low.unwrap_or(0))
-                        }
-                        false => u128::from(word >> step::VALUE_AT),
-                    };
-                    let headers = batch.headers(index);
-                    let packet = match field {
-                        Field::SourcePort | Field::DestinationPort => batch.packet_mut(index),
-                        _ => batch.packet_mut_but_headers(index),
-                    };
-                    action::set(packet.bytes_mut(), headers, field, step::of(word), value);
-                }
+                step::SET => set_field(batch, index, word, &mut steps),
                 step::DECREMENT_TTL => {
                     let headers = batch.headers(index);
                     let packet = batch.packet_mut_but_headers(index);
@@ -437,6 +417,15 @@ impl<'a> Pass<'a> {
             }
         }
         Course::Done
+    }
+
+    /// Counts a packet in the meter of that number; returns true if it exceeds the meter's rate.
+    #[inline(always)]
+    fn exceeds(&self, batch: &Batch, index: usize, meter: u32) -> bool {
+        let now_ns = self.clock.to_ns(self.context.now_ticks) as u64;
+        let bytes = batch.packets()[index].len();
+        let meter = self.shape.meter(meter);
+        meter.is_some_and(|it| !it.passes(now_ns, bytes, self.context.now_ticks))
     }
 
     fn output(&mut self, batch: &mut Batch, index: usize, port: u8) {
@@ -581,6 +570,27 @@ impl<'a> Pass<'a> {
             batch.mark_dropped(index);
         }
     }
+}
+
+/// Executes the step `word`, which sets a field. A long value is in the next two of `steps`.
+#[inline(always)]
+fn set_field(batch: &mut Batch, index: usize, word: u64, steps: &mut impl Iterator<Item = u64>) {
+    let Some(field) = step::field(word) else {
+        return;
+    };
+    let value = match step::is_long(word) {
+        true => {
+            let (high, low) = (steps.next(), steps.next());
+            u128::from(high.unwrap_or(0)) << 64 | u128::from(low.unwrap_or(0))
+        }
+        false => u128::from(word >> step::VALUE_AT),
+    };
+    let headers = batch.headers(index);
+    let packet = match field {
+        Field::SourcePort | Field::DestinationPort => batch.packet_mut(index),
+        _ => batch.packet_mut_but_headers(index),
+    };
+    action::set(packet.bytes_mut(), headers, field, step::of(word), value);
 }
 
 /// Sends a packet through several ports, or copies of it if it has been sent already, and calls `left` for each port.

@@ -7,8 +7,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
-use taut_function::datagram::seen;
-use taut_function::testing::batch_of;
+use taut_function::testing::{batch_of, seen};
 use taut_wire::UdpFlow;
 
 const OUT: Context = Context {

@@ -3,7 +3,7 @@ use super::queue::complete;
 use super::*;
 use crate::build;
 use std::net::IpAddr;
-use taut_function::datagram::seen;
+use taut_function::testing::seen;
 use taut_wire::UdpFlow;
 
 fn function(text: &str) -> Box<dyn Function> {

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::buffer::BufferSet;
+use crate::anomaly::Anomaly;
+use crate::buffer::{Application, Buffer, BufferSet};
 use crate::compile::{Inspector, RuleSet, Verdict};
 use crate::evaluate::{BodyPart, Message, Packet, Parts};
 use crate::flow_bits::FlowBits;

@@ -1,9 +1,9 @@
 //! Tests of controllers' messages and the replies to them.
 #![allow(clippy::unwrap_used)]
 
+use super::changes::MOST_FRAME_BYTES;
 use super::fields::{read_match, write_match};
 use super::lists::{read_instructions, write_instructions};
-use super::session::MOST_FRAME_BYTES;
 use super::wire::{Reader, Writer, Wrong};
 use super::{Gone, Plant, Session, Shown, Why};
 use crate::action::{Action, Instructions, To};

@@ -1,0 +1,143 @@
+//! The thread that writes dumps.
+
+use super::settings::CaptureError;
+use super::shared::{AT_ONCE, PAUSE, Together};
+use crate::compression;
+use crate::dump::{Begin, Dump, Dumps, Output, Target};
+use crate::lock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use taut_sys::spawn_background;
+
+/// Number of finished dumps that are kept in the status.
+const REMEMBERED: usize = 256;
+/// Maximum interval at which buffered bytes are written to a file.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// Starts the thread that writes dumps.
+pub(super) fn start_dumps(
+    together: &Arc<Together>,
+    dumps: Dumps,
+    begins: Receiver<Begin>,
+) -> Result<JoinHandle<()>, CaptureError> {
+    let failed = |error| CaptureError::Output {
+        what: match &dumps.target {
+            Target::Folder(path) | Target::File(path) => path.display().to_string(),
+            Target::Output => "standard output".to_string(),
+        },
+        error,
+    };
+    let shared = match &dumps.target {
+        Target::Folder(path) => {
+            std::fs::create_dir_all(path).map_err(failed)?;
+            None
+        }
+        target => {
+            let (ports, snap_bytes) = (&dumps.ports, dumps.snap_bytes);
+            let comment = format!("taut capture; {}", dumps.times);
+            let zstd = matches!(target, Target::File(path) if compression::is_wanted(path));
+            let output = Output::create(target, "", ports, snap_bytes, &comment, zstd);
+            Some(output.map_err(failed)?)
+        }
+    };
+    let here = Arc::clone(together);
+    let thread = spawn_background("capture-dump", move || {
+        write_dumps(&here, &dumps, shared, &begins);
+    })?;
+    Ok(thread)
+}
+
+/// Writes dumps until all packets were processed and the last one has ended.
+fn write_dumps(
+    together: &Together,
+    dumps: &Dumps,
+    mut shared: Option<Output>,
+    begins: &Receiver<Begin>,
+) {
+    let mut running: Vec<Dump> = Vec::new();
+    let mut flushed = Instant::now();
+    loop {
+        // Acquire: read before the requests below, so that no dump begins after the end.
+        let looked_ns = together.looked_ns.load(Ordering::Acquire);
+        // Read before the dumps that begin, so that a dump that ends because of another one is never extended.
+        let untils = together
+            .states
+            .iter()
+            .map(|it| it.until_ns.load(Ordering::Acquire));
+        let untils: Vec<_> = untils.collect();
+        while let Ok(begin) = begins.try_recv() {
+            let trigger = &together.triggers[begin.trigger];
+            let before = running.iter_mut().filter(|it| it.trigger == begin.trigger);
+            before.for_each(|dump| dump.ends(begin.ended_ns));
+            let tally = &together.states[begin.trigger].dumped;
+            running.push(Dump::begin(dumps, trigger, tally, begin));
+        }
+        let mut has_more = false;
+        let mut ended = Vec::new();
+        running = running
+            .into_iter()
+            .filter_map(|mut dump| {
+                let trigger = &together.triggers[dump.trigger];
+                let until_ns = dump.goes_on(untils[dump.trigger]);
+                let looked = dump.write(
+                    dumps,
+                    &mut shared,
+                    trigger,
+                    until_ns.min(looked_ns),
+                    AT_ONCE,
+                );
+                has_more |= looked == AT_ONCE;
+                if looked < AT_ONCE && looked_ns > until_ns {
+                    // After the flush it is known which packets were written.
+                    shared.iter_mut().for_each(Output::flush);
+                    ended.push(dump.end());
+                    return None;
+                }
+                Some(dump)
+            })
+            .collect();
+        let is_time = flushed.elapsed() >= FLUSH;
+        if is_time || !ended.is_empty() {
+            flushed = Instant::now();
+            running.iter_mut().for_each(Dump::flush);
+        }
+        if let Some(shared) = &mut shared
+            && (is_time || (!has_more && shared.failing().is_none()))
+        {
+            shared.flush();
+            *lock(&together.pipe_trouble) = shared.failing().map(str::to_string);
+        }
+        if !running.is_empty() || !ended.is_empty() {
+            *lock(&together.dumping) = running.iter().map(Dump::so_far).collect();
+        }
+        let mut last = lock(&together.dumps);
+        for dumped in ended {
+            if let Some(error) = &dumped.error
+                && together.stop.load(Ordering::Relaxed)
+            {
+                let words = format!("trigger {}: {error}", dumped.trigger);
+                lock(&together.last_words).push(words);
+            }
+            if last.len() == REMEMBERED {
+                last.pop_front();
+            }
+            last.push_back(dumped);
+        }
+        drop(last);
+        if looked_ns == u64::MAX && running.is_empty() {
+            if let Some(shared) = &shared
+                && let Some(error) = shared.error()
+            {
+                let words = format!("{} packets were not written: {error}", shared.lost());
+                lock(&together.last_words).push(words);
+            }
+            return;
+        }
+        if !has_more {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The status of a capture and of its triggers, and the result of a query, as users get them.
+
+use crate::analyser::AnalyserStatus;
+use crate::delays::LookedAfter;
+use crate::dump::{Dumped, QueryOutput};
+use crate::flows::FlowsStatus;
+use crate::keeper;
+use crate::ring::Count;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The status of a trigger, for users.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriggerStatus {
+    /// Name of the trigger.
+    pub name: String,
+    /// Number of times that it has fired.
+    pub fired: u64,
+    /// Number of dumps that it has begun.
+    pub begun: u64,
+    /// Number of dumps that it has not begun because of the limit per minute.
+    pub limited: u64,
+    /// Packets of its dumps that were written.
+    #[serde(default)]
+    pub written: u64,
+    /// Packets of its dumps that could not be written.
+    #[serde(default)]
+    pub lost: u64,
+}
+
+/// The result of a query.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Number of packets written.
+    pub packets: u64,
+    /// Size of the file in bytes.
+    pub file_bytes: u64,
+    /// Number of packets that the filter was evaluated on.
+    pub looked_at: u64,
+    /// Number of packets that were overwritten during the query.
+    pub missed: u64,
+    /// Number of bytes read from disk.
+    pub disk_bytes_read: u64,
+    /// Number of damaged blocks and index pages on disk, which may contain more packets.
+    pub damaged: u64,
+}
+
+impl Found {
+    pub(super) fn written(self, output: QueryOutput, file: &Path) -> Result<Self, String> {
+        let written = output.finish();
+        let (packets, file_bytes) = written.map_err(|e| format!("{}: {e}", file.display()))?;
+        Ok(Self {
+            packets,
+            file_bytes,
+            ..self
+        })
+    }
+}
+
+/// The status of a capture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Process identifier.
+    pub process: u32,
+    /// Size of the ring in bytes.
+    pub ring_bytes: u64,
+    /// Maximum size of the ring in bytes.
+    pub most_bytes: u64,
+    /// Packets that were stored in memory.
+    pub kept: Count,
+    /// Stored packets that were overwritten since.
+    pub overwritten: Count,
+    /// Packets for which there was no memory.
+    pub lost: Count,
+    /// Time of the oldest packet in memory, nanoseconds since 1970.
+    pub oldest_ns: Option<u64>,
+    /// Current time on the clock of the packets, nanoseconds since 1970.
+    pub now_ns: u64,
+    /// Number of buckets that were not overwritten because a reader used them.
+    pub passed_over: u64,
+    /// Number of packets that were overwritten before triggers were evaluated on them.
+    pub not_looked_at: u64,
+    /// Time from the timestamps of packets until triggers were evaluated; none if there is nothing to evaluate.
+    #[serde(default)]
+    pub looked_after: Option<LookedAfter>,
+    /// Status of the triggers.
+    pub triggers: Vec<TriggerStatus>,
+    /// Status of the analysers.
+    #[serde(default)]
+    pub analysers: Vec<AnalyserStatus>,
+    /// Dumps that are being written.
+    pub dumping: Vec<Dumped>,
+    /// Latest finished dumps.
+    pub dumps: Vec<Dumped>,
+    /// Status of the ring on disk.
+    pub disk: Option<keeper::Status>,
+    /// Status of the flow table, with the flows of the highest rates.
+    pub flows: Option<FlowsStatus>,
+    /// Current failures.
+    pub trouble: Vec<String>,
+}
+
+impl Status {
+    /// Returns the age of the oldest packet in memory, in seconds.
+    pub fn looks_back_seconds(&self) -> f64 {
+        let ns = self
+            .oldest_ns
+            .map_or(0, |it| self.now_ns.saturating_sub(it));
+        ns as f64 / 1e9
+    }
+
+    /// Returns the packets and bytes stored per second since an earlier status.
+    pub fn kept_per_second(&self, before: &Self) -> (f64, f64) {
+        let seconds = self.now_ns.saturating_sub(before.now_ns).max(1) as f64 / 1e9;
+        let packets = self.kept.packets - before.kept.packets;
+        let bytes = self.kept.bytes - before.kept.bytes;
+        (packets as f64 / seconds, bytes as f64 / seconds)
+    }
+
+    /// Returns the number of dumps that all triggers have begun.
+    pub fn dumps_begun(&self) -> u64 {
+        self.triggers.iter().map(|it| it.begun).sum()
+    }
+}

@@ -1,0 +1,265 @@
+//! One function of a chain with its settings, from a chain file or a command line; the making of the functions; and the
+//! reason why a chain cannot be used.
+
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use taut_function::{Function, Member, SettingsError, Shared, Watcher};
+use taut_host::affinity::AffinityError;
+use taut_port::PortError;
+use taut_settings::{SettingsFileError, suggestion};
+
+/// The place where packets are forwarded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// A worker of this program forwards them.
+    #[default]
+    User,
+    /// XDP programs in the kernel forward them. Such a chain has neither a flush policy nor a worker.
+    Kernel,
+}
+
+/// One function of a chain, by name, with its settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// The function's name.
+    pub name: String,
+    /// Place where the function runs in a chain of several workers. The default depends on the class of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// Settings of the function.
+    #[serde(flatten)]
+    pub settings: toml::Table,
+}
+
+impl Stage {
+    /// Checks that the function exists and accepts its settings when it runs in a worker.
+    ///
+    /// # Errors
+    /// The error says what is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), ChainError> {
+        let built = taut_functions::build(&self.name, self.settings.clone());
+        built.map(drop).map_err(|e| ChainError::Function {
+            function: self.name.clone(),
+            reason: e.to_string(),
+        })
+    }
+
+    /// Makes the function only to query its properties; None if its settings are wrong.
+    pub(super) fn made(&self) -> Option<Box<dyn Function>> {
+        taut_functions::build(&self.name, self.settings.clone()).ok()
+    }
+
+    /// Returns the settings key that names ports, and its value.
+    fn ports(&self) -> Option<(&'static str, &toml::Value)> {
+        let functions = taut_functions::functions().iter();
+        let key = functions
+            .filter(|f| f.name == self.name)
+            .find_map(|f| f.ports)?;
+        Some((key, self.settings.get(key)?))
+    }
+
+    /// Checks that the chain has all ports that the function's settings name.
+    pub(super) fn check_ports(&self, ports: usize) -> Result<(), String> {
+        let is_beyond = |it: &toml::Value| it.as_integer().is_some_and(|it| it >= ports as i64);
+        match self.ports() {
+            Some((key, given)) if all_of(given).iter().any(is_beyond) => {
+                let there = match ports {
+                    0 | 1 => "port 0 only".to_string(),
+                    2 => "ports 0 and 1".to_string(),
+                    _ => format!("ports 0 to {}", ports - 1),
+                };
+                Err(format!("{key} = {given}: this chain has {there}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the names of ports by their numbers.
+    pub(super) fn number_ports(&mut self, names: &[String]) -> Result<(), String> {
+        let Some((key, given)) = self.ports() else {
+            return Ok(());
+        };
+        let number = |it: &toml::Value| match it.as_str() {
+            None => Ok(it.clone()),
+            Some(_) if names.is_empty() => Err(format!(
+                "{key} = {given}: the ports of this chain have no names: ports = {{ NAME = \"...\", ... }}"
+            )),
+            Some(name) => match names.iter().position(|known| known == name) {
+                Some(at) => Ok(toml::Value::from(at as i64)),
+                None => Err(format!(
+                    "{key} = {given}: no port is called \"{name}\"; there are {}{}",
+                    names.join(", "),
+                    suggestion(name, names.iter().map(String::as_str))
+                )),
+            },
+        };
+        let numbered = match given {
+            toml::Value::Array(list) => {
+                toml::Value::Array(list.iter().map(number).collect::<Result<_, _>>()?)
+            }
+            one => number(one)?,
+        };
+        self.settings.insert(key.to_string(), numbered);
+        Ok(())
+    }
+
+    /// Makes the function, ready to run on the calling thread's core.
+    fn build(&self, shared: &Shared, making: &Making<'_>) -> Result<Box<dyn Function>, ChainError> {
+        let wrong = |e: SettingsError| ChainError::Function {
+            function: self.name.clone(),
+            reason: e.to_string(),
+        };
+        let built = taut_functions::build(&self.name, self.settings.clone());
+        let mut function = built.map_err(wrong)?;
+        function.join(making.member, shared).map_err(wrong)?;
+        if making.stamped.contains(&true) {
+            function.stamped_ports(making.stamped);
+        }
+        match making.watcher {
+            Some(watcher) => function.prepare_watched(watcher)?,
+            None => function.prepare()?,
+        }
+        Ok(function)
+    }
+}
+
+/// Returns the elements of a list, or a single value as a list of one.
+fn all_of(value: &toml::Value) -> &[toml::Value] {
+    match value {
+        toml::Value::Array(list) => list,
+        one => std::slice::from_ref(one),
+    }
+}
+
+/// Makes the functions of these stages, ready to run on the calling thread's core. `shared` has, by stage, the state
+/// that the functions of several workers share. Stages with an entry in `kept` are skipped, because their functions
+/// exist already.
+pub(crate) fn build(
+    stages: &[Stage],
+    kept: &[bool],
+    making: &Making<'_>,
+) -> Result<Vec<Option<Box<dyn Function>>>, ChainError> {
+    let each = stages.iter().enumerate().map(|(at, stage)| {
+        if kept.get(at) == Some(&true) {
+            return Ok(None);
+        }
+        let shared = making.shared.get(at).cloned().unwrap_or_default();
+        stage.build(&shared, making).map(Some)
+    });
+    each.collect()
+}
+
+/// The context in which functions are made for a worker.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Making<'a> {
+    /// Number of the worker in its chain.
+    pub(crate) member: Member,
+    /// State that the functions of all workers share, by stage.
+    pub(crate) shared: &'a [Shared],
+    /// For each port, true if it stamps packets on arrival; empty if unknown.
+    pub(crate) stamped: &'a [bool],
+    /// Watcher that receives the progress of slow work, and can cancel it.
+    pub(crate) watcher: Option<&'a Watcher<'a>>,
+}
+
+/// Parses `NAME` or `NAME(KEY=VALUE, ...)`, such as `walk(steps=10, bytes=32 kB)`: the form of a function on the
+/// command line. A value is a number, `true`, `false`, a list of values such as `[1]`, or else text; quotes around text
+/// are removed.
+impl FromStr for Stage {
+    type Err = ChainError;
+
+    fn from_str(text: &str) -> Result<Self, ChainError> {
+        let wrong = |reason: String| ChainError::Function {
+            function: text.to_string(),
+            reason,
+        };
+        let form =
+            || wrong("want NAME or NAME(KEY=VALUE, ...), such as burn(cycles=100)".to_string());
+        let (name, inside) = match text.trim().split_once('(') {
+            None => (text.trim(), ""),
+            Some((name, rest)) => (name.trim(), rest.strip_suffix(')').ok_or_else(form)?),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || !name.chars().all(plain) {
+            return Err(form());
+        }
+        let mut settings = toml::Table::new();
+        for part in parts(inside) {
+            let (key, value) = part.split_once('=').ok_or_else(form)?;
+            let key = key.trim();
+            let value = value_of(value).map_err(|reason| wrong(format!("{key}: {reason}")))?;
+            if settings.insert(key.to_string(), value).is_some() {
+                return Err(wrong(format!("\"{key}\" is given twice")));
+            }
+        }
+        Ok(Self {
+            name: name.to_string(),
+            place: None,
+            settings,
+        })
+    }
+}
+
+/// Splits a text at the commas outside lists; an empty text has no parts.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    let each = text.split(move |c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ',' && depth <= 0
+    });
+    each.map(str::trim).filter(|part| !part.is_empty())
+}
+
+fn value_of(text: &str) -> Result<toml::Value, String> {
+    let text = text.trim();
+    if text.contains('{') {
+        return Err("tables cannot be given here: write a chain file".to_string());
+    }
+    if let Some(list) = text.strip_prefix('[') {
+        let list = list.strip_suffix(']');
+        let list = list.ok_or_else(|| "want a list to its end: [1]".to_string())?;
+        return Ok(toml::Value::Array(
+            parts(list).map(value_of).collect::<Result<_, _>>()?,
+        ));
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return Ok(number.into());
+    }
+    Ok(match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => number.into(),
+            _ => text.trim_matches('"').into(),
+        },
+    })
+}
+
+/// The reason why a chain cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainError {
+    /// The file cannot be read, or its content is invalid.
+    #[error(transparent)]
+    File(#[from] SettingsFileError),
+    /// A function cannot be made.
+    #[error("function \"{function}\": {reason}")]
+    Function {
+        /// Name of the function, or the text given as its name.
+        function: String,
+        /// Reason: what is wrong, and what would be right.
+        reason: String,
+    },
+    /// A port spec is wrong.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A worker cannot be pinned to its core.
+    #[error(transparent)]
+    Core(#[from] AffinityError),
+}
+
+impl From<taut_sys::Error> for ChainError {
+    fn from(e: taut_sys::Error) -> Self {
+        Self::Port(e.into())
+    }
+}

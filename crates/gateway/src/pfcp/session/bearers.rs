@@ -1,0 +1,141 @@
+//! The bearers and sortings that a session needs in the table, and how they are collected by tunnel and user.
+
+use super::super::refusal::Refusal;
+use crate::sorting::{Choice, MOST_CHOICES};
+use crate::{Action, Bearer, Limits, Match, Sorting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use taut_wire::pfcp::{Cause, FailedRule};
+
+/// A bearer, and the rate limits of its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Limited {
+    pub bearer: Bearer,
+    pub limits: Limits,
+}
+
+/// The sorting of the packets of one tunnel or user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Sorted {
+    pub number: u32,
+    /// The position in the sorting of each detection rule.
+    places: BTreeMap<u16, u8>,
+    pub sorting: Arc<Sorting>,
+}
+
+/// The bearers and sortings derived from a session's rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in super::super) struct Followed {
+    pub bearers: BTreeMap<Match, Limited>,
+    pub sorted: BTreeMap<Match, Sorted>,
+}
+
+/// A detection rule of a tunnel or a user: its number, its filters, and its bearer.
+pub(super) type Detection = (u16, Choice, Limited);
+
+/// The detection rules of each tunnel and user, in order of evaluation.
+pub(super) struct Detections {
+    pub(super) of_match: BTreeMap<Match, Vec<Detection>>,
+    /// The number of bearers that they need.
+    pub(super) bearers: usize,
+    pub(super) most_bearers: usize,
+}
+
+impl Detections {
+    /// Adds a rule to its tunnel or user. `users` are those that the rule itself names.
+    pub(super) fn add(
+        &mut self,
+        id: u16,
+        limited: Limited,
+        choice: &Choice,
+        users: &[IpAddr],
+    ) -> Result<(), Refusal> {
+        let matched = limited.bearer.matched;
+        if matched.key() == 0 {
+            return Err(Refusal::rule(FailedRule::Pdr(id)));
+        }
+        let list = self.of_match.entry(matched).or_default();
+        // No rule after one that matches all packets is evaluated.
+        if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
+            return Ok(());
+        }
+        // The product of rules and tunnels may be large, so the limit is checked first.
+        self.bearers += 1;
+        if list.len() == MOST_CHOICES || self.bearers > self.most_bearers {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
+        let mut choice = choice.clone();
+        let mut filters = choice.filters.iter();
+        if filters.any(|filter| filter.takes_all(users)) {
+            choice.filters.clear();
+        }
+        list.push((id, choice, limited));
+        Ok(())
+    }
+}
+
+impl Followed {
+    /// Adds the bearers of a tunnel or a user with several rules, or with one rule that needs more than a bearer
+    /// offers. `before` is the previous sorting.
+    pub(super) fn sort(
+        &mut self,
+        matched: Match,
+        number: u32,
+        mut list: Vec<Detection>,
+        before: Option<&Sorted>,
+    ) -> Result<(), Refusal> {
+        let none = BTreeMap::new();
+        let known = before.map_or(&none, |before| &before.places);
+        let places = places(list.iter().map(|(id, ..)| *id), known)?;
+        for (id, choice, limited) in &mut list {
+            choice.place = places[id];
+            limited.bearer.matched = Sorting::match_of(number, choice.place);
+            self.bearers.insert(limited.bearer.matched, *limited);
+        }
+        let sort = Limited {
+            bearer: Bearer {
+                matched,
+                action: Action::Sort { number },
+            },
+            limits: Limits::default(),
+        };
+        self.bearers.insert(matched, sort);
+        let sorting = Sorting(list.into_iter().map(|(_, choice, _)| choice).collect());
+        // An unchanged sorting stays the one that workers have.
+        let sorting = match before {
+            Some(before) if *before.sorting == sorting => Arc::clone(&before.sorting),
+            _ => Arc::new(sorting),
+        };
+        let sorted = Sorted {
+            number,
+            places,
+            sorting,
+        };
+        self.sorted.insert(matched, sorted);
+        Ok(())
+    }
+}
+
+/// Returns the positions of detection rules; those that have one keep it.
+fn places(
+    ids: impl Iterator<Item = u16>,
+    known: &BTreeMap<u16, u8>,
+) -> Result<BTreeMap<u16, u8>, Refusal> {
+    let ids: BTreeSet<u16> = ids.collect();
+    if ids.len() > MOST_CHOICES {
+        return Err(Refusal::new(Cause::NO_RESOURCES));
+    }
+    let mut places: BTreeMap<u16, u8> = BTreeMap::new();
+    places.extend(known.iter().filter(|(id, _)| ids.contains(id)));
+    let taken: BTreeSet<u8> = places.values().copied().collect();
+    let mut free = (0..=u8::MAX).filter(|place| !taken.contains(place));
+    for id in ids {
+        if !places.contains_key(&id)
+            && let Some(place) = free.next()
+        {
+            places.insert(id, place);
+        }
+    }
+    Ok(places)
+}

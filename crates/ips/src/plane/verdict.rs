@@ -1,0 +1,109 @@
+//! The verdict on a packet: its outcome and fate, by the rules, its receiver, time and overload; and whether it settles
+//! the flow.
+
+use crate::connection;
+use crate::flow::{Flow, Settled};
+use crate::normalise::Facts;
+use crate::outcome::{Outcome, Refused};
+use crate::settings::{OverTime, Overload};
+use taut_inspect::compile::Verdict;
+
+/// The number of bytes from which a flow counts as large. Large flows bypass the inspection first under overload.
+const ELEPHANT_BYTES: u64 = 1 << 20;
+
+/// The verdict on a packet, or on its datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Pass,
+    Drop,
+    Reject,
+    /// The packet waits for the other fragments of its datagram.
+    Wait,
+    /// The packet and the other fragments of its datagram pass.
+    Release,
+}
+
+/// Everything that determines the outcome of a packet.
+pub(super) struct Conclusion {
+    pub(super) verdict: Verdict,
+    /// The reason why the receiver or the stream accepts nothing of the packet.
+    pub(super) refused: Option<Refused>,
+    pub(super) is_over_time: bool,
+    /// True if rules need a message that cannot be parsed.
+    pub(super) is_unread: bool,
+    /// True if a rule lets the rest of the flow bypass the inspection.
+    pub(super) bypasses: bool,
+    pub(super) over_time: OverTime,
+    pub(super) in_line: bool,
+}
+
+impl Conclusion {
+    /// Returns the outcome, the fate, and the reason if no rule decided. Settles the flow if the verdict applies to all
+    /// of it.
+    pub(super) fn of(&self, flow: &mut Flow) -> (Outcome, Fate, Option<&'static str>) {
+        match self.verdict {
+            Verdict::Pass => {
+                flow.settled = Settled::Passes;
+                (Outcome::PassedWithFlow, Fate::Pass, None)
+            }
+            Verdict::Drop | Verdict::Reject => {
+                // Without ports all packets between two hosts are one flow: each is judged by itself.
+                if self.in_line && flow.has_ports() {
+                    flow.settled = Settled::Drops;
+                }
+                match self.verdict {
+                    Verdict::Drop => (Outcome::DroppedByRule, Fate::Drop, None),
+                    _ => (Outcome::Rejected, Fate::Reject, None),
+                }
+            }
+            // Refused data does not pass. The rest of the flow is inspected.
+            Verdict::None | Verdict::PassPacket if self.bypasses && self.refused.is_none() => {
+                flow.settled = Settled::Passes;
+                (Outcome::Passed, Fate::Pass, None)
+            }
+            Verdict::PassPacket if self.refused.is_none() => (Outcome::Passed, Fate::Pass, None),
+            Verdict::None | Verdict::PassPacket => match (self.refused, self.over_time) {
+                (Some((outcome, reason)), _) => (outcome, Fate::Drop, Some(reason)),
+                (None, _) if self.is_unread && self.in_line => {
+                    flow.settled = Settled::Drops;
+                    let reason = "a message that is cut too small to be read";
+                    (Outcome::DroppedUnread, Fate::Drop, Some(reason))
+                }
+                (None, _) if !self.is_over_time => (Outcome::Passed, Fate::Pass, None),
+                (None, OverTime::Pass) => (Outcome::PassedOverTime, Fate::Pass, None),
+                (None, OverTime::Drop) => {
+                    // Uninspected data is in the stream. A retransmission must not pass later as known data.
+                    if self.in_line && flow.is_tcp() {
+                        flow.settled = Settled::Drops;
+                    }
+                    (Outcome::DroppedOverTime, Fate::Drop, Some("no more time"))
+                }
+            },
+        }
+    }
+}
+
+/// Returns the outcome for packets of a settled flow; none if they need inspection.
+pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
+    // An opening may become another connection.
+    let opens = connection::is_opening(facts) || connection::is_answer(facts);
+    match flow.settled {
+        Settled::No => None,
+        _ if opens => None,
+        Settled::Drops => Some((Outcome::DroppedWithFlow, Fate::Drop)),
+        Settled::Passes => Some((Outcome::PassedWithFlow, Fate::Pass)),
+    }
+}
+
+/// Returns the outcome for packets under overload.
+pub(super) fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
+    if overload == Overload::Drop {
+        return (Outcome::DroppedOverload, Fate::Drop);
+    }
+    // Large flows cause most of the overload, so they bypass the inspection for good.
+    if flow.bytes[0] + flow.bytes[1] > ELEPHANT_BYTES {
+        flow.settled = Settled::Passes;
+    }
+    flow.has_unread = true;
+    (Outcome::Bypassed, Fate::Pass)
+}

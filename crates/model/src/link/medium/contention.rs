@@ -1,0 +1,223 @@
+//! The contention of 802.11: stations, their backoff, and the transmission on the air.
+
+use super::packet::{Fate, Waiting};
+use super::settings::{MOST_ATTEMPTS, MediumError, Wlan, ns, wrong};
+use crate::estimate::{not_negative, positive};
+use crate::link::LinkError;
+use crate::link::phy::{Generation, Phy};
+use crate::link::wlan::{Line, line_of};
+use fastrand::Rng;
+use std::collections::VecDeque;
+
+/// Period before a packet's arrival for which the transmissions of other stations are simulated: several rounds of all
+/// stations.
+const MADE_UP_NS: u64 = 20_000_000;
+/// Maximum number of other stations.
+const MOST_STATIONS: u32 = 64;
+
+/// A station of the contention.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Station {
+    /// Remaining backoff, slots.
+    pub(super) backoff: u32,
+    /// Upper limit of its next backoff, slots.
+    window: u32,
+    pub(super) attempts: u32,
+}
+
+/// The transmission on the air.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnAir {
+    pub(super) end_ns: u64,
+    pub(super) begun_ns: u64,
+    /// Direction and outcome of the packet that it completes, if any.
+    pub(super) done: Option<(usize, Fate)>,
+}
+
+/// A transmission that one station begins, or several at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) begun_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) collides: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Contention {
+    line: Line,
+    slot_ns: u64,
+    pub(super) cw_min: u32,
+    cw_max: u32,
+    mean_backoff_ns: u64,
+    pub(super) attempts: u32,
+    station_bytes: u32,
+    /// The stations of both directions, then the others.
+    pub(super) stations: Vec<Station>,
+    pub(super) free_ns: u64,
+    pub(super) current: Option<OnAir>,
+}
+
+/// Returns whether a station has something to send at that time: a direction if a packet has arrived, the other
+/// stations always.
+pub(super) fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
+    let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
+    queues.get(number).is_none_or(has_come)
+}
+
+impl Contention {
+    /// Returns when stations begin to contend for a packet that arrived at `first_ns`, and for how long others occupied
+    /// the medium before, both in ns. A station that waited while the medium was idle has counted down its backoff.
+    pub(super) fn count_down(
+        &mut self,
+        first_ns: u64,
+        queues: &[VecDeque<Waiting>; 2],
+    ) -> (u64, u64) {
+        let is_never_free = self.stations.len() > queues.len();
+        let from_ns = self.free_ns.max(match is_never_free {
+            true => first_ns.saturating_sub(MADE_UP_NS),
+            false => first_ns,
+        });
+        let passed_ns = from_ns - self.free_ns;
+        if is_never_free {
+            return (from_ns, passed_ns);
+        }
+        let passed = passed_ns / self.slot_ns.max(1);
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        for (station, queue) in self.stations.iter_mut().zip(queues) {
+            if !queue.is_empty() {
+                station.backoff = station.backoff.saturating_sub(passed);
+            }
+        }
+        (from_ns, 0)
+    }
+
+    /// Lets the stations send whose backoff ends first; their backoff is used up.
+    pub(super) fn attempt(&mut self, from_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> Attempt {
+        let count = self.stations.len();
+        let shortest = (0..count)
+            .filter(|number| takes_part(*number, queues, from_ns))
+            .map(|number| self.stations[number].backoff)
+            .min()
+            .unwrap_or(0);
+        let mut senders = 0_u32;
+        let mut longest_bytes = 0;
+        for number in 0..count {
+            if !takes_part(number, queues, from_ns) {
+                continue;
+            }
+            let station = &mut self.stations[number];
+            station.backoff -= shortest;
+            if station.backoff == 0 {
+                senders += 1;
+                let bytes = match queues.get(number) {
+                    Some(queue) => queue.front().map_or(0, |it| it.bytes),
+                    None => self.station_bytes,
+                };
+                longest_bytes = longest_bytes.max(bytes);
+            }
+        }
+        Attempt {
+            begun_ns: from_ns + u64::from(shortest) * self.slot_ns,
+            end_ns: from_ns + self.time_ns(longest_bytes, shortest),
+            collides: senders > 1,
+        }
+    }
+
+    /// Draws the next backoff of a station that has sent, and returns whether it gives up a frame that failed.
+    pub(super) fn settle(&mut self, number: usize, fails: bool, rng: &mut Rng) -> bool {
+        let station = &mut self.stations[number];
+        station.attempts += 1;
+        let gives_up = fails && station.attempts >= self.attempts;
+        if fails && !gives_up {
+            station.window = (2 * station.window + 1).min(self.cw_max);
+        } else {
+            (station.window, station.attempts) = (self.cw_min, 0);
+        }
+        station.backoff = rng.u32(0..=station.window);
+        gives_up
+    }
+
+    /// Returns the time of a frame with its Ethernet header, after `backoff` slots.
+    fn time_ns(&self, bytes: u32, backoff: u32) -> u64 {
+        // The Ethernet header does not go over the air; the line of the model includes the headers that replace it.
+        let payload = bytes.saturating_sub(14);
+        let line_ns = (self.line.time_us(payload) * 1e3).round() as u64;
+        line_ns.saturating_sub(self.mean_backoff_ns) + u64::from(backoff) * self.slot_ns
+    }
+}
+
+pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
+    let said = |e: LinkError| MediumError(format!("wlan.standard: {e}"));
+    let rate = || {
+        let rate = wlan.mbit_per_s;
+        rate.ok_or_else(|| {
+            MediumError(format!(
+                "wlan.mbit_per_s: {} needs a rate, such as 54",
+                wlan.standard
+            ))
+        })
+    };
+    let streams = |generation| {
+        let (Some(mcs), Some(mhz)) = (wlan.mcs, wlan.mhz) else {
+            return wrong(format!(
+                "wlan.mcs, wlan.mhz: {} needs both, such as 7 and 20",
+                wlan.standard
+            ));
+        };
+        Phy::streams(generation, mcs, mhz, wlan.streams.unwrap_or(1)).map_err(said)
+    };
+    let phy = match wlan.standard.as_str() {
+        "published" => Phy::g_without_extension(54.0).map_err(said)?,
+        "b" => Phy::b(rate()?, false).map_err(said)?,
+        "g" => Phy::g(rate()?).map_err(said)?,
+        "n" => streams(Generation::N)?,
+        "ac" => streams(Generation::Ac)?,
+        "ax" => streams(Generation::Ax)?,
+        other => {
+            return wrong(format!(
+                "wlan.standard = \"{other}\": want published, b, g, n, ac or ax"
+            ));
+        }
+    };
+    let line = match wlan.standard.as_str() {
+        "published" => Line::PUBLISHED,
+        _ => line_of(&phy),
+    };
+    ns("wlan.implementation_us", wlan.implementation_us, 0.0)?;
+    let line = line
+        .with_implementation(wlan.implementation_us)
+        .map_err(|e| MediumError(format!("wlan.implementation_us: {e}")))?;
+    not_negative("the time of a packet", line.us_per_packet)
+        .and_then(|_| positive("the time of a byte", line.us_per_byte))
+        .map_err(|e| MediumError(format!("wlan: {e}")))?;
+    if !(1..=MOST_ATTEMPTS).contains(&wlan.attempts) {
+        return wrong(format!(
+            "wlan.attempts = {}: want 1 to {MOST_ATTEMPTS}",
+            wlan.attempts
+        ));
+    }
+    if wlan.stations > MOST_STATIONS {
+        return wrong(format!(
+            "wlan.stations = {}: want {MOST_STATIONS} at most",
+            wlan.stations
+        ));
+    }
+    let slot_ns = (phy.slot_us * 1e3).round() as u64;
+    let station = Station {
+        backoff: 0,
+        window: phy.cw_min,
+        attempts: 0,
+    };
+    Ok(Contention {
+        line,
+        slot_ns,
+        cw_min: phy.cw_min,
+        cw_max: phy.cw_max,
+        mean_backoff_ns: (f64::from(phy.cw_min) / 2.0 * phy.slot_us * 1e3).round() as u64,
+        attempts: wlan.attempts,
+        station_bytes: wlan.station_bytes.min(1_514),
+        stations: vec![station; 2 + wlan.stations as usize],
+        free_ns: 0,
+        current: None,
+    })
+}

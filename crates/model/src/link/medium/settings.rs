@@ -1,0 +1,194 @@
+//! The settings of a medium, as in a medium file, and the checks that all ways of sharing need.
+
+use serde::Deserialize;
+
+/// Maximum number of attempts per frame (long retry limit of 802.11: 7).
+pub(super) const MOST_ATTEMPTS: u32 = 64;
+/// Longest time that anything may take, us.
+const LONGEST_US: f64 = 10e6;
+
+/// The settings of a medium: the table of a medium file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MediumSettings {
+    /// Seed of all random draws.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Queue length in each direction, packets; a packet that arrives at a full queue is lost.
+    #[serde(default = "default_queue")]
+    pub queue: u32,
+    /// Loss of single transmissions.
+    #[serde(default)]
+    pub loss: Loss,
+    /// Contention of 802.11.
+    pub wlan: Option<Wlan>,
+    /// Time slots.
+    pub slots: Option<Slots>,
+    /// Gates.
+    pub gates: Option<Gates>,
+}
+
+/// Losses in bursts: the channel is good or bad, and changes with each transmission (E. N. Gilbert, Bell System
+/// Technical Journal 39, 1960; E. O. Elliott, same journal 42, 1963).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Loss {
+    /// Share of transmissions that is lost while the channel is good.
+    pub good: f64,
+    /// Share of transmissions that is lost while the channel is bad.
+    pub bad: f64,
+    /// Share of transmissions after which a good channel becomes bad.
+    pub worsens: f64,
+    /// Share of transmissions after which a bad channel becomes good.
+    pub recovers: f64,
+    /// Further loss over time: pairs of a time in ms and the share that is lost from that time on. The trace repeats
+    /// after its last pair.
+    pub trace: Vec<(f64, f64)>,
+}
+
+impl Loss {
+    /// Returns the share of transmissions that the trace loses at that time.
+    pub(super) fn traced(&self, at_ns: u64) -> f64 {
+        let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
+            return 0.0;
+        };
+        // The last step lasts as long as the one before it.
+        let before = self
+            .trace
+            .len()
+            .checked_sub(2)
+            .map_or(first.0, |at| self.trace[at].0);
+        let cycle_ms = last.0 + (last.0 - before).max(1.0);
+        let at_ms = (at_ns as f64 / 1e6) % cycle_ms;
+        let step = self.trace.iter().rev().find(|(from, _)| *from <= at_ms);
+        step.map_or(0.0, |(_, share)| *share)
+    }
+}
+
+/// The contention of 802.11 between both directions, and other stations that always have something to send.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wlan {
+    /// Generation: `published` (the line of the dissertation), `b`, `g`, `n`, `ac` or `ax`.
+    #[serde(default = "published")]
+    pub standard: String,
+    /// Rate of b and g, Mbit/s.
+    pub mbit_per_s: Option<f64>,
+    /// Modulation and coding of n, ac and ax.
+    pub mcs: Option<usize>,
+    /// Width of the channel of n, ac and ax, MHz.
+    pub mhz: Option<u32>,
+    /// Streams of n, ac and ax.
+    pub streams: Option<usize>,
+    /// Additional time of the implementation per packet, us.
+    #[serde(default)]
+    pub implementation_us: f64,
+    /// Maximum number of transmissions of a frame.
+    #[serde(default = "seven")]
+    pub attempts: u32,
+    /// Number of other stations, which always have something to send.
+    #[serde(default)]
+    pub stations: u32,
+    /// Length of the other stations' frames, bytes.
+    #[serde(default = "full_frame")]
+    pub station_bytes: u32,
+}
+
+/// Time slots that belong to one direction each, as in 5G time-division duplex (TDD).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slots {
+    /// The owner of each slot of a cycle: `D` for the first direction, `U` for the second, `S` for neither.
+    pub pattern: String,
+    /// Length of a slot, us.
+    #[serde(default = "slot_us")]
+    pub slot_us: f64,
+    /// Capacity of a slot, bytes.
+    #[serde(default = "slot_bytes")]
+    pub slot_bytes: u32,
+    /// Time from the end of a slot until its packets are delivered, us.
+    #[serde(default)]
+    pub processing_us: f64,
+    /// Time from the request for a slot of the second direction to its grant, us; 0 if slots are granted in advance
+    /// (configured grant).
+    #[serde(default)]
+    pub grant_us: f64,
+    /// Time from a failed transmission to the next one of the same packet, us (HARQ).
+    #[serde(default = "harq_us")]
+    pub harq_us: f64,
+    /// Maximum number of transmissions of a packet.
+    #[serde(default = "four")]
+    pub attempts: u32,
+}
+
+/// Gates that open for each direction at set times of a cycle; each direction has its own link.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gates {
+    /// Length of the cycle, us.
+    pub cycle_us: f64,
+    /// Open periods of the first direction's gate: pairs of times within the cycle, us.
+    pub first: Vec<(f64, f64)>,
+    /// Open periods of the second direction's gate.
+    pub second: Vec<(f64, f64)>,
+    /// Rate of the link, Mbit/s.
+    #[serde(default = "gigabit")]
+    pub mbit_per_s: f64,
+    /// Propagation delay, us.
+    #[serde(default)]
+    pub delay_us: f64,
+}
+
+fn one() -> u64 {
+    1
+}
+fn default_queue() -> u32 {
+    64
+}
+fn published() -> String {
+    "published".to_string()
+}
+fn seven() -> u32 {
+    7
+}
+fn four() -> u32 {
+    4
+}
+fn full_frame() -> u32 {
+    1_500
+}
+fn slot_us() -> f64 {
+    500.0
+}
+fn slot_bytes() -> u32 {
+    3_000
+}
+fn harq_us() -> f64 {
+    2_000.0
+}
+fn gigabit() -> f64 {
+    1_000.0
+}
+
+/// An invalid medium; the text begins with the key in question.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MediumError(pub String);
+
+pub(super) fn wrong<T>(text: impl Into<String>) -> Result<T, MediumError> {
+    Err(MediumError(text.into()))
+}
+
+pub(super) fn ns(key: &str, us: f64, least_us: f64) -> Result<u64, MediumError> {
+    if !(least_us..=LONGEST_US).contains(&us) {
+        return wrong(format!("{key} = {us}: want {least_us} us to 10 s"));
+    }
+    Ok((us * 1e3).round() as u64)
+}
+
+pub(super) fn share(key: &str, share: f64) -> Result<f64, MediumError> {
+    if !(0.0..=1.0).contains(&share) {
+        return wrong(format!("{key} = {share}: want a share, 0 to 1"));
+    }
+    Ok(share)
+}

@@ -1,0 +1,64 @@
+//! The switch as an OpenFlow session sees it, and what both tell each other besides messages.
+
+use crate::action::Action;
+use crate::control::{Control, Kept, RuleId};
+use crate::facts::Facts;
+
+/// The reasons why a rule was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Gone {
+    Idle = 0,
+    Hard = 1,
+    Deleted = 2,
+    WithGroup = 3,
+}
+
+/// The switch as a session sees it, and the effects of messages in addition to changed rules.
+pub(in super::super) struct Plant<'a> {
+    pub control: &'a mut Control,
+    /// The number of ports of the chain.
+    pub ports: usize,
+    /// The links and counters of the ports.
+    pub facts: &'a Facts,
+    pub datapath: u64,
+    /// The largest generation number of a controller that became master.
+    pub generation: &'a mut Option<u64>,
+    /// The packets that the controller sends.
+    pub sent: &'a mut Vec<PacketOut>,
+    /// The removed rules that need a notification.
+    pub removed: &'a mut Vec<(RuleId, Kept, Gone)>,
+    /// True if another controller has become the master.
+    pub deposed: &'a mut bool,
+}
+
+/// A packet that a controller sends.
+#[derive(Debug, PartialEq)]
+pub(in super::super) struct PacketOut {
+    /// The port that counts as its ingress port, if any.
+    pub in_port: Option<u8>,
+    pub actions: Vec<Action>,
+    pub through_tables: bool,
+    pub frame: Vec<u8>,
+}
+
+/// The reasons why a controller gets a packet. (Section 7.4.1.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Why {
+    /// Only the table-miss rule matches.
+    NoMatch = 0,
+    /// A rule's action sends it.
+    Action = 1,
+}
+
+/// The metadata of a packet that is sent to a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Shown {
+    /// The ingress port, if any.
+    pub in_port: Option<u8>,
+    pub table: u8,
+    pub why: Why,
+    /// The cookie of the rule.
+    pub cookie: u64,
+    /// True if a rule or a message has sent it.
+    pub has_rule: bool,
+}
