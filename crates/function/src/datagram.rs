@@ -54,6 +54,7 @@ impl Seen {
     }
 }
 
+#[inline]
 fn is_udp(headers: &Headers) -> bool {
     headers.protocol() == IpProtocol::UDP
 }
@@ -127,6 +128,7 @@ impl Datagram {
 
     /// Updates lengths and checksums of a datagram that now ends where the frame does. The checksum of its contents has
     /// grown by `sum`.
+    #[inline]
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());
@@ -153,6 +155,7 @@ impl Datagram {
     }
 
     /// Updates the UDP checksum after a change of covered bytes from `before` to `after`.
+    #[inline]
     fn add_to_checksum(self, frame: &mut [u8], before: u16, after: u16) {
         let field = &mut frame[self.udp + 6..self.udp + 8];
         let found = u16::from_be_bytes([field[0], field[1]]);
