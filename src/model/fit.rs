@@ -23,7 +23,7 @@ enum Named {
     Resource,
     /// The same, and over the functions of a chain
     Chain,
-    /// Cycles of an access over the size of a structure
+    /// Cycles of one memory access, by the size of the structure
     Access,
     /// Time of a frame over its bytes
     Wlan,

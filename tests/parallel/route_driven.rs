@@ -424,7 +424,7 @@ fn counted(server: &Namespace, client: &Namespace, to: &str) -> [u64; 3] {
 }
 
 #[test]
-fn flows_spread_over_four_next_hops_in_order() {
+fn flows_spread_over_four_next_hops_and_stay_in_order() {
     let Some(hosts) = Hosts::new(3, &[("iperf3", "iperf3"), ("ping", "iputils-ping")]) else {
         return;
     };

@@ -290,7 +290,7 @@ fn the_benchmark_shows_the_device_only_beside_the_round_trip() {
 }
 
 #[test]
-fn an_experiment_with_a_tap_draws_the_device_alone() {
+fn figures_of_a_tap_show_only_the_devices_latency() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -498,7 +498,7 @@ fn other_listeners_take_turns() {
 
 /// Written by `taut tune explain --all > docs/reference/tune.md`.
 #[test]
-fn the_page_of_settings_is_as_printed() {
+fn the_page_of_settings_matches_the_programs_output() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/tune.md");
     let printed = run(&mut taut(&["tune", "explain", "--all"]))
         .success()

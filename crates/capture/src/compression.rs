@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_from_outside_end_in_an_error_at_most(bytes: Vec<u8>, has_magic: bool) {
+        fn untrusted_bytes_cause_an_error_and_no_panic(bytes: Vec<u8>, has_magic: bool) {
             let mut bytes = bytes;
             if has_magic {
                 bytes.splice(..0, [0x28, 0xb5, 0x2f, 0xfd]);

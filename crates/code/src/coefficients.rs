@@ -11,7 +11,7 @@ pub struct Coefficients {
 }
 
 impl Coefficients {
-    /// Makes a source of coefficients. The fraction `density` of them is not 0; 1 makes combinations dense. The seed
+    /// Makes a source of coefficients. A fraction `density` of them is nonzero; with 1 all are. The seed
     /// makes the coefficients repeatable.
     pub fn new(density: f64, seed: u64) -> Self {
         Self {

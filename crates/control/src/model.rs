@@ -68,7 +68,7 @@ pub struct Parts {
     pub period_ns: u64,
     /// Weights of the states in the controller's cost, that of the integral first.
     pub weights: Vec<f64>,
-    /// Weight of each input in that cost.
+    /// The weight of each control input in the quadratic cost.
     pub input_weight: f64,
 }
 

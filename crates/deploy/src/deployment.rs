@@ -127,7 +127,7 @@ pub struct Deployment {
     drain: Option<Drain>,
     /// Reply of the worker that was ordered to replace its functions; there is one order at a time.
     answer: Option<Result<(), String>>,
-    /// Events that arrived during an order.
+    /// The events that arrived while a command waited for its reply.
     later: VecDeque<Heard>,
     /// Channel for the reply to the peer that requested the end, and waits for it.
     ended_by: Option<Reply>,

@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_process_has_a_function_and_the_wires_beside_it() {
+    fn each_process_has_one_function_and_links_to_its_neighbours() {
         let all = chain("placement = \"processes\"", &[FORWARD, XOR, XOR]);
         let found = segments(&all, &wires(2), &[1, 0]).unwrap();
         let names: Vec<_> = found.iter().map(|s| s.name.as_str()).collect();

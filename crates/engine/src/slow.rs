@@ -200,7 +200,7 @@ impl SlowPath {
         punted.clear();
     }
 
-    /// Returns the summed time from receipt of all packets until the thread handled them, in cycles.
+    /// Returns the sum, over all packets, of the time from receipt until the thread handled the packet, in cycles.
     pub(crate) fn waited_ticks(&self) -> u64 {
         self.waited_ticks.load(Ordering::Relaxed)
     }

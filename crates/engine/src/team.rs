@@ -101,7 +101,7 @@ pub enum JoinError {
     Refused(#[from] ChainError),
 }
 
-/// The end of a worker; None if its thread died.
+/// The result of a worker that has ended; None if its thread panicked.
 pub type Ended = Option<End>;
 
 impl Team {

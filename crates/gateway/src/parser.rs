@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_most_are_take_the_short_way() {
+    fn the_most_common_frames_take_the_fast_path() {
         for (frame, expected) in [
             (frame("192.0.2.1", true), true),
             (frame("198.51.100.1", false), true),

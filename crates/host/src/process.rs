@@ -96,7 +96,7 @@ pub enum DeviceError {
     NotStopped {
         /// The device's name.
         name: String,
-        /// The process number of the device.
+        /// The process ID of the program that is the device.
         pid: u32,
         /// The error of the system.
         source: io::Error,

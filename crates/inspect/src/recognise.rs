@@ -49,9 +49,9 @@ const PROTOCOLS: [(Application, Test); 10] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recognition {
     answer: Option<Answer>,
-    /// Ends that are known not to identify the protocol, to the server first.
+    /// True for an endpoint whose bytes are known not to identify the protocol; the client comes first.
     is_silent: [bool; 2],
-    /// Protocol of the ports, which is the result if no end identifies another.
+    /// The protocol of the ports, which is the result if the bytes of neither endpoint identify a different one.
     by_port: Option<Application>,
     is_at_limit: bool,
 }

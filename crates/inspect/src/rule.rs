@@ -289,21 +289,21 @@ pub enum HeaderTest {
     VlanLayers(Within),
     /// Bytes of the stream so far, plus one for each end's SYN ([`crate::evaluate::Packet::stream_bytes`]).
     StreamBytes {
-        /// Ends that sent the bytes.
+        /// The endpoints whose bytes the option is about.
         ends: Ends,
         /// Number of bytes.
         bytes: Within,
     },
     /// Packets of the flow so far, including this one.
     FlowPackets {
-        /// Ends that sent the packets.
+        /// The endpoints whose packets the option is about.
         ends: Ends,
         /// Number of packets.
         packets: Within,
     },
     /// Bytes of the packets of the flow so far, including this one.
     FlowBytes {
-        /// Ends that sent the bytes.
+        /// The endpoints whose bytes the option is about.
         ends: Ends,
         /// Number of bytes.
         bytes: Within,
@@ -392,7 +392,7 @@ pub enum Test {
         field: Field,
         /// Kind of comparison.
         how: Comparison,
-        /// True if the comparison must fail.
+        /// True if the option holds when the comparison fails.
         not: bool,
         /// Number to compare with.
         value: Number,

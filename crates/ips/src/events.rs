@@ -34,7 +34,7 @@ const SAID_BYTES: usize = 512;
 const MOST_COMMENTS: usize = 16;
 /// The interval at which the rings are polled.
 const LOOK: Duration = Duration::from_millis(10);
-/// The time for which lines wait for others.
+/// The longest time for which a line waits to be written together with others.
 const FLUSH: Duration = Duration::from_millis(100);
 /// The interval at which statistics are written.
 const STATISTICS: Duration = Duration::from_secs(8);

@@ -1248,7 +1248,7 @@ fn alerts_name_the_port_and_the_time_of_the_packet() {
 }
 
 #[test]
-fn alerts_say_what_the_message_says() {
+fn alerts_contain_the_fields_of_their_http_message() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert http any any -> any any (flow:to_server; http.uri; content:\"/a\"; sid:1;)\n\
                  alert http any any -> any any (flow:to_client; http.stat_code; content:\"404\"; sid:2;)\n\

@@ -598,7 +598,7 @@ impl Batch {
         lost
     }
 
-    /// Moves egress ports and priorities of the packets, after the packets of `marked` have been removed.
+    /// Removes the egress ports and priorities of removed packets, those of `marked`, so that the lists match again.
     #[cold]
     fn move_ways(&mut self, marked: u64) {
         let place = |index: u32| (!marked & ((1 << index) - 1)).count_ones();

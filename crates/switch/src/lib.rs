@@ -1,6 +1,6 @@
 //! SWITCH: a learning bridge over all ports of the chain, or an OpenFlow switch with rules: match, actions, groups,
-//! meters, tables. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; as device and amplifier of FLOWer:
-//! Gallenmüller 2021, section 3.4.)
+//! meters, tables. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; the device under test and the amplifier
+//! of FLOWer: Gallenmüller 2021, section 3.4.)
 //!
 //! Without rules the bridge learns the port of each frame's source (`address_table.rs`). A frame leaves through the port of
 //! its destination, or through all others while that is not known. With rules the worker (`pass.rs`) makes a key of

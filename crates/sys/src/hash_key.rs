@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 ///
 /// Each pair of numbers is combined with secret numbers by exclusive or and multiplied to 128 bits, and the halves of
 /// the product are folded. This is the step of wyhash (Wang Yi 2019), as used in the hash tables of many languages. It
-/// is not a cipher: it protects against an attacker who sees packets, but not the slots that they hash to. It costs
+/// is not a cipher: it protects against an attacker who can see packets but cannot see their slots. It costs
 /// three multiplications for two addresses and their ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashKey([u64; 4]);

@@ -32,7 +32,7 @@ extern "C" fn taut_function_abi() -> u32 {
 }
 
 /// # Safety
-/// The requirements are those of the header.
+/// The caller must meet the requirements that the C header states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_make(
     settings: *const c_char,
@@ -51,7 +51,7 @@ unsafe extern "C" fn taut_function_make(
 }
 
 /// # Safety
-/// The requirements are those of the header.
+/// The caller must meet the requirements that the C header states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_process(
     state: *mut c_void,
@@ -80,7 +80,7 @@ unsafe extern "C" fn taut_function_process(
 }
 
 /// # Safety
-/// The requirements are those of the header.
+/// The caller must meet the requirements that the C header states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn taut_function_free(state: *mut c_void) {
     // SAFETY: made above, and given back once.

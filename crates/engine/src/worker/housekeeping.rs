@@ -1,4 +1,4 @@
-//! What a worker does ten times a second: publishes counters, checks links, and finds out whether work is left.
+//! The work of a worker ten times a second: publishes counters, checks links, and finds out whether work is left.
 
 use super::{End, Worker};
 use crate::CountersView;

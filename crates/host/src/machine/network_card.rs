@@ -20,7 +20,7 @@ pub struct NetworkCard {
     pub bus: Option<String>,
     /// The PCI vendor and device numbers: `8086:1592`.
     pub pci_id: Option<String>,
-    /// The folder with these facts.
+    /// The folder in sysfs that has the properties of the card.
     pub source: String,
 }
 

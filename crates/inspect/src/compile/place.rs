@@ -1,4 +1,4 @@
-//! Where and when a rule is evaluated: its pattern, the buffer whose messages it is evaluated with, and its position
+//! The place and time of a rule's evaluation: its pattern, the buffer whose messages it is evaluated with, and its position
 //! among other rules.
 
 use crate::buffer::Buffer;

@@ -1,4 +1,4 @@
-//! What tests compute from the data of a buffer: numbers and operations on them, entropy, Base64, and the position of a
+//! Computations of tests on the data of a buffer: numbers and operations on them, entropy, Base64, and the position of a
 //! content.
 
 use crate::rule::{Comparison, Content};

@@ -166,7 +166,7 @@ impl Side {
         }
     }
 
-    /// Holds back bytes that are to be parsed before others.
+    /// Stores bytes that must be parsed before any later ones.
     pub fn hold_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             self.held.push(rest);

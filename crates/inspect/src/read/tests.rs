@@ -445,7 +445,7 @@ fn protocols_that_a_flow_is_not_of_may_be_named() {
 }
 
 #[test]
-fn events_and_checksums_are_asked_of_what_is_odd() {
+fn rules_about_events_and_checksums_see_malformed_packets() {
     let options = [
         "stream-event:reassembly_overlap_different_data;",
         "stream-event:pkt_invalid_ack;",

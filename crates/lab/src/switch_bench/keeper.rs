@@ -35,7 +35,7 @@ pub(super) struct RuleFile {
     pub core: usize,
     /// Folder that contains the file.
     pub folder: PathBuf,
-    /// The other content of the file.
+    /// The content of the file that stays unchanged.
     pub chain: String,
     pub interfaces: BTreeMap<u32, String>,
     pub running: Option<DeviceProcess>,

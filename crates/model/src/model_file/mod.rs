@@ -24,7 +24,7 @@ pub const SCHEMA: u32 = 1;
 pub enum Kind {
     /// Cycles of a packet over load, size and batch: [`crate::resource`].
     Resource,
-    /// Cycles of an access over the size of a structure: [`crate::access`].
+    /// The cycles of one memory access, by the size of the structure: [`crate::access`].
     Access,
     /// Cycles of a packet over the functions of a chain: [`crate::chain`].
     Chain,

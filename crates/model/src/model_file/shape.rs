@@ -28,7 +28,7 @@ pub enum Factor {
     Level {
         /// Name of the variable that holds the size of the structure, bytes.
         variable: String,
-        /// End of the level before it.
+        /// The size at which the level of memory before it ends.
         from: Edge,
         /// End of the level itself.
         to: Edge,

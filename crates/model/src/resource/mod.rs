@@ -59,7 +59,7 @@ pub struct Machine {
     /// Rate of memory, bit/s.
     #[serde(default)]
     pub memory_bit_s: Option<f64>,
-    /// Rate between sockets, bit/s.
+    /// The data rate between CPU sockets, bit/s.
     #[serde(default)]
     pub interconnect_bit_s: Option<f64>,
 }

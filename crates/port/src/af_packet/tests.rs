@@ -95,7 +95,7 @@ fn a_packet_outlives_the_port_it_came_through() {
 }
 
 #[test]
-fn a_ring_of_odd_size_is_refused() {
+fn ring_sizes_beside_powers_of_two_are_refused() {
     let error = open("af_packet:lo,ring=100").err().unwrap().to_string();
     assert!(error.contains("power of two"), "{error}");
 }

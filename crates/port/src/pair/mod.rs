@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_odd_size_is_refused() {
+    fn ring_sizes_beside_powers_of_two_are_refused() {
         assert!(message("pair:odd,ring=100").contains("power of two"));
     }
 }

@@ -27,7 +27,7 @@ impl Files {
         format!("pcap:{}{options}", self.path(name).display())
     }
 
-    /// Writes a capture of frames of these numbers, `gap_ns` apart.
+    /// Writes a capture with a frame for each of these sequence numbers, `gap_ns` apart.
     fn capture(&self, name: &str, numbers: std::ops::Range<u64>, gap_ns: u64) -> Vec<u8> {
         let format = if name.ends_with("ng") {
             Format::Pcapng

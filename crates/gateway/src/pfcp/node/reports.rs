@@ -1,4 +1,4 @@
-//! What the node does without a request: heartbeats, reports to control planes, and the supervision of peers (3GPP TS
+//! The work of the node without a request: heartbeats, reports to control planes, and the supervision of peers (3GPP TS
 //! 29.244 sections 6.2.2, 7.4.5 and 7.5.8.3).
 
 use super::super::counts::Counted;
