@@ -1,5 +1,5 @@
-//! The place and time of a rule's evaluation: its pattern, the buffer whose messages it is evaluated with, and its position
-//! among other rules.
+//! The place and time of a rule's evaluation: its pattern, the buffer whose messages it is evaluated with, and its
+//! position among other rules.
 
 use crate::buffer::Buffer;
 use crate::rule::*;

@@ -1,5 +1,5 @@
-//! Computations of tests on the data of a buffer: numbers and operations on them, entropy, Base64, and the position of a
-//! content.
+//! Computations of tests on the data of a buffer: numbers and operations on them, entropy, Base64, and the position of
+//! a content.
 
 use crate::rule::{Comparison, Content};
 use crate::transform::{Decoder, Letter};

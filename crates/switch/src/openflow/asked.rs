@@ -1,4 +1,5 @@
-//! The selection of requests: the rules that a change or a statistics request is about, and the subject of a long reply.
+//! The selection of requests: the rules that a change or a statistics request is about, and the subject of a long
+//! reply.
 
 use super::fields::read_match;
 use super::kinds::multipart;
